@@ -1,0 +1,75 @@
+// MNIST from files into memory.
+#ifndef COMMON_DATA_H
+#define COMMON_DATA_H
+
+#include "common/options.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PIXELS = 784, CLASSES = 10 };
+
+struct dataset {
+    int samples;
+    float *images;   // samples × 784, row-major, 64-byte aligned, pixel / 255: 0 to 1
+    uint8_t *labels; // samples, each 0 to 9
+};
+
+struct data {
+    struct dataset train;
+    struct dataset test;
+    const char *name; // "mnist", "synthetic" or "csv"
+};
+
+// A slice of consecutive samples.
+struct batch {
+    size_t samples;        // n
+    const float *images;   // n × 784
+    const uint8_t *labels; // n
+};
+
+// The batch that begins at sample `first`: `size` samples, or what is left of the data set.
+static inline struct batch batch_at(const struct dataset *dataset, size_t first, int size)
+{
+    size_t left = (size_t)dataset->samples - first;
+    struct batch batch = {left < (size_t)size ? left : (size_t)size,
+                          dataset->images + first * PIXELS, dataset->labels + first};
+    return batch;
+}
+
+// The samples of the largest batch of a run, for which a stage allocates its buffers.
+static inline size_t largest_batch(const struct options *options)
+{
+    int samples = options->train_samples > options->test_samples ? options->train_samples
+                                                                 : options->test_samples;
+    return (size_t)(options->batch < samples ? options->batch : samples);
+}
+
+// Zeroed floats, 64-byte aligned, released with free(); never NULL: where there is not enough
+// memory it says how much was asked for and exits with EXIT_RUN_FAILED.
+float *allocate_floats(size_t count);
+
+// Loads the first --train and the first --test samples from the directory --data.
+// IDX (LeCun's train-images-idx3-ubyte and its three companions, raw or .gz) is looked for first,
+// then Kaggle's train.csv (raw or .gz; of one file the training rows come first, then the test
+// rows). Files are read to their end, so damage beyond the last sample used is found too.
+// Returns 0, or EXIT_BAD_INPUT after one line on standard error that names the file, what was
+// found and what was expected; `data` is then empty.
+int load_data(const struct options *options, struct data *data);
+
+void free_data(struct data *data);
+
+// Writes weights1 (784 × hidden), bias1, weights2 (hidden × 10) and bias2, row-major, as float32 in
+// the machine's byte order, little-endian on every machine this is for. Returns 0, or
+// EXIT_RUN_FAILED after one line.
+int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
+                  const float *weights2, const float *bias2);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

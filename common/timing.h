@@ -1,0 +1,64 @@
+// Timing: a clock, accumulators for the phases of a run, and the result row.
+#ifndef COMMON_TIMING_H
+#define COMMON_TIMING_H
+
+#include "common/options.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Seconds on a monotonic clock, from an arbitrary start.
+double seconds(void);
+
+// The durations of a phase, in seconds. Starts as {0}.
+struct timer {
+    long count;
+    double total;
+    double mean;
+    double squares; // sum of squared distances from the mean
+    double min;
+    double max;
+};
+
+// Adds one duration. Mean and variance are updated as in Welford (1962), which does not cancel.
+void timer_add(struct timer *timer, double duration);
+
+// Adds what has passed since `start` and returns the time now, which is the next phase's start:
+// one read of the clock a phase.
+double timer_lap(struct timer *timer, double start);
+
+// Sample standard deviation in seconds; 0 for fewer than two durations.
+double timer_stddev(const struct timer *timer);
+
+// What a run measured. Times in seconds.
+struct result {
+    const char *device;    // "cpu", or the name of the GPU
+    int threads;           // 0: does not apply
+    const char *dataset;   // "mnist", "synthetic" or "csv"
+    double load_s;         // files to float arrays in host memory
+    double setup_s;        // allocation, initial weights, for CUDA the context and the upload
+    double train_s;        // wall clock from the first batch to the last weight being final
+    struct timer forward;  // one duration a batch
+    struct timer backward; // one duration a batch, the update included
+    double final_loss;     // mean over the samples of the last epoch, as they were trained on
+    double test_accuracy;  // 0 to 1
+    double peak_vram_mib;  // 0: does not apply
+};
+
+// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0.
+void report_epoch(const struct options *options, int epoch, double loss);
+
+// Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
+// 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.
+int report_result(const struct options *options, const struct result *result);
+
+// Tries the file --csv names: it is new, empty, or begins with the header of the rows written here.
+// Otherwise prints one line and exits with EXIT_BAD_INPUT.
+void check_results_file(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
