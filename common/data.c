@@ -1,6 +1,8 @@
 #include "common/data.h"
+#include "common/timing.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +27,8 @@ struct idx {
 };
 
 // Prints one line, "path: message", and returns the status of bad input.
-__attribute__((format(printf, 2, 3))) static int complain(const char *path, const char *format, ...)
-{
+__attribute__((format(printf, 2, 3))) static int complain(const char *path, const char *format,
+                                                          ...) {
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "%s: ", path);
@@ -36,16 +38,14 @@ __attribute__((format(printf, 2, 3))) static int complain(const char *path, cons
     return EXIT_BAD_INPUT;
 }
 
-static float *try_allocate_floats(size_t count)
-{
+static float *try_allocate_floats(size_t count) {
     if (count > SIZE_MAX / sizeof(float) - ALIGNMENT)
         return NULL;
     size_t bytes = count * sizeof(float);
     return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-float *allocate_floats(size_t count)
-{
+float *allocate_floats(size_t count) {
     float *floats = try_allocate_floats(count);
     if (!floats) {
         fprintf(stderr,
@@ -58,8 +58,7 @@ float *allocate_floats(size_t count)
 }
 
 // Room for a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
-static int allocate_dataset(struct dataset *dataset, const char *path, int samples)
-{
+static int allocate_dataset(struct dataset *dataset, const char *path, int samples) {
     dataset->samples = samples;
     dataset->images = try_allocate_floats((size_t)samples * PIXELS);
     dataset->labels = malloc((size_t)samples);
@@ -69,15 +68,13 @@ static int allocate_dataset(struct dataset *dataset, const char *path, int sampl
     return 0;
 }
 
-static void pixels_to_floats(float *floats, const uint8_t *pixels)
-{
+static void pixels_to_floats(float *floats, const uint8_t *pixels) {
     for (int k = 0; k < PIXELS; ++k)
         floats[k] = (float)pixels[k] / 255.0f;
 }
 
 // Writes directory/name, or directory/name.gz if only that is there, into path.
-static bool find_file(char path[4096], const char *directory, const char *name)
-{
+static bool find_file(char path[4096], const char *directory, const char *name) {
     if (snprintf(path, 4096, "%s/%s", directory, name) + 3 >= 4096)
         return false;
     if (access(path, F_OK) == 0)
@@ -90,8 +87,7 @@ static bool find_file(char path[4096], const char *directory, const char *name)
 }
 
 // Opens a file, gzipped or not. Returns NULL after one line.
-static gzFile open_file(const char *path)
-{
+static gzFile open_file(const char *path) {
     struct stat status;
     gzFile file = NULL;
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
@@ -105,18 +101,29 @@ static gzFile open_file(const char *path)
     return file;
 }
 
+// After a read that came to an end: returns 0, or EXIT_BAD_INPUT after one line if it was not the
+// end of the file but damage to it.
+static int check_gzip(gzFile file, const char *path) {
+    int error;
+    const char *message = gzerror(file, &error);
+    if (error == Z_OK || error == Z_STREAM_END)
+        return 0;
+    if (error == Z_ERRNO)
+        message = strerror(errno);
+    size_t length = strlen(path);
+    if (strncmp(message, path, length) == 0 && strncmp(message + length, ": ", 2) == 0)
+        message += length + 2; // zlib names the file too
+    return complain(path, "damaged or truncated gzip file: %s", message);
+}
+
 // Reads exactly `size` bytes. Returns 0, or EXIT_BAD_INPUT after one line that says what is
 // missing.
-static int read_exactly(struct idx *idx, void *bytes, unsigned size)
-{
+static int read_exactly(struct idx *idx, void *bytes, unsigned size) {
     int got = gzread(idx->file, bytes, size);
     if (got == (int)size)
         return 0;
-    int error;
-    const char *message = gzerror(idx->file, &error);
-    if (error != Z_OK && error != Z_STREAM_END)
-        return complain(idx->path, "damaged or truncated gzip file: %s",
-                        error == Z_ERRNO ? strerror(errno) : message);
+    if (check_gzip(idx->file, idx->path))
+        return EXIT_BAD_INPUT;
     if (idx->items == 0)
         return complain(idx->path, "truncated: ends inside the header of an IDX file");
     return complain(idx->path, "truncated: found %lld bytes, expected %lld (%u items of %u bytes)",
@@ -126,15 +133,13 @@ static int read_exactly(struct idx *idx, void *bytes, unsigned size)
                     idx->items, idx->item_bytes);
 }
 
-static uint32_t big_endian(const uint8_t *bytes)
-{
+static uint32_t big_endian(const uint8_t *bytes) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
 // Opens an IDX file and reads its header: magic number, items, and for images rows and columns.
 // http://yann.lecun.com/exdb/mnist describes the format. Returns 0 or EXIT_BAD_INPUT.
-static int open_idx(struct idx *idx, const char *directory, const char *name, bool images)
-{
+static int open_idx(struct idx *idx, const char *directory, const char *name, bool images) {
     uint8_t header[16];
     const uint32_t magic = images ? 0x803 : 0x801;
     if (!find_file(idx->path, directory, name))
@@ -144,8 +149,11 @@ static int open_idx(struct idx *idx, const char *directory, const char *name, bo
     idx->file = open_file(idx->path);
     if (!idx->file)
         return EXIT_BAD_INPUT;
-    if (gzgetc(idx->file) < 0 && gzeof(idx->file))
-        return complain(idx->path, "empty file, expected MNIST %s", images ? "images" : "labels");
+    if (gzgetc(idx->file) < 0)
+        return check_gzip(idx->file, idx->path)
+                   ? EXIT_BAD_INPUT
+                   : complain(idx->path, "empty file, expected MNIST %s",
+                              images ? "images" : "labels");
     gzrewind(idx->file);
     if (read_exactly(idx, header, images ? 16 : 8))
         return EXIT_BAD_INPUT;
@@ -162,8 +170,7 @@ static int open_idx(struct idx *idx, const char *directory, const char *name, bo
 
 // Reads what is left in both files of one set into `dataset`, keeping the first `wanted` samples.
 static int read_idx(struct idx *images, struct idx *labels, int wanted, const char *option,
-                    struct dataset *dataset)
-{
+                    struct dataset *dataset) {
     uint8_t pixels[PIXELS], label;
     if (images->items != labels->items)
         return complain(labels->path, "found %u labels, expected %u, one for each image of %s",
@@ -183,17 +190,19 @@ static int read_idx(struct idx *images, struct idx *labels, int wanted, const ch
             dataset->labels[s] = label;
         }
     }
-    for (struct idx *idx = images; idx; idx = idx == images ? labels : NULL)
+    for (struct idx *idx = images; idx; idx = idx == images ? labels : NULL) {
         if (gzgetc(idx->file) >= 0)
             return complain(idx->path, "found more bytes than the %u items its header announces",
                             idx->items);
+        if (check_gzip(idx->file, idx->path))
+            return EXIT_BAD_INPUT;
+    }
     return 0;
 }
 
 // Loads one set from its two IDX files. Returns 0 or EXIT_BAD_INPUT.
 static int load_idx(const char *directory, const char *images_name, const char *labels_name,
-                    int wanted, const char *option, struct dataset *dataset)
-{
+                    int wanted, const char *option, struct dataset *dataset) {
     struct idx images = {0}, labels = {0};
     int status = open_idx(&images, directory, images_name, true);
     if (status == 0)
@@ -207,17 +216,10 @@ static int load_idx(const char *directory, const char *images_name, const char *
 
 // Reads the next line that is not blank, without its end, and counts `number` on. Returns 1, 0 at
 // the end of the file, or -1 after one line of complaint.
-static int read_line(gzFile file, const char *path, char *line, long *number)
-{
+static int read_line(gzFile file, const char *path, char *line, long *number) {
     do {
-        if (!gzgets(file, line, LINE_SIZE)) {
-            int error;
-            gzerror(file, &error);
-            if (error == Z_OK || error == Z_STREAM_END)
-                return 0;
-            complain(path, "line %ld: damaged or truncated gzip file", *number + 1);
-            return -1;
-        }
+        if (!gzgets(file, line, LINE_SIZE))
+            return check_gzip(file, path) ? -1 : 0;
         ++*number;
         size_t length = strlen(line);
         if ((length == 0 || line[length - 1] != '\n') && !gzeof(file)) {
@@ -227,14 +229,15 @@ static int read_line(gzFile file, const char *path, char *line, long *number)
                      *number, LINE_SIZE - 2, PIXELS);
             return -1;
         }
-        line[strcspn(line, "\r\n")] = '\0';
+        while (length > 0 && strchr("\r\n", line[length - 1]))
+            line[--length] = '\0';
     } while (*line == '\0');
     return 1;
 }
 
 // Parses "label,pixel,...,pixel". Returns 0 or EXIT_BAD_INPUT.
-static int parse_row(const char *path, long number, const char *line, float *image, uint8_t *label)
-{
+static int parse_row(const char *path, long number, const char *line, float *image,
+                     uint8_t *label) {
     uint8_t pixels[PIXELS];
     for (int column = 0; column <= PIXELS; ++column) {
         const char *start = line;
@@ -253,7 +256,7 @@ static int parse_row(const char *path, long number, const char *line, float *ima
             pixels[column - 1] = (uint8_t)value;
         else
             *label = (uint8_t)value;
-        if (*line == ',')
+        if (*line == ',' && column < PIXELS)
             ++line;
     }
     if (*line)
@@ -266,8 +269,8 @@ static int parse_row(const char *path, long number, const char *line, float *ima
 
 // Reads Kaggle's train.csv twice: to count the rows, so that memory is only taken for rows that
 // are there, and to parse them. Returns 0 or EXIT_BAD_INPUT.
-static int read_csv(gzFile file, const char *path, const struct options *options, struct data *data)
-{
+static int read_csv(gzFile file, const char *path, const struct options *options,
+                    struct data *data) {
     char line[LINE_SIZE];
     float unused[PIXELS];
     long number = 0, rows = 0;
@@ -310,8 +313,7 @@ static int read_csv(gzFile file, const char *path, const struct options *options
     return 0;
 }
 
-static int load_csv(const char *path, const struct options *options, struct data *data)
-{
+static int load_csv(const char *path, const struct options *options, struct data *data) {
     gzFile file = open_file(path);
     if (!file)
         return EXIT_BAD_INPUT;
@@ -321,8 +323,7 @@ static int load_csv(const char *path, const struct options *options, struct data
     return status;
 }
 
-static int load_directory(const char *directory, const struct options *options, struct data *data)
-{
+static int load_directory(const char *directory, const struct options *options, struct data *data) {
     char path[4096];
     struct stat status;
     if (stat(directory, &status) < 0)
@@ -347,17 +348,17 @@ static int load_directory(const char *directory, const struct options *options, 
                              options->test_samples, "test", &data->test);
 }
 
-int load_data(const struct options *options, struct data *data)
-{
+int load_data(const struct options *options, struct data *data) {
+    const double start = seconds();
     *data = (struct data){0};
     int status = load_directory(options->data, options, data);
     if (status)
         free_data(data);
+    data->load_s = seconds() - start;
     return status;
 }
 
-void free_data(struct data *data)
-{
+void free_data(struct data *data) {
     free(data->train.images);
     free(data->train.labels);
     free(data->test.images);
@@ -365,9 +366,29 @@ void free_data(struct data *data)
     *data = (struct data){0};
 }
 
+static uint32_t pcg32_next(struct pcg32 *generator) {
+    uint64_t state = generator->state;
+    generator->state = state * 6364136223846793005u + generator->increment;
+    uint32_t shifted = (uint32_t)(((state >> 18) ^ state) >> 27);
+    uint32_t rotation = (uint32_t)(state >> 59);
+    return shifted >> rotation | shifted << (-rotation & 31);
+}
+
+struct pcg32 seed_weights(uint64_t seed, uint64_t stream) {
+    struct pcg32 generator = {0, stream << 1 | 1};
+    pcg32_next(&generator);
+    generator.state += seed;
+    pcg32_next(&generator);
+    return generator;
+}
+
+float draw_weight(struct pcg32 *generator, size_t fan_in) {
+    float limit = sqrtf(6.0f / (float)fan_in);
+    return ((float)(pcg32_next(generator) >> 8) * 0x1p-23f - 1.0f) * limit;
+}
+
 int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
-                  const float *weights2, const float *bias2)
-{
+                  const float *weights2, const float *bias2) {
     FILE *file = fopen(path, "wb");
     bool written = file &&
                    fwrite(weights1, sizeof(float), PIXELS * hidden, file) == PIXELS * hidden &&

@@ -22,6 +22,7 @@ struct data {
     struct dataset train;
     struct dataset test;
     const char *name; // "mnist", "synthetic" or "csv"
+    double load_s;    // seconds from the files to float arrays in memory
 };
 
 // A slice of consecutive samples.
@@ -32,8 +33,7 @@ struct batch {
 };
 
 // The batch that begins at sample `first`: `size` samples, or what is left of the data set.
-static inline struct batch batch_at(const struct dataset *dataset, size_t first, int size)
-{
+static inline struct batch batch_at(const struct dataset *dataset, size_t first, int size) {
     size_t left = (size_t)dataset->samples - first;
     struct batch batch = {left < (size_t)size ? left : (size_t)size,
                           dataset->images + first * PIXELS, dataset->labels + first};
@@ -41,8 +41,7 @@ static inline struct batch batch_at(const struct dataset *dataset, size_t first,
 }
 
 // The samples of the largest batch of a run, for which a stage allocates its buffers.
-static inline size_t largest_batch(const struct options *options)
-{
+static inline size_t largest_batch(const struct options *options) {
     int samples = options->train_samples > options->test_samples ? options->train_samples
                                                                  : options->test_samples;
     return (size_t)(options->batch < samples ? options->batch : samples);
@@ -61,6 +60,18 @@ float *allocate_floats(size_t count);
 int load_data(const struct options *options, struct data *data);
 
 void free_data(struct data *data);
+
+// The generator of the initial weights: PCG32 (XSH-RR 64/32, O'Neill 2014).
+struct pcg32 {
+    uint64_t state;
+    uint64_t increment;
+};
+
+// The generator's start for a run's --seed; W1 is drawn from stream 1, W2 from stream 2.
+struct pcg32 seed_weights(uint64_t seed, uint64_t stream);
+
+// The next weight, in row-major order: uniform in ±√(6 / fan_in), as in He et al. (2015).
+float draw_weight(struct pcg32 *generator, size_t fan_in);
 
 // Writes weights1 (784 × hidden), bias1, weights2 (hidden × 10) and bias2, row-major, as float32 in
 // the machine's byte order, little-endian on every machine this is for. Returns 0, or

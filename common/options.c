@@ -48,8 +48,7 @@ struct parse {
 };
 
 // The whole number in `text`, or one line on standard error and exit.
-static int parse_int(const char *option, const char *text, int min, int max)
-{
+static int parse_int(const char *option, const char *text, int min, int max) {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
@@ -65,8 +64,7 @@ static int parse_int(const char *option, const char *text, int min, int max)
     return (int)value;
 }
 
-static uint64_t parse_seed(const char *text)
-{
+static uint64_t parse_seed(const char *text) {
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
@@ -78,8 +76,7 @@ static uint64_t parse_seed(const char *text)
     return value;
 }
 
-static float parse_learning_rate(const char *text)
-{
+static float parse_learning_rate(const char *text) {
     char *end;
     float value = strtof(text, &end);
     if (end == text || *end != '\0' || !isfinite(value) || value <= 0) {
@@ -90,8 +87,7 @@ static float parse_learning_rate(const char *text)
 }
 
 // Opens the file for appending, which creates it where it can be but keeps what it holds.
-static void check_writable(const char *option, const char *path)
-{
+static void check_writable(const char *option, const char *path) {
     FILE *file = fopen(path, "ab");
     if (!file) {
         fprintf(stderr, "--%s: cannot write %s: %s; expected a file in a writable directory\n",
@@ -101,8 +97,7 @@ static void check_writable(const char *option, const char *path)
     fclose(file);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
+static error_t parse_option(int key, char *arg, struct argp_state *state) {
     struct parse *parse = state->input;
     struct options *options = &parse->options;
     switch (key) {
@@ -150,8 +145,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-struct options parse_options(int argc, char **argv, const char *about, int max_threads)
-{
+struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
     const char *mnist_dir = getenv("MNIST_DIR");
     struct parse parse = {
         .options = {.data = mnist_dir && *mnist_dir ? mnist_dir : DATA_DIR,

@@ -1,5 +1,4 @@
 #include "common/timing.h"
-#include "common/data.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,15 +17,13 @@ static const char HEADER[] =
     "dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,"
     "peak_rss_mib,peak_vram_mib\n";
 
-double seconds(void)
-{
+double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void timer_add(struct timer *timer, double duration)
-{
+void timer_add(struct timer *timer, double duration) {
     double distance = duration - timer->mean;
     ++timer->count;
     timer->total += duration;
@@ -36,20 +33,17 @@ void timer_add(struct timer *timer, double duration)
     timer->max = timer->count == 1 ? duration : fmax(timer->max, duration);
 }
 
-double timer_lap(struct timer *timer, double start)
-{
+double timer_lap(struct timer *timer, double start) {
     double now = seconds();
     timer_add(timer, now - start);
     return now;
 }
 
-double timer_stddev(const struct timer *timer)
-{
+double timer_stddev(const struct timer *timer) {
     return timer->count < 2 ? 0 : sqrt(timer->squares / (double)(timer->count - 1));
 }
 
-static double peak_rss_mib(void)
-{
+static double peak_rss_mib(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (double)usage.ru_maxrss / 1024; // Linux counts it in KiB
@@ -57,24 +51,21 @@ static double peak_rss_mib(void)
 
 // The arithmetic of a run: a multiply-add is two operations; W1 takes part in two products a
 // sample, W2 in three.
-static double gflops(const struct options *options, double train_s)
-{
+static double gflops(const struct options *options, double train_s) {
     double hidden = options->hidden;
     double flops = 4.0 * PIXELS * hidden + 6.0 * CLASSES * hidden;
     return train_s > 0 ? options->epochs * (double)options->train_samples * flops / train_s / 1e9
                        : 0;
 }
 
-void report_epoch(const struct options *options, int epoch, double loss)
-{
+void report_epoch(const struct options *options, int epoch, double loss) {
     if (options->quiet)
         return;
     printf("epoch %d of %d: loss %.5f\n", epoch + 1, options->epochs, loss);
     fflush(stdout);
 }
 
-static void print_timer(const char *phase, const struct timer *timer)
-{
+static void print_timer(const char *phase, const struct timer *timer) {
     printf("%-8s %8.3f s in %ld batches: mean %.1f us, deviation %.1f, min %.1f, max %.1f\n", phase,
            timer->total, timer->count, 1e6 * timer->mean, 1e6 * timer_stddev(timer),
            1e6 * timer->min, 1e6 * timer->max);
@@ -82,8 +73,7 @@ static void print_timer(const char *phase, const struct timer *timer)
 
 // Formats the row of DESIGN into `row`; returns its length. A column that does not apply is empty.
 static int format_row(char *row, size_t size, const struct options *options,
-                      const struct result *result)
-{
+                      const struct data *data, const struct result *result) {
     char threads[16] = "", loss[32] = "", vram[32] = "";
     if (result->threads > 0)
         snprintf(threads, sizeof threads, "%d", result->threads);
@@ -97,7 +87,7 @@ static int format_row(char *row, size_t size, const struct options *options,
                     STAGE, result->device, threads, options->hidden, options->batch,
                     options->epochs, (double)options->learning_rate,
                     (unsigned long long)options->seed, options->train_samples,
-                    options->test_samples, result->dataset, result->load_s, result->setup_s,
+                    options->test_samples, data->name, data->load_s, result->setup_s,
                     result->train_s, result->forward.total, result->backward.total, loss,
                     result->test_accuracy, gflops(options, result->train_s), peak_rss_mib(), vram);
 }
@@ -105,8 +95,8 @@ static int format_row(char *row, size_t size, const struct options *options,
 // Appends the row, after the header if the file is empty, in a single write: whoever reads the
 // file, or stops this run, finds whole rows. The lock keeps two runs from both writing a header;
 // a write that came up short (a full disk) is taken back.
-static int append_row(const char *path, const struct options *options, const struct result *result)
-{
+static int append_row(const char *path, const struct options *options, const struct data *data,
+                      const struct result *result) {
     char text[sizeof HEADER + 1024] = "";
     struct stat before;
     int file = open(path, O_WRONLY | O_APPEND | O_CREAT, 0666);
@@ -121,7 +111,7 @@ static int append_row(const char *path, const struct options *options, const str
         strcpy(text, HEADER);
     size_t header = strlen(text);
     size_t length =
-        header + (size_t)format_row(text + header, sizeof text - header, options, result);
+        header + (size_t)format_row(text + header, sizeof text - header, options, data, result);
     ssize_t written = write(file, text, length);
     if (written != (ssize_t)length) {
         fprintf(stderr, "--csv: cannot write %s: %s; this run's row is not saved\n", path,
@@ -135,8 +125,8 @@ static int append_row(const char *path, const struct options *options, const str
     return 0;
 }
 
-int report_result(const struct options *options, const struct result *result)
-{
+int report_result(const struct options *options, const struct data *data,
+                  const struct result *result) {
     if (options->epochs > 0 && !isfinite(result->final_loss)) {
         fprintf(stderr, STAGE ": the loss became %g: try a --learning-rate below %g\n",
                 result->final_loss, (double)options->learning_rate);
@@ -149,17 +139,16 @@ int report_result(const struct options *options, const struct result *result)
     char loss[32] = "untrained";
     if (options->epochs > 0)
         snprintf(loss, sizeof loss, "%.5f", result->final_loss);
-    int status = options->csv ? append_row(options->csv, options, result) : 0;
+    int status = options->csv ? append_row(options->csv, options, data, result) : 0;
     printf("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s, forward %.3f s, backward %.3f s, "
            "%.1f GFLOP/s, loss %s, accuracy %.4f\n",
-           STAGE, options->hidden, options->batch, options->epochs, result->dataset,
-           result->train_s, result->forward.total, result->backward.total,
-           gflops(options, result->train_s), loss, result->test_accuracy);
+           STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
+           result->forward.total, result->backward.total, gflops(options, result->train_s), loss,
+           result->test_accuracy);
     return status;
 }
 
-void check_results_file(const char *path)
-{
+void check_results_file(const char *path) {
     char line[sizeof HEADER] = "";
     FILE *file = fopen(path, "a+");
     if (!file) {

@@ -2,6 +2,7 @@
 #ifndef COMMON_TIMING_H
 #define COMMON_TIMING_H
 
+#include "common/data.h"
 #include "common/options.h"
 
 #ifdef __cplusplus
@@ -35,8 +36,6 @@ double timer_stddev(const struct timer *timer);
 struct result {
     const char *device;    // "cpu", or the name of the GPU
     int threads;           // 0: does not apply
-    const char *dataset;   // "mnist", "synthetic" or "csv"
-    double load_s;         // files to float arrays in host memory
     double setup_s;        // allocation, initial weights, for CUDA the context and the upload
     double train_s;        // wall clock from the first batch to the last weight being final
     struct timer forward;  // one duration a batch
@@ -51,7 +50,8 @@ void report_epoch(const struct options *options, int epoch, double loss);
 
 // Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
 // 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.
-int report_result(const struct options *options, const struct result *result);
+int report_result(const struct options *options, const struct data *data,
+                  const struct result *result);
 
 // Tries the file --csv names: it is new, empty, or begins with the header of the rows written here.
 // Otherwise prints one line and exits with EXIT_BAD_INPUT.

@@ -10,7 +10,6 @@
 #include "common/timing.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 struct network {
@@ -34,39 +33,7 @@ struct network {
     float *d_bias2;       // 10
 };
 
-// PCG32 (XSH-RR 64/32, O'Neill 2014).
-struct pcg32 {
-    uint64_t state;
-    uint64_t increment;
-};
-
-static uint32_t pcg32_next(struct pcg32 *generator)
-{
-    uint64_t state = generator->state;
-    generator->state = state * 6364136223846793005u + generator->increment;
-    uint32_t shifted = (uint32_t)(((state >> 18) ^ state) >> 27);
-    uint32_t rotation = (uint32_t)(state >> 59);
-    return shifted >> rotation | shifted << (-rotation & 31);
-}
-
-static struct pcg32 pcg32_seed(uint64_t seed, uint64_t stream)
-{
-    struct pcg32 generator = {0, stream << 1 | 1};
-    pcg32_next(&generator);
-    generator.state += seed;
-    pcg32_next(&generator);
-    return generator;
-}
-
-// A weight uniform in ±√(6 / fan_in), which keeps the activations' variance from layer to layer.
-static float draw_weight(struct pcg32 *generator, size_t fan_in)
-{
-    float limit = sqrtf(6.0f / (float)fan_in);
-    return ((float)(pcg32_next(generator) >> 8) * 0x1p-23f - 1.0f) * limit;
-}
-
-static struct network create(const struct options *options)
-{
+static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
     struct network network = {
         .hidden = hidden,
@@ -84,17 +51,16 @@ static struct network create(const struct options *options)
         .d_weights2 = allocate_floats(hidden * CLASSES),
         .d_bias2 = allocate_floats(CLASSES),
     };
-    struct pcg32 generator = pcg32_seed(options->seed, 1);
+    struct pcg32 generator = seed_weights(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         network.weights1[i] = draw_weight(&generator, PIXELS);
-    generator = pcg32_seed(options->seed, 2);
+    generator = seed_weights(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         network.weights2[i] = draw_weight(&generator, hidden);
     return network;
 }
 
-static void destroy(struct network *network)
-{
+static void destroy(struct network *network) {
     free(network->weights1);
     free(network->bias1);
     free(network->weights2);
@@ -111,8 +77,7 @@ static void destroy(struct network *network)
 }
 
 // Sets a, z and p for a batch. Returns its loss.
-static double forward(struct network *network, const struct batch *batch)
-{
+static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     const float *x = batch->images;
     float *a = network->activations, *p = network->probabilities;
@@ -157,15 +122,13 @@ static double forward(struct network *network, const struct batch *batch)
 }
 
 // θ ← θ − lr·dθ
-static void update(float *parameters, const float *gradient, size_t count, float learning_rate)
-{
+static void update(float *parameters, const float *gradient, size_t count, float learning_rate) {
     for (size_t i = 0; i < count; ++i)
         parameters[i] -= learning_rate * gradient[i];
 }
 
 // Takes one step down the gradient of the batch that forward() has just seen.
-static void backward(struct network *network, const struct batch *batch, float learning_rate)
-{
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const float *x = batch->images, *a = network->activations, *p = network->probabilities;
     float *dz = network->d_logits, *da = network->d_activations;
@@ -225,8 +188,7 @@ static void backward(struct network *network, const struct batch *batch, float l
 
 // Runs all epochs over the training set in file order; the last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
-                  const struct options *options, struct result *result)
-{
+                  const struct options *options, struct result *result) {
     const double start = seconds();
     double clock = start;
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
@@ -247,8 +209,7 @@ static void train(struct network *network, const struct dataset *dataset,
 
 // The fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
-                       const struct options *options)
-{
+                       const struct options *options) {
     struct batch batch;
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
@@ -266,26 +227,21 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 }
 
 // Writes the weights, which lie in memory as the file wants them. Returns the exit status.
-static int save(const struct network *network, const char *path)
-{
+static int save(const struct network *network, const char *path) {
     return write_weights(path, network->hidden, network->weights1, network->bias1,
                          network->weights2, network->bias2);
 }
 
-int main(int argc, char **argv)
-{
-    struct options options = parse_options(argc, argv, "Trains the textbook version.", 1);
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on one core, by the textbook.", 1);
     struct result result = {.device = "cpu", .threads = 1};
     struct data data;
 
-    double clock = seconds();
     int status = load_data(&options, &data);
     if (status)
         return status;
-    result.dataset = data.name;
-    result.load_s = seconds() - clock;
 
-    clock = seconds();
+    double clock = seconds();
     struct network network = create(&options);
     result.setup_s = seconds() - clock;
 
@@ -293,8 +249,8 @@ int main(int argc, char **argv)
     result.test_accuracy = evaluate(&network, &data.test, &options);
     if (options.save_weights)
         status = save(&network, options.save_weights);
-    if (status == 0)
-        status = report_result(&options, &result);
+    if (!status)
+        status = report_result(&options, &data, &result);
     destroy(&network);
     free_data(&data);
     return status;
