@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Downloads MNIST and verifies it. A file gets its name only when its content is right.
+set -euo pipefail
+
+usage() {
+    cat <<END
+Usage: ${0##*/} [DIR]
+Downloads the four files of MNIST into DIR (data/mnist) and verifies the SHA-256 of their content.
+Files that are there already and right are kept.
+
+MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
+Exit status: 0 if all four files are there and right, else 1.
+END
+}
+
+fail() {
+    echo "fetch.sh: $*" >&2
+    exit 1
+}
+
+# Of the decompressed content, which stays the same whatever compressed it.
+declare -Ar SHA256=(
+    [train-images-idx3-ubyte]=ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+    [train-labels-idx1-ubyte]=65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+    [t10k-images-idx3-ubyte]=0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+    [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
+)
+
+# is_right FILE NAME: does FILE, raw or gzipped, hold what MNIST's file NAME does?
+is_right() {
+    local sum
+    sum=$(gzip -dcf -- "$1" 2>/dev/null | sha256sum) && [[ $sum == "${SHA256[$2]}  -" ]]
+}
+
+# download URL FILE LOG: in the background, since bash runs a trap only after the command in the
+# foreground has ended. The next mirror is the retry: with no network, two give up within 20 s.
+download() {
+    local status=0
+    if command -v curl >/dev/null; then
+        curl --fail --silent --show-error --location --output "$2" --connect-timeout 8 \
+            --speed-limit 1000 --speed-time 10 --max-time 300 "$1" 2>"$3" &
+    else
+        timeout 300 wget --no-verbose --output-document="$2" --tries=1 --dns-timeout=8 \
+            --connect-timeout=8 --read-timeout=10 "$1" 2>"$3" &
+    fi
+    child=$!
+    wait "$child" || status=$?
+    child=""
+    return "$status"
+}
+
+# fetch NAME: from the first mirror that has it right.
+fetch() {
+    local mirror url reasons=""
+    for mirror in "${mirrors[@]}"; do
+        url=${mirror%/}/$1.gz
+        echo "fetching $url"
+        if ! download "$url" "$partial/$1.gz" "$partial/log"; then
+            reasons+="${reasons:+; }$url: $(tail -n 1 "$partial/log")"
+        elif ! is_right "$partial/$1.gz" "$1"; then
+            reasons+="${reasons:+; }$url: wrong content"
+        else
+            mv -f -- "$partial/$1.gz" "$directory/$1.gz"
+            return
+        fi
+    done
+    fail "cannot fetch $1 ($reasons); copy MNIST's four files into $directory, or draw a" \
+        "stand-in with data/synthesize"
+}
+
+cleanup() {
+    if [[ -n $child ]]; then
+        kill "$child" 2>/dev/null || true
+        wait "$child" || true
+    fi
+    if [[ -n $partial ]]; then
+        rm -rf -- "$partial"
+    fi
+}
+
+case ${1-} in
+-h | --help)
+    usage
+    exit
+    ;;
+-*) fail "found '$1', expected a directory: see --help" ;;
+esac
+[[ $# -le 1 ]] || fail "found '$2', expected one directory at most: see --help"
+
+default="https://ossci-datasets.s3.amazonaws.com/mnist
+         https://storage.googleapis.com/cvdf-datasets/mnist"
+read -rd '' -a mirrors <<<"${MNIST_MIRRORS:-$default}" || true
+directory=${1:-$(cd "$(dirname "$0")" && pwd)/mnist}
+partial=""
+child=""
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+missing=()
+for name in "${!SHA256[@]}"; do
+    # The loader prefers a raw file, so a wrong one would hide the right one beside it.
+    if [[ -e $directory/$name ]]; then
+        is_right "$directory/$name" "$name" || fail "$directory/$name: found other content than" \
+            "MNIST's; move the file away, or name another directory"
+    elif [[ ! -e $directory/$name.gz ]] || ! is_right "$directory/$name.gz" "$name"; then
+        missing+=("$name")
+    fi
+done
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+command -v curl >/dev/null || command -v wget >/dev/null ||
+    fail "found neither curl nor wget; install one, or draw a stand-in with data/synthesize"
+unwritable="$directory: cannot write there; name another directory"
+mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
+partial=$(mktemp -d "$directory/.fetch.XXXXXX" 2>/dev/null) || fail "$unwritable"
+for name in "${missing[@]}"; do
+    fetch "$name"
+done

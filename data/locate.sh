@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Prints the directory of the data to use; gets or makes the data where there is none.
+set -euo pipefail
+
+usage() {
+    cat <<END
+Usage: ${0##*/} [DIR]
+Prints the directory that holds the data to use, the first of these that there is:
+  DIR, \$MNIST_DIR       given, so it must hold data
+  data/mnist            from an earlier download, or copied there by hand
+  a download            by data/fetch.sh into data/mnist, unless OFFLINE=1 is in the environment
+  data/synthetic        a stand-in, drawn by data/synthesize
+All else goes to standard error. Exit status: 0, 1 where even the stand-in cannot be made, 2 for a
+directory that was given and holds no data.
+END
+}
+
+fail() {
+    echo "locate.sh: $2" >&2
+    exit "$1"
+}
+
+# has_data DIR: the four IDX files, each raw or gzipped, or Kaggle's train.csv.
+has_data() {
+    local name
+    [[ ! -e $1/train.csv && ! -e $1/train.csv.gz ]] || return 0
+    for name in {train,t10k}-{images-idx3,labels-idx1}-ubyte; do
+        [[ -e $1/$name || -e $1/$name.gz ]] || return 1
+    done
+}
+
+# use_given WHAT DIR: DIR was asked for, so nothing else will do.
+use_given() {
+    [[ -d $2 ]] || fail 2 "$1: found no directory '$2', expected the one that holds MNIST"
+    has_data "$2" || fail 2 "$1: found no data in '$2', expected MNIST's four files or train.csv"
+    echo "$2"
+    exit
+}
+
+case ${1-} in
+-h | --help)
+    usage
+    exit
+    ;;
+-*) fail 2 "found '$1', expected a directory: see --help" ;;
+esac
+[[ $# -le 1 ]] || fail 2 "found '$2', expected one directory at most: see --help"
+[[ -z ${1-} ]] || use_given DIR "$1"
+[[ -z ${MNIST_DIR-} ]] || use_given MNIST_DIR "$MNIST_DIR"
+
+here=$(cd "$(dirname "$0")" && pwd)
+if has_data "$here/mnist"; then
+    echo "$here/mnist"
+    exit
+fi
+
+if [[ ${OFFLINE:-0} != 0 ]]; then
+    why="OFFLINE is set"
+else
+    status=0
+    "$here/fetch.sh" "$here/mnist" >&2 || status=$?
+    if [[ $status -eq 0 ]]; then
+        echo "$here/mnist"
+        exit
+    fi
+    # Interrupted, which is no wish for other data.
+    [[ $status -le 128 ]] || exit "$status"
+    why="the download failed"
+fi
+
+if ! has_data "$here/synthetic"; then
+    # Without the flags of a make that may have called this script.
+    MAKEFLAGS='' make -s -C "$here" synthesize >&2 || fail 1 "$why, and data/synthesize does not build"
+    "$here/synthesize" "$here/synthetic" >&2 || fail 1 "$why, and data/synthesize failed"
+fi
+echo "locate.sh: using the synthetic digits: no MNIST in $here/mnist, and $why" >&2
+echo "$here/synthetic"
