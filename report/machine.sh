@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Describes the machine, the tools and the sources that results are measured with, as `key: value`
+# lines. With --name it prints the folder its results go to. Neither names the host or the user:
+# results are there to be shared.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export LC_ALL=C
+
+cpu_info=$(lscpu 2>/dev/null || true)
+
+# The first value lscpu gives for a key.
+cpu_field() {
+    sed -nE "s/^ *$1: *//p" <<<"$cpu_info" | sed 1q
+}
+
+# "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" is called Intel Xeon Platinum 8488C.
+cpu_name() {
+    local name
+    name=$(cpu_field 'Model name' |
+        sed -E 's/\((R|TM)\)//g; s/ *@.*//; s/ +[0-9]+-Core//; s/ +(CPU|Processor)\>//g')
+    echo "${name:-$(uname -m)}"
+}
+
+# Cores, not hardware threads.
+cores() {
+    local count
+    count=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || true)
+    ((count)) || count=$(nproc --all)
+    echo "$count"
+}
+
+# One line a GPU, or nothing. Without a driver nvidia-smi may print its excuse on standard output.
+gpus() {
+    local answer
+    if answer=$(nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null); then
+        echo "$answer"
+    fi
+}
+
+folder_name() {
+    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q)" |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
+}
+
+vector_extensions() {
+    cpu_field '(Flags|Features)' | tr ' ' '\n' |
+        grep -E '^(s?sse[0-9_]*[ab]?|avx.*|fma|neon|asimd.*|sve.*)$' | paste -sd' ' || true
+}
+
+# What a stage's Makefile compiles with, paths left out.
+flags() {
+    # shellcheck disable=SC2016 # make expands these
+    make -s --no-print-directory -C "stages/$1" flags --eval \
+        'flags: ; @echo $(if $(NVCC),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
+}
+
+revision() {
+    local hash changes
+    hash=$(git rev-parse --short HEAD 2>/dev/null) || {
+        echo 'unknown'
+        return
+    }
+    changes=$(git status --porcelain -- . ':!report/results')
+    echo "$hash${changes:+, with uncommitted changes}"
+}
+
+describe() {
+    echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads"
+    echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
+    echo "vector extensions: $(vector_extensions)"
+    echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo)"
+    echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
+    echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
+    echo "compiler: $(gcc --version | sed 1q)"
+    if command -v nvcc >/dev/null; then
+        echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
+    fi
+    for makefile in stages/[0-9][0-9]_*/Makefile; do
+        stage=$(basename "$(dirname "$makefile")")
+        echo "flags of $stage: $(flags "$stage")"
+    done
+    # What OpenMP will choose: nproc looks at OMP_NUM_THREADS too.
+    echo "threads: $(nproc)"
+    echo "OpenMP variables: $(env | grep -E '^G?OMP_' | sort | paste -sd' ' | sed 's/^$/none/')"
+    echo "revision: $(revision)"
+    echo "date: $(date -u '+%Y-%m-%d %H:%M UTC')"
+}
+
+case ${1:-} in
+'') describe ;;
+--name) folder_name ;;
+*)
+    echo "machine.sh: found '$1', expected --name or nothing" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,403 @@
+#!/usr/bin/env bash
+# The main job: trains every stage over a grid of hidden sizes and batch sizes and prints and writes
+# the speedup tables. `./run_all.sh --help` lists the options.
+#
+# A stage appends its own row to runs.csv when a run is finished, and nothing else records what has
+# been done: what --resume leaves out is what the file holds.
+set -euo pipefail
+
+help() {
+    cat <<'END'
+Usage: ./run_all.sh [option ...]
+
+Builds the stages, finds the data, trains every stage over a grid of hidden sizes and batch sizes,
+and writes report/results/<machine>/{runs.csv,machine.txt,tables.txt}. Ctrl-C keeps every finished
+run; --resume goes on from there.
+
+  --stages LIST    stages by name or the beginning of it: 00,02 (all there are)
+  --hidden LIST    hidden units (32,64,128,256)
+  --batch LIST     samples in a batch (32,64,128)
+  --epochs N       passes over the training set (5)
+  --repeats N      runs of which the median counts (3); what takes over 30 s is not repeated
+  --threads N      threads, for the stages that have any (one for each the machine has)
+  --quick          a look in under a minute: 1 epoch, hidden 32,256, batch 32,128, no repeat of
+                   what takes over 0.5 s; goes to report/results/<machine>-quick
+  --data DIR       MNIST ($MNIST_DIR, data/mnist, a download, or else a synthetic set)
+  --output DIR     where the results go, instead of report/results/<machine>
+  --resume         keep the runs that are there and do the missing ones; without it, earlier
+                   results are moved to a folder beside the new ones, named by their date
+  --help           this
+
+Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.
+END
+}
+
+fail() {
+    echo "run_all.sh: $*" >&2
+    exit 2
+}
+
+# A path as seen from where the script was called, kept when it goes to its own directory.
+absolute() {
+    case $1 in
+    /*) echo "$1" ;;
+    *) echo "$PWD/$1" ;;
+    esac
+}
+
+# --- options ---
+
+command=("$0" "$@") # to print when interrupted
+stages_wanted='' hiddens='' batches='' epochs='' repeats='' quick='' data='' output='' resume=''
+
+# Leaves $value, comma-separated, as words in the variable $1.
+set_numbers() {
+    [[ $value =~ ^[1-9][0-9]{0,6}(,[1-9][0-9]{0,6})*$ ]] ||
+        fail "$option: found '$value', expected whole numbers from 1, such as 32,256"
+    printf -v "$1" '%s' "${value//,/ }"
+}
+
+set_number() {
+    [[ $value =~ ^[1-9][0-9]{0,6}$ ]] ||
+        fail "$option: found '$value', expected a whole number from 1"
+    printf -v "$1" '%s' "$value"
+}
+
+while (($#)); do
+    option=$1 value=''
+    shift
+    case $option in
+    --help | -h)
+        help
+        exit
+        ;;
+    --quick) quick=1 && continue ;;
+    --resume) resume=1 && continue ;;
+    --stages | --hidden | --batch | --epochs | --repeats | --threads | --data | --output)
+        (($#)) || fail "$option: expected a value after it"
+        value=$1
+        shift
+        ;;
+    --*=*)
+        value=${option#*=}
+        option=${option%%=*}
+        ;;
+    esac
+    case $option in
+    --stages)
+        [[ $value ]] || fail "$option: found '', expected names such as 00,02"
+        stages_wanted=$value
+        ;;
+    --hidden) set_numbers hiddens ;;
+    --batch) set_numbers batches ;;
+    --epochs) set_number epochs ;;
+    --repeats) set_number repeats ;;
+    --threads) set_number OMP_NUM_THREADS && export OMP_NUM_THREADS ;;
+    --data) data=$(absolute "$value") ;;
+    --output) output=$(absolute "$value") ;;
+    *) fail "unknown option '$option'; see ./run_all.sh --help" ;;
+    esac
+done
+
+# A run that takes longer than this is not repeated: its noise is small beside it.
+slow_ms=30000
+if [[ $quick ]]; then
+    slow_ms=500
+    hiddens=${hiddens:-32 256}
+    batches=${batches:-32 128}
+    epochs=${epochs:-1}
+fi
+hiddens=${hiddens:-32 64 128 256}
+batches=${batches:-32 64 128}
+epochs=${epochs:-5}
+repeats=${repeats:-3}
+
+if [[ ${MNIST_DIR:-} ]]; then
+    MNIST_DIR=$(absolute "$MNIST_DIR")
+    export MNIST_DIR
+fi
+export LC_ALL=C # a decimal point, not a comma
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+# --- the stages, the data, the machine ---
+
+# Sets `stages` to the directories that --stages asks for, in their order.
+find_stages() {
+    local all=() wanted=() want stage found chosen=' '
+    for stage in stages/[0-9][0-9]_*/Makefile; do
+        [[ -e $stage ]] || fail "found no stages in $PWD/stages"
+        all+=("$(basename "${stage%/Makefile}")")
+    done
+    IFS=, read -ra wanted <<<"$stages_wanted"
+    for want in "${wanted[@]}"; do
+        found=''
+        for stage in "${all[@]}"; do
+            [[ $stage != "$want"* ]] || found+="$stage "
+        done
+        [[ $want && $found ]] || fail "--stages: found '$want', expected some of: ${all[*]}"
+        chosen+=$found
+    done
+    stages=()
+    for stage in "${all[@]}"; do
+        if [[ ! $stages_wanted || $chosen == *" $stage "* ]]; then
+            stages+=("$stage")
+        fi
+    done
+}
+
+# Why a stage is left out of the (rest of the) sweep, by stage: one line each, below the tables.
+declare -A notes=()
+failed=''
+
+build_stages() {
+    local stage log
+    echo "Building: ${stages[*]}" >&2
+    for stage in "${stages[@]}"; do
+        if ! log=$(make --no-print-directory "stages/$stage" 2>&1); then
+            echo "$log" >&2
+            notes[$stage]="does not build: $(grep -m 1 -i error <<<"$log" || tail -n 1 <<<"$log")"
+            failed=1
+        elif [[ $log == "stages/$stage: left out"* ]]; then
+            notes[$stage]="did not run: ${log#*: }"
+        fi
+    done
+}
+
+# The name that the rows of this data carry.
+dataset_name() {
+    if [[ -e $data/SYNTHETIC ]]; then
+        echo synthetic
+    elif compgen -G "$data/train-images-idx3-ubyte*" >/dev/null; then
+        echo mnist
+    else
+        echo csv
+    fi
+}
+
+# The value of a line of machine.txt.
+machine_field() {
+    sed -n "s/^$1: //p" <<<"$machine"
+}
+
+# Makes the folder of the results ready, and takes it: two sweeps at once would measure each other.
+# The lock is on a descriptor that a running stage inherits, so that it also holds while a stage
+# outlives a run_all.sh that was killed the hard way.
+open_results() {
+    local aside
+    output=${output:-report/results/$(report/machine.sh --name)${quick:+-quick}}
+    mkdir -p "$output" || exit 2
+    exec 9<"$output"
+    flock --nonblock 9 || fail "$output: another run_all.sh is writing there"
+    runs=$output/runs.csv
+    if [[ -s $runs && ! $resume ]]; then
+        aside=$output/$(date -r "$runs" +%Y-%m-%d_%H%M%S)
+        mkdir "$aside"
+        for file in runs.csv machine.txt tables.txt; do
+            [[ ! -e $output/$file ]] || mv "$output/$file" "$aside"
+        done
+        echo "Earlier results moved to $aside" >&2
+    fi
+    touch "$runs"
+    if [[ ! -s $runs || ! -e $output/machine.txt ]]; then
+        echo "$machine" >"$output/machine.txt"
+        return
+    fi
+    [[ ! $(tail -c 1 "$runs") ]] || fail "$runs: ends within a row; delete that row to resume"
+    # The threads that were asked for are not in every row: a serial stage has one, whatever is.
+    grep -qx "threads: $(machine_field threads)" "$output/machine.txt" ||
+        fail "--resume: $output has $(grep '^threads: ' "$output/machine.txt"), found" \
+            "$(machine_field threads): expected the same --threads, or another --output"
+    echo "resumed: $(machine_field date), revision $(machine_field revision)" \
+        >>"$output/machine.txt"
+}
+
+# --- the sweep ---
+
+# What is known from the rows so far. A cell is "stage hidden batch".
+declare -A runs_done=() first_ms=()        # by cell; the first run's training time
+declare -A train_ms=()                     # by "stage hidden", the last run's
+declare -A overhead_ms=() last_hidden=()   # by stage, the last run's
+
+# Takes in one row of runs.csv, unless it belongs to another sweep (or is the header).
+record_row() {
+    local stage hidden batch row_epochs row_dataset load setup train cell _
+    IFS=, read -r stage _ _ hidden batch row_epochs _ _ _ _ row_dataset load setup train _ <<<"$1"
+    [[ $row_epochs == "$epochs" && $row_dataset == "$dataset" ]] || return 0
+    cell="$stage $hidden $batch"
+    printf -v load '%.0f' "${load}e3"
+    printf -v setup '%.0f' "${setup}e3"
+    printf -v train '%.0f' "${train}e3"
+    runs_done[$cell]=$((${runs_done[$cell]:-0} + 1))
+    first_ms[$cell]=${first_ms[$cell]:-$train}
+    train_ms["$stage $hidden"]=$train
+    overhead_ms[$stage]=$((load + setup))
+    last_hidden[$stage]=$hidden
+}
+
+# Sets expected_ms to the training time a run will take, from the same stage's runs so far, in
+# proportion to the hidden units where there is none of that size; empty if there is none at all.
+expect() {
+    local stage=$1 hidden=$2 last=${last_hidden[$1]:-}
+    expected_ms=${train_ms["$stage $hidden"]:-}
+    if [[ ! $expected_ms && $last ]]; then
+        expected_ms=$((${train_ms["$stage $last"]} * hidden / last))
+    fi
+}
+
+# Whether a run of the plan is (still, as far as one knows) to be made.
+is_wanted() {
+    local repeat=$1 stage=$2 hidden=$3 batch=$4 first
+    local cell="$stage $hidden $batch"
+    [[ ! ${notes[$stage]:-} ]] && ((${runs_done[$cell]:-0} < repeat)) || return 1
+    ((repeat > 1)) || return 0
+    first=${first_ms[$cell]:-}
+    if [[ ! $first ]]; then
+        expect "$stage" "$hidden"
+        first=${expected_ms:-0}
+    fi
+    ((first <= slow_ms))
+}
+
+# The order of the sweep. Neighbours in time are the stages of one cell, which are compared with
+# each other; the repeats of a cell are a whole pass apart, so that something that keeps the machine
+# busy for a minute spoils one run of three and the median drops it. And after the first pass the
+# tables are complete.
+make_plan() {
+    local repeat hidden batch stage
+    plan=()
+    for ((repeat = 1; repeat <= repeats; ++repeat)); do
+        for batch in $batches; do
+            for hidden in $hiddens; do
+                for stage in "${stages[@]}"; do
+                    plan+=("$repeat $stage $hidden $batch")
+                done
+            done
+        done
+    done
+}
+
+# "12 min" for milliseconds.
+duration() {
+    local seconds=$((($1 + 500) / 1000))
+    if ((seconds < 100)); then
+        echo "$seconds s"
+    elif ((seconds < 6000)); then
+        echo "$(((seconds + 30) / 60)) min"
+    else
+        echo "$((seconds / 3600)) h $((seconds % 3600 / 60)) min"
+    fi
+}
+
+# One line on what runs now and what is left from plan[$1] on: on a terminal in place of the last.
+show_progress() {
+    local run repeat stage hidden batch left=0 left_ms=0 unknown='' time line
+    for run in "${plan[@]:$1}"; do
+        # shellcheck disable=SC2086 # four words
+        is_wanted $run || continue
+        read -r repeat stage hidden batch <<<"$run"
+        expect "$stage" "$hidden"
+        left=$((left + 1))
+        left_ms=$((left_ms + ${expected_ms:-0} + ${overhead_ms[$stage]:-0}))
+        [[ $expected_ms ]] || unknown=1
+    done
+    time="about $(duration $left_ms)"
+    [[ ! $unknown ]] || time='time not known yet'
+    read -r repeat stage hidden batch <<<"${plan[$1]}"
+    line="$stage, hidden $hidden, batch $batch, run $repeat; $left to go, $time"
+    if [[ -t 2 ]]; then
+        printf '\r\e[K%s' "${line:0:79}" >&2
+    else
+        echo "$line" >&2
+    fi
+}
+
+clear_progress() {
+    [[ ! -t 2 ]] || printf '\r\e[K' >&2
+}
+
+# Runs one stage once. It runs in the background because bash attends to a signal while it waits,
+# but not while a command runs in the foreground.
+run_stage() {
+    local stage=$1 hidden=$2 batch=$3 status=0 rows reason
+    rows=$(wc -l <"$runs")
+    "stages/$stage/train" --data "$data" --hidden "$hidden" --batch "$batch" --epochs "$epochs" \
+        --csv "$runs" --quiet >/dev/null 2>"$errors" &
+    wait $! || status=$?
+    if [[ -s $errors ]]; then
+        clear_progress
+        cat "$errors" >&2
+    fi
+    reason=$(tail -n 1 "$errors")
+    if ((status == 0)) && (($(wc -l <"$runs") > rows)); then
+        record_row "$(tail -n 1 "$runs")"
+        return
+    elif ((status == 77)); then
+        notes[$stage]="did not run: $reason"
+        return
+    elif ((status > 128)); then
+        reason="killed by signal $((status - 128))${reason:+: $reason}"
+    elif ((status == 0)); then
+        reason='wrote no row to its --csv'
+    else
+        reason="exit status $status${reason:+: $reason}"
+    fi
+    notes[$stage]="failed at hidden $hidden, batch $batch: $reason"
+    failed=1
+}
+
+sweep() {
+    local i repeat stage hidden batch
+    while IFS= read -r row; do
+        record_row "$row"
+    done <"$runs"
+    make_plan
+    for ((i = 0; i < ${#plan[@]}; ++i)); do
+        read -r repeat stage hidden batch <<<"${plan[i]}"
+        is_wanted "$repeat" "$stage" "$hidden" "$batch" || continue
+        show_progress "$i"
+        run_stage "$stage" "$hidden" "$batch"
+    done
+    clear_progress
+}
+
+print_tables() {
+    local stage arguments=()
+    for stage in "${stages[@]}"; do
+        [[ ! ${notes[$stage]:-} ]] || arguments+=(--note "$stage: ${notes[$stage]}")
+    done
+    python3 report/tables.py "${arguments[@]}" "$runs" >"$output/tables.txt"
+    cat "$output/tables.txt"
+    echo "Written to $output: runs.csv, machine.txt, tables.txt" >&2
+}
+
+# Ends what runs, shows what there is and says how to go on. $1: the signal's number.
+interrupted() {
+    trap '' HUP INT TERM
+    # shellcheck disable=SC2046 # a list of processes
+    kill $(jobs -p) 2>/dev/null || true
+    wait
+    clear_progress
+    print_tables || true
+    [[ $resume ]] || command+=(--resume)
+    again=$(printf ' %q' "${command[@]}")
+    echo "Interrupted; to go on:${again//\\,/,}" >&2 # %q escapes commas, which need not be
+    exit $((128 + $1))
+}
+
+find_stages
+./deps.sh run
+data=$(data/locate.sh ${data:+"$data"})
+dataset=$(dataset_name)
+machine=$(report/machine.sh)
+open_results
+echo "Data: $data ($dataset)" >&2
+build_stages
+
+errors=$(mktemp) # what a stage says on its standard error
+trap 'rm -f "$errors"' EXIT
+trap 'interrupted 1' HUP
+trap 'interrupted 2' INT
+trap 'interrupted 15' TERM
+sweep
+print_tables
+[[ ! $failed ]] || exit 1

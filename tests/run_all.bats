@@ -1,0 +1,632 @@
+#!/usr/bin/env bats
+# run_all.sh, the Makefile, deps.sh and report/, in a copy of the repository whose stages are
+# scripts that only pretend to train: what is tested is which runs are made and what becomes of
+# their rows.
+# shellcheck disable=SC2016 # the fakes are scripts in single quotes
+
+setup() {
+    repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    tree=$(mktemp -d)
+    export TMPDIR=$tree # for the file that run_all.sh cannot remove when it is killed
+    mkdir "$tree/data" "$tree/stages" "$tree/report" "$tree/digits"
+    cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
+    cp "$repository"/report/{tables.py,machine.sh} "$tree/report"
+    touch "$tree/digits/train-images-idx3-ubyte"
+    printf '#!/bin/sh\necho "${1:-$PWD/digits}"\n' >"$tree/data/locate.sh"
+    chmod +x "$tree/data/locate.sh"
+    cd "$tree" || return
+    digits_given=${MNIST_DIR:-}
+    unset OMP_NUM_THREADS OMP_THREAD_LIMIT MNIST_DIR MAKEFLAGS NVCC DEBIAN_FRONTEND
+    make_stage 00_one
+    make_stage 01_two
+    results=$tree/results
+    runs=$results/runs.csv
+}
+
+teardown() {
+    rm -rf "$tree"
+}
+
+# make_stage NAME [COMMANDS]: a stage that runs the commands and appends a row, with $train_s as its
+# training time.
+make_stage() {
+    mkdir -p "stages/$1"
+    printf 'train: train.sh\n\tcp $< $@\n\tchmod +x $@\n' >"stages/$1/Makefile"
+    {
+        echo '#!/usr/bin/env bash'
+        echo "stage=$1 train_s=0.25 load_s=0.1"
+        cat <<'END'
+echo "$0 $*" >>calls
+while (($#)); do
+    case $1 in
+    --quiet) shift ;;
+    --*) declare "${1#--}=$2" && shift 2 ;;
+    esac
+done
+END
+        echo "${2:-}"
+        cat <<'END'
+[[ -s $csv ]] || echo stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,peak_rss_mib,peak_vram_mib >>"$csv"
+echo "$stage,cpu,${OMP_NUM_THREADS:-1},$hidden,$batch,$epochs,0.1,1,37800,4200,mnist,$load_s,0.01,$train_s,0.1,0.15,0.3,0.91,1.5,100.0," >>"$csv"
+END
+    } >"stages/$1/train.sh"
+}
+
+# The columns that say which run a row is: stage, hidden, batch, epochs.
+keys() {
+    cut -d, -f1,4-6 "$1"
+}
+
+row_count() {
+    if [[ -e $runs ]]; then tail -n +2 "$runs" | wc -l; else echo 0; fi
+}
+
+wait_for_rows() {
+    for _ in {1..500}; do
+        (($(row_count) < $1)) || return 0
+        sleep 0.02
+    done
+    false
+}
+
+# --- the sweep ---
+
+@test "the defaults are the papers' grid, five epochs, every stage, three runs" {
+    run ./run_all.sh --output results
+    [ "$status" -eq 0 ]
+    [ "$(row_count)" -eq 72 ]
+    [ "$(keys "$runs" | sort | uniq -c | sort -u -n | awk '{ print $1 }' | sort -u | paste -sd' ')" = '1 3' ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f4 | sort -nu | paste -sd' ')" = '32 64 128 256' ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f5 | sort -nu | paste -sd' ')" = '32 64 128' ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f6 | sort -nu)" = 5 ]
+    grep -q '^flags of 00_one: ' results/machine.txt
+    grep -q '^Batch size 128 ' results/tables.txt
+}
+
+@test "results go to a folder named after the machine, a quick look to one of its own" {
+    run ./run_all.sh --quick
+    [ "$status" -eq 0 ]
+    run ./run_all.sh --hidden 8 --batch 8 --repeats 1
+    [ "$status" -eq 0 ]
+    machine=report/results/$(report/machine.sh --name)
+    [ "$(keys "$machine-quick/runs.csv" | sort -u | sed 1q)" = 00_one,256,128,1 ]
+    [ "$(wc -l <"$machine-quick/runs.csv")" -eq 25 ]
+    [ "$(wc -l <"$machine/runs.csv")" -eq 3 ]
+}
+
+@test "the stages of a cell run side by side, its repeats a pass apart" {
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2 --epochs 1
+    [ "$(tail -n +2 "$runs" | cut -d, -f1,4 | paste -sd' ')" = \
+        "00_one,8 01_two,8 00_one,16 01_two,16 00_one,8 01_two,8 00_one,16 01_two,16" ]
+}
+
+@test "what is slow is not repeated" {
+    make_stage 00_one 'train_s=30.5'
+    run ./run_all.sh --output results --hidden 8 --batch 4
+    [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 01_two 01_two' ]
+    make_stage 00_one 'train_s=0.6'
+    touch -d '1 second' stages/00_one/train.sh # newer than what was built of the first
+    run ./run_all.sh --output results --quick --hidden 8 --batch 4
+    [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 01_two 01_two' ]
+}
+
+@test "a stage that a student adds is picked up, a directory without a Makefile is not" {
+    make_stage 07_mine
+    mkdir stages/08_leftover
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 0 ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 07_mine' ]
+    grep -q '^  07_mine  *0.2500' results/tables.txt
+}
+
+@test "options choose stages, sizes, threads and data, with = or without" {
+    mkdir other && touch other/train-images-idx3-ubyte
+    run ./run_all.sh --stages=01 --hidden=8,9 --batch 4 --epochs=2 --repeats=1 --threads=3 \
+        --data other --output results
+    [ "$status" -eq 0 ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f1,3-6 | paste -sd' ')" = '01_two,3,8,4,2 01_two,3,9,4,2' ]
+    [ "$(grep -c -- "--data $tree/other " calls)" -eq 2 ]
+    grep -qx 'threads: 3' results/machine.txt
+}
+
+@test "paths are relative to where it is called" {
+    mkdir elsewhere && cd elsewhere
+    run ../run_all.sh --output here --data ../digits --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 0 ]
+    [ -s here/runs.csv ]
+}
+
+@test "progress says what runs, what is left and how long it takes" {
+    run ./run_all.sh --output results --hidden 1000 --batch 4 --repeats 2
+    [[ $output == *"00_one, hidden 1000, batch 4, run 1; 4 to go, time not known yet"* ]]
+    [[ $output == *"00_one, hidden 1000, batch 4, run 2; 2 to go, about 1 s"* ]]
+    # Hidden 2000 and 4000 at 10 s per 1000, and 5 s each to load.
+    rm -r results
+    make_stage 00_one 'train_s=10 load_s=5'
+    run ./run_all.sh --stages 00 --output results --hidden 1000,2000,4000 --batch 4 --repeats 1
+    [[ $output == *"00_one, hidden 2000, batch 4, run 1; 2 to go, about 70 s"* ]]
+}
+
+@test "on a terminal the progress is one line, rewritten" {
+    command="$tree/run_all.sh --output $results --hidden 8 --batch 4 --repeats 1"
+    script -qec "$command" /dev/null >screen </dev/null
+    [ "$(grep -c 'to go' screen)" -eq 1 ]
+    grep -q $'\r\e\\[K00_one.*\r\e\\[K01_two' screen
+}
+
+# --- interruption ---
+
+@test "a run that is killed half-way and resumed gives the rows of one that was not" {
+    make_stage 01_two '[ ! -e hold ] || (($(wc -l <"$csv") < 6)) || exec sleep 60'
+    options=(--hidden='8,16' --batch='4,8' --repeats=2)
+    ./run_all.sh "${options[@]}" --output whole
+    for signal in INT TERM; do
+        touch hold
+        env --default-signal=INT ./run_all.sh "${options[@]}" --output results >out 2>&1 &
+        wait_for_rows 5
+        sleep 0.1
+        kill -"$signal" $!
+        status=0
+        wait $! || status=$?
+        [ "$status" -eq $((128 + $(kill -l "$signal"))) ]
+        rows=$(row_count)
+        ((rows == 5))
+        rm hold
+        grep -q 'Training time' out
+        grep -q -- '^Interrupted; to go on: ./run_all.sh --hidden=8,16 --batch=4,8 .*--output results --resume$' out
+        first=$(cat "$runs")
+        ./run_all.sh "${options[@]}" --output results --resume
+        [[ $(cat "$runs") == "$first"* ]]
+        diff <(keys whole/runs.csv) <(keys "$runs")
+        [ "$(awk -F, '{ print NF }' "$runs" | sort -u)" -eq 21 ]
+        rm -r results
+    done
+}
+
+@test "an interrupted run takes its stage with it" {
+    make_stage 01_two 'echo $$ >pid; trap "sleep 0.2; exit 1" TERM; for _ in {1..400}; do sleep 0.05; done'
+    ./run_all.sh --output results &
+    while [ ! -s pid ]; do sleep 0.02; done
+    kill $!
+    wait $! || true
+    run kill -0 "$(cat pid)"
+    [ "$status" -ne 0 ]
+    [ "$(row_count)" -eq 1 ]
+}
+
+@test "two sweeps do not write to one folder, nor does a second wait for ever" {
+    make_stage 00_one 'touch started; while [ ! -e go ]; do sleep 0.02; done'
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 &
+    while [ ! -e started ]; do sleep 0.02; done
+    # Also when the first is gone but not the stage it was running.
+    kill -KILL $!
+    wait $! || true
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+    [ "$status" -eq 2 ]
+    [[ $output == *"another run_all.sh is writing there"* ]]
+    touch go
+    flock results true
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+    [ "$status" -eq 0 ]
+    [ "$(keys "$runs" | tail -n +2 | paste -sd' ')" = '00_one,8,4,5 01_two,8,4,5' ]
+}
+
+@test "earlier results are moved aside, never overwritten" {
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    cp "$runs" first.csv
+    touch -d '2024-02-03 04:05:06' "$runs"
+    run ./run_all.sh --output results --hidden 16 --batch 4 --repeats 1
+    [ "$status" -eq 0 ]
+    cmp first.csv results/2024-02-03_040506/runs.csv
+    [ -s results/2024-02-03_040506/machine.txt ]
+    [ -s results/2024-02-03_040506/tables.txt ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f4 | sort -u)" = 16 ]
+}
+
+@test "resuming counts only the rows of the same sweep" {
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+    [ "$(row_count)" -eq 2 ]
+    grep -q '^resumed: ' results/machine.txt
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume --epochs 7
+    [ "$(row_count)" -eq 4 ]
+    touch digits/SYNTHETIC
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+    [ "$(row_count)" -eq 6 ]
+    run ./run_all.sh --output results --resume --threads 17
+    [ "$status" -eq 2 ]
+    [[ $output == *"expected the same --threads"* ]]
+    [ "$(row_count)" -eq 6 ]
+    printf '00_one,cpu,1,8' >>"$runs"
+    run ./run_all.sh --output results --resume
+    [ "$status" -eq 2 ]
+    [[ $output == *"runs.csv: ends within a row; delete that row to resume"* ]]
+}
+
+# --- stages that do not work ---
+
+@test "a stage without its device is left out, with the reason below the tables" {
+    make_stage 01_two 'echo "01_two: no CUDA-capable device is detected" >&2; exit 77'
+    make_stage 02_three
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2
+    [ "$status" -eq 0 ]
+    [ "$(tail -n +2 "$runs" | cut -d, -f1 | sort | uniq -c | awk '{ print $1, $2 }' | paste -sd' ')" = \
+        '4 00_one 4 02_three' ]
+    [ "$(grep -c 01_two/train calls)" -eq 1 ]
+    grep -qx '01_two: did not run: 01_two: no CUDA-capable device is detected' results/tables.txt
+}
+
+@test "a stage that fails does not stop the others, and fails the sweep" {
+    make_stage 00_one '((hidden < 16)) || { echo "out of memory" >&2; exit 1; }'
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 1
+    [ "$status" -eq 1 ]
+    [ "$(keys "$runs" | tail -n +2 | paste -sd' ')" = '00_one,8,4,5 01_two,8,4,5 01_two,16,4,5' ]
+    grep -qx '00_one: failed at hidden 16, batch 4: exit status 1: out of memory' results/tables.txt
+    # Mended, it is caught up with.
+    make_stage 00_one
+    touch -d '1 second' stages/00_one/train.sh
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 1 --resume
+    [ "$status" -eq 0 ]
+    [ "$(row_count)" -eq 4 ]
+}
+
+@test "a stage that crashes, writes nothing or does not build is said to" {
+    make_stage 00_one 'kill -SEGV $$'
+    make_stage 01_two 'exit 0'
+    make_stage 02_three
+    printf 'train:\n\techo "train.c:1: error: expected ;" >&2; false\n' >stages/02_three/Makefile
+    run ./run_all.sh --output results --hidden 8 --batch 4
+    [ "$status" -eq 1 ]
+    grep -qx '00_one: failed at hidden 8, batch 4: killed by signal 11.*' results/tables.txt
+    grep -qx '01_two: failed at hidden 8, batch 4: wrote no row to its --csv' results/tables.txt
+    grep -q '^02_three: does not build: .*train.c:1: error: expected ;' results/tables.txt
+    grep -qx 'no finished runs' results/tables.txt
+}
+
+@test "a CUDA stage is left out where there is no nvcc" {
+    make_stage 03_cuda
+    touch stages/03_cuda/train.cu
+    NVCC=no-such-nvcc run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 0 ]
+    grep -qx '03_cuda: did not run: left out, found no no-such-nvcc (the CUDA toolkit) in PATH' \
+        results/tables.txt
+    NVCC=no-such-nvcc run make
+    [ "$status" -eq 0 ]
+    [ ! -e stages/03_cuda/train ]
+}
+
+# --- wrong options ---
+
+@test "a wrong option is one line and exit status 2" {
+    while IFS='|' read -r arguments message; do
+        # shellcheck disable=SC2086 # several words
+        run ./run_all.sh $arguments
+        echo "$arguments: $status: $output"
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ $output == *"$message"* ]]
+    done <<'END'
+--nonsense|unknown option '--nonsense'
+--quick=1|unknown option '--quick'
+results|unknown option 'results'
+--hidden|--hidden: expected a value
+--hidden 0|--hidden: found '0'
+--hidden 32,|--hidden: found '32,'
+--hidden=32;64|--hidden: found '32;64'
+--batch -1|--batch: found '-1'
+--batch=|--batch: found ''
+--epochs abc|--epochs: found 'abc'
+--epochs 1,2|--epochs: found '1,2'
+--repeats 1.5|--repeats: found '1.5'
+--threads 0|--threads: found '0'
+--stages 00,09|--stages: found '09', expected some of: 00_one 01_two
+--stages ,|--stages: found ''
+--stages=|--stages: found ''
+END
+    [ ! -e calls ]
+}
+
+@test "--help names every option" {
+    run ./run_all.sh --help
+    [ "$status" -eq 0 ]
+    for option in stages hidden batch epochs repeats threads quick data output resume; do
+        [[ $output == *"  --$option "* ]]
+    done
+}
+
+# --- tables ---
+
+header=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,peak_rss_mib,peak_vram_mib
+
+# row STAGE THREADS HIDDEN BATCH TRAIN_S FORWARD_S BACKWARD_S ACCURACY [DATASET [EPOCHS]]
+row() {
+    echo "$1,cpu,$2,$3,$4,${10:-5},0.1,1,37800,4200,${9:-mnist},0.5,0.01,$5,$6,$7,0.3,$8,1.5,100.0,"
+}
+
+# Two stages; 01 has three runs at hidden 32 and none at batch 64.
+write_runs() {
+    {
+        echo "$header"
+        row 00_serial 1 32 32 4.0 2.5 1.5 0.91
+        row 02_openmp 2 32 32 0.125 0.0625 0.0625 0.912
+        row 02_openmp 2 32 32 0.1 0.06 0.04 0.912
+        row 02_openmp 2 32 32 0.105 0.05 0.055 0.912
+        row 00_serial 1 256 32 50 30 20 0.95
+        row 02_openmp 2 256 32 0.4 0.15 0.25 0.95
+        row 00_serial 1 256 64 60 30 30 0.94
+    } >runs.csv
+    echo 'cpu: An Example, 2 cores' >machine.txt
+}
+
+@test "tables: medians, spreads and speedups, worked out by hand" {
+    write_runs
+    run python3 report/tables.py --note '03_cuda: did not run: no device' runs.csv
+    [ "$status" -eq 0 ]
+    # 02 at 32: median 0.105 of 0.1, 0.105, 0.125; 0.0125 / 0.105 = 12 %; 4 / 0.105 = 38.1.
+    diff - <(echo "$output") <<'END'
+An Example, 2 cores
+
+MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others
+medians of up to 3 runs; ± is half the range of a cell's runs, where there are several
+
+Batch size 32             32 nodes       256 nodes
+Training time (s)
+  00_serial                 4.0000         50.0000
+  02_openmp, 2 threads      0.1050 ±12%     0.4000
+Forward propagation time (s)
+  00_serial                 2.5000         30.0000
+  02_openmp, 2 threads      0.0600          0.1500
+Backpropagation time (s)
+  00_serial                 1.5000         20.0000
+  02_openmp, 2 threads      0.0550          0.2500
+Test accuracy
+  00_serial                 0.9100          0.9500
+  02_openmp, 2 threads      0.9120          0.9500
+Speedup over 00_serial
+  02_openmp, 2 threads       38.1×            125×
+
+Batch size 64             32 nodes       256 nodes
+Training time (s)
+  00_serial                      -         60.0000
+  02_openmp, 2 threads           -               -
+Forward propagation time (s)
+  00_serial                      -         30.0000
+  02_openmp, 2 threads           -               -
+Backpropagation time (s)
+  00_serial                      -         30.0000
+  02_openmp, 2 threads           -               -
+Test accuracy
+  00_serial                      -          0.9400
+  02_openmp, 2 threads           -               -
+Speedup over 00_serial
+  02_openmp, 2 threads           -               -
+
+03_cuda: did not run: no device
+END
+}
+
+@test "tables: other data, epochs and threads stay apart" {
+    {
+        echo "$header"
+        row 00_serial 1 32 32 4 2 2 0.99 synthetic
+        row 00_serial 1 32 32 4 2 2 0.9 csv
+        row 00_serial 1 32 32 1 0.5 0.5 0.91 mnist 1
+        row 02_openmp 16 32 32 0.1 0.05 0.05 0.91 mnist 1
+        row 02_openmp 4 32 32 0.2 0.1 0.1 0.91 mnist 1
+        row 01_vectorized '' 32 32 0.5 0.2 0.3 0.91 mnist 5
+    } >runs.csv
+    run python3 report/tables.py runs.csv
+    [ "$status" -eq 0 ]
+    [ "$(sed -n 's/ of 37,800 .*//p' <<<"$output")" = 'MNIST: 1 epoch
+MNIST: 5 epochs
+train.csv: 5 epochs
+SYNTHETIC DIGITS, NOT MNIST: 5 epochs' ]
+    [ "$(grep -A 2 '^Speedup' <<<"$output" | tr -s ' ')" = "Speedup over 00_serial
+ 02_openmp, 4 threads 5.00×
+ 02_openmp, 16 threads 10.0×" ]
+}
+
+@test "tables: a file that is not one of rows is refused in one line" {
+    while IFS='|' read -r text message; do
+        printf '%b' "$text" >runs.csv
+        run python3 report/tables.py runs.csv
+        [ "$status" -eq 2 ]
+        [ "$output" = "tables.py: runs.csv: $message" ]
+    done <<END
+a,b\n|line 1: found no column 'threads', expected the header of --csv
+$header\n00_serial,cpu,1\n|line 2: found 3 columns, expected 21
+$header\n$(row 00_serial 1 x 32 4 2 2 0.9)\n|line 2: hidden: found 'x', expected a number
+END
+    run python3 report/tables.py missing.csv
+    [ "$status" -eq 2 ]
+}
+
+@test "the headline is written between the markers, and only there" {
+    write_runs
+    printf '%s\n' above '<!-- table: begin -->' old '<!-- table: end -->' below >README.md
+    mkdir shown && mv runs.csv machine.txt shown
+    make headline RESULTS=shown
+    diff - README.md <<'END'
+above
+<!-- table: begin -->
+Training time and speedup over 00_serial; MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; medians of up to 3 runs; on An Example, 2 cores. All cells are in [shown](shown).
+
+| stage | 32 hidden, batch 32 | 256 hidden, batch 64 |
+| --- | ---: | ---: |
+| 00_serial | 4.00 s | 60.0 s |
+| 02_openmp, 2 threads | 0.105 s, 38.1× | - |
+<!-- table: end -->
+below
+END
+    cp README.md once
+    make headline RESULTS=shown
+    cmp once README.md
+}
+
+@test "the headline is not written where the markers are missing" {
+    write_runs
+    for text in '' '<!-- table: begin -->' '<!-- table: end --> <!-- table: begin -->'; do
+        echo "$text" >README.md
+        run python3 report/tables.py --update README.md runs.csv
+        [ "$status" -eq 2 ]
+        [[ $output == "tables.py: README.md: expected '<!-- table: begin -->' and"* ]]
+        [ "$(cat README.md)" = "$text" ]
+    done
+}
+
+@test "a description of the machine names neither host nor user" {
+    run report/machine.sh
+    [ "$status" -eq 0 ]
+    [[ $output != *"$(uname -n)"* ]]
+    [[ $output != *"$HOME"* && $output != *"$tree"* ]]
+    [[ $(report/machine.sh --name) =~ ^[a-z0-9]+(-[a-z0-9]+)*$ ]]
+}
+
+# --- make ---
+
+@test "make builds every stage, make help lists the targets" {
+    run make
+    [ "$status" -eq 0 ]
+    [ -x stages/00_one/train ]
+    [ -x stages/01_two/train ]
+    run make help
+    for target in all test deps diff headline clean help; do
+        grep -qE "^$target +[a-z]" <<<"$output"
+    done
+}
+
+@test "make diff compares a stage with the one before it" {
+    printf 'int same;\nint old;\n' >stages/00_one/train.c
+    printf 'int same;\nint new;\n' >stages/01_two/train.c
+    make_stage 05_gpu
+    printf 'int same;\nint gpu;\n' >stages/05_gpu/train.cu
+    for stage in 01 01_two; do
+        run make diff STAGE=$stage
+        [ "$status" -eq 0 ]
+        grep -qx -- '-int old;' <<<"$output"
+        grep -qx -- '+int new;' <<<"$output"
+        grep -qx ' int same;' <<<"$output"
+    done
+    run make diff STAGE=05
+    grep -qx -- '-int new;' <<<"$output"
+    grep -qx -- '+int gpu;' <<<"$output"
+    for stage in '' 00 00_one 02 1; do
+        run make diff STAGE=$stage
+        [ "$status" -ne 0 ]
+        [[ $output == *"found STAGE='$stage', expected one of: 01_two 05_gpu"* ]]
+    done
+    # Colours on a terminal, none in a pipe.
+    PAGER='cat' script -qec "make -C $tree diff STAGE=01" /dev/null >screen </dev/null
+    grep -q $'\e\\[' screen
+    [[ $(make diff STAGE=01 | cat) != *$'\e'* ]]
+}
+
+# --- deps ---
+
+# Only fakes and what deps.sh itself needs are in PATH, so that nothing can be installed here.
+fake_system() {
+    mkdir bin
+    for tool in bash env grep gcc dirname cat touch chmod; do
+        ln -s "$(command -v $tool)" bin
+    done
+    fake id "echo $1"
+    cat >packages.txt <<'END'
+# a comment
+
+run   there   bash
+run   wanted  wanted-command
+test  tested  no_such_header.h
+END
+}
+
+fake() {
+    printf '#!/usr/bin/env bash\n%s\n' "$2" >"bin/$1"
+    chmod +x "bin/$1"
+}
+
+# An apt-get that knows packages after `update`, and installs the command of the package wanted.
+fake_apt() {
+    fake apt-cache '[ -e lists ]'
+    fake apt-get 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
+        case $1 in
+        update) touch lists ;;
+        install) [ -e lists ] && touch bin/wanted-command && chmod +x bin/wanted-command ;;
+        esac'
+}
+
+@test "deps: says nothing when everything is there" {
+    fake_system 1000
+    echo 'run there bash' >packages.txt
+    run env PATH="$PWD/bin" ./deps.sh
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+}
+
+@test "deps: root gets what is missing, after an update of the lists where that is needed" {
+    fake_system 0
+    fake_apt
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 0 ]
+    diff - apt.log <<'END'
+apt-get update -qq ()
+apt-get install -y -qq --no-install-recommends wanted (noninteractive)
+END
+}
+
+@test "deps: whoever may use sudo without a password gets it by sudo" {
+    fake_system 1000
+    fake_apt
+    touch lists
+    fake sudo 'echo "sudo $*" >>sudo.log; [[ $1 != -n ]] || shift; [[ $1 == true ]] || exec "$@"'
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 0 ]
+    grep -q '^sudo env DEBIAN_FRONTEND=noninteractive apt-get install .* wanted$' sudo.log
+    [ "$(wc -l <apt.log)" -eq 1 ]
+}
+
+@test "deps: others are told the one command" {
+    fake_system 1000
+    fake_apt
+    fake sudo 'exit 1'
+    run env PATH="$PWD/bin" ./deps.sh
+    [ "$status" -eq 1 ]
+    [ "$output" = "Needed, and not installed: wanted tested. Type: sudo sh -c 'apt-get update && apt-get install -y wanted tested'" ]
+    [ ! -e apt.log ]
+    rm bin/sudo
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$output" = "Needed, and not installed: wanted. Type: su -c 'apt-get update && apt-get install -y wanted'" ]
+}
+
+@test "deps: an installation that fails ends with the command" {
+    fake_system 0
+    fake_apt
+    fake apt-get 'echo "E: no network" >&2; exit 100'
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "Needed, and not installed: wanted. Type: sh -c 'apt-get update && apt-get install -y wanted'" ]
+}
+
+@test "deps: without apt-get it names what is missing and goes on" {
+    fake_system 1000
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 0 ]
+    [ "$output" = "Needed, and not found: wanted (Debian's names; there is no apt-get here)" ]
+}
+
+# --- for real ---
+
+@test "the first stage trains under run_all.sh on the digits there are" {
+    for digits in "${digits_given:-none}" "$repository"/data/{mnist,synthetic}; do
+        compgen -G "$digits/t10k-labels-idx1-ubyte*" >/dev/null && break
+    done || skip 'no digits in $MNIST_DIR or data/'
+    rm -r stages
+    mkdir stages
+    cp -r "$repository/common" .
+    mkdir stages/00_serial
+    cp "$repository"/stages/00_serial/{Makefile,train.c} stages/00_serial
+    run ./run_all.sh --data "$digits" --output results --hidden 2 --batch 128 --epochs 1 --repeats 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(row_count)" -eq 2 ]
+    grep -q '^  00_serial  *0\.[0-9]* ±' results/tables.txt
+}
