@@ -150,6 +150,7 @@ int report_result(const struct options *options, const struct data *data,
 
 void check_results_file(const char *path) {
     char line[sizeof HEADER] = "";
+    struct stat kind;
     FILE *file = fopen(path, "a+");
     if (!file) {
         fprintf(stderr, "--csv: cannot write %s: %s; expected a file in a writable directory\n",
@@ -157,7 +158,9 @@ void check_results_file(const char *path) {
         exit(EXIT_BAD_INPUT);
     }
     rewind(file);
-    if (fgets(line, sizeof line, file) && strcmp(line, HEADER) != 0) {
+    // To read from a pipe or a terminal would be to wait for somebody to write.
+    if (fstat(fileno(file), &kind) == 0 && S_ISREG(kind.st_mode) &&
+        fgets(line, sizeof line, file) && strcmp(line, HEADER) != 0) {
         fprintf(stderr,
                 "--csv: %s begins with other columns than a result row's: expected a new "
                 "file or one that a stage wrote\n",

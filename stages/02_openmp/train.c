@@ -123,7 +123,7 @@ static struct slice take_slice(const struct network *network) {
 // from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
 // multiply-adds into sums that stay in registers. Inlined, so that the loops over constant counts
 // disappear.
-static void forward_tile(const struct network *network, const struct batch *batch, size_t s,
+static inline __attribute__((always_inline)) void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                          size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
@@ -147,7 +147,7 @@ static void forward_tile(const struct network *network, const struct batch *batc
 
 // The same for all samples. Those left over make a tile with some that it computes once more, which
 // takes no longer than it would without them; in a batch smaller than a tile they go one by one.
-static void forward_panels(const struct network *network, const struct batch *batch, size_t v,
+static inline __attribute__((always_inline)) void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                            size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
@@ -162,7 +162,7 @@ static void forward_panels(const struct network *network, const struct batch *ba
 
 // W1 −= lr·xᵀ·da for `columns` panels, in tiles of TILE_ROWS pixels: the gradient goes from the
 // registers it is summed in to the weights, and dW1 is never written.
-static void backward_panels(const struct network *network, const struct batch *batch,
+static inline __attribute__((always_inline)) void backward_panels(const struct network *network, const struct batch *batch,
                             float learning_rate, size_t v, size_t columns) {
     _Static_assert(PIXELS % TILE_ROWS == 0, "the pixels are a whole number of tiles");
     const float *x = batch->images;

@@ -1,0 +1,12 @@
+// cmocka.h, after the headers that it wants to be included before it.
+#ifndef TESTS_CMOCKA_TESTS_H
+#define TESTS_CMOCKA_TESTS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#endif

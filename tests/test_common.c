@@ -1,0 +1,204 @@
+// Tests of common/: the timers against naive sums, the loader's values against the bytes written.
+#include "common/data.h"
+#include "common/timing.h"
+#include "support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DURATIONS = 1000 };
+
+// Two passes over all durations, in long double.
+static void check_against_two_passes(const double *durations, size_t count) {
+    struct timer timer = {0};
+    long double total = 0, squares = 0;
+    double min = INFINITY, max = -INFINITY;
+    for (size_t i = 0; i < count; ++i) {
+        timer_add(&timer, durations[i]);
+        total += durations[i];
+        min = fmin(min, durations[i]);
+        max = fmax(max, durations[i]);
+    }
+    const long double mean = total / count;
+    for (size_t i = 0; i < count; ++i)
+        squares += (durations[i] - mean) * (durations[i] - mean);
+    const double deviation = sqrt((double)(squares / (count - 1)));
+    assert_int_equal(timer.count, count);
+    assert_true(fabs(timer.total - (double)total) <= 1e-12 * (double)total);
+    assert_true(fabs(timer.mean - (double)mean) <= 1e-12 * (double)mean);
+    assert_true(fabs(timer_stddev(&timer) - deviation) <= 1e-6 * deviation);
+    assert_true(timer.min == min);
+    assert_true(timer.max == max);
+}
+
+static void timer_equals_two_passes(void **state) {
+    (void)state;
+    double durations[DURATIONS];
+    struct generator generator = start_generator(1, 4);
+    for (int i = 0; i < DURATIONS; ++i)
+        durations[i] = ldexp(draw_bits(&generator), -42); // up to a millisecond
+    check_against_two_passes(durations, DURATIONS);
+}
+
+// A deviation of a few milliseconds on a mean of 11 days, whose square has no digits left for it:
+// the mean of the squares less the square of the mean would be rounding and nothing else.
+static void timer_does_not_cancel(void **state) {
+    (void)state;
+    double durations[DURATIONS];
+    struct generator generator = start_generator(1, 5);
+    for (int i = 0; i < DURATIONS; ++i)
+        durations[i] = 1e6 + 0.01 * ldexp(draw_bits(&generator), -32);
+    check_against_two_passes(durations, DURATIONS);
+}
+
+static void timer_of_one_duration_has_no_deviation(void **state) {
+    (void)state;
+    struct timer timer = {0};
+    assert_true(timer_stddev(&timer) == 0);
+    timer_add(&timer, 2.5);
+    assert_true(timer_stddev(&timer) == 0);
+    assert_true(timer.min == 2.5 && timer.max == 2.5 && timer.mean == 2.5 && timer.total == 2.5);
+}
+
+static void laps_add_up_to_the_time_that_passed(void **state) {
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 2000000};
+    struct timer timer = {0};
+    const double start = seconds();
+    double clock = start;
+    for (int i = 0; i < 5; ++i) {
+        nanosleep(&pause, NULL);
+        clock = timer_lap(&timer, clock);
+    }
+    assert_int_equal(timer.count, 5);
+    assert_true(timer.min >= 0.002);
+    assert_true(fabs(timer.total - (clock - start)) < 1e-9);
+}
+
+static void allocated_floats_are_zero_and_aligned(void **state) {
+    (void)state;
+    for (size_t count = 1; count < 100; ++count) {
+        float *floats = allocate_floats(count);
+        assert_int_equal((uintptr_t)floats % 64, 0);
+        for (size_t i = 0; i < count; ++i)
+            assert_true(floats[i] == 0);
+        free(floats);
+    }
+}
+
+// Seven training and three test images, in which every byte value occurs.
+struct fixture {
+    char directory[WORD_SIZE];
+    struct digits train, test;
+};
+
+static int create_fixture(void **state) {
+    struct fixture *fixture = allocate(1, sizeof *fixture);
+    create_directory(fixture->directory);
+    fixture->train = draw_digits(7, 1);
+    fixture->test = draw_digits(3, 2);
+    for (int i = 0; i < 256; ++i)
+        fixture->train.pixels[2 * INPUTS + i] = (uint8_t)i;
+    *state = fixture;
+    return 0;
+}
+
+static int destroy_fixture(void **state) {
+    struct fixture *fixture = *state;
+    remove_directory(fixture->directory);
+    free_digits(&fixture->train);
+    free_digits(&fixture->test);
+    free(fixture);
+    return 0;
+}
+
+static void check_dataset(const struct dataset *dataset, const struct digits *digits, int samples) {
+    assert_int_equal(dataset->samples, samples);
+    assert_int_equal((uintptr_t)dataset->images % 64, 0);
+    assert_memory_equal(dataset->labels, digits->labels, samples);
+    for (int i = 0; i < samples * INPUTS; ++i)
+        assert_true(dataset->images[i] == (float)digits->pixels[i] / 255.0f);
+}
+
+static void check_loaded(const struct fixture *fixture, int train, int test, const char *name) {
+    const struct options options = {
+        .data = fixture->directory, .train_samples = train, .test_samples = test};
+    struct data data;
+    assert_int_equal(load_data(&options, &data), 0);
+    assert_string_equal(data.name, name);
+    assert_true(data.load_s > 0);
+    check_dataset(&data.train, &fixture->train, train);
+    check_dataset(&data.test, &fixture->test, test);
+    free_data(&data);
+    assert_null(data.train.images);
+}
+
+static void idx_values_are_exact(void **state) {
+    const struct fixture *fixture = *state;
+    write_idx(fixture->directory, "train", &fixture->train);
+    write_idx(fixture->directory, "t10k", &fixture->test);
+    check_loaded(fixture, 7, 3, "mnist");
+    check_loaded(fixture, 1, 1, "mnist");
+}
+
+// The rows of a CSV file: the training images, then the test images.
+static void write_rows(FILE *file, const struct digits *digits) {
+    for (size_t s = 0; s < digits->count; ++s) {
+        fprintf(file, "%d", digits->labels[s]);
+        for (int k = 0; k < INPUTS; ++k)
+            fprintf(file, ",%d", digits->pixels[s * INPUTS + k]);
+        fputc('\n', file);
+    }
+}
+
+static void csv_values_are_exact(void **state) {
+    const struct fixture *fixture = *state;
+    char path[2 * WORD_SIZE];
+    snprintf(path, sizeof path, "%s/train.csv", fixture->directory);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "label");
+    for (int k = 0; k < INPUTS; ++k)
+        fprintf(file, ",pixel%d", k);
+    fputc('\n', file);
+    write_rows(file, &fixture->train);
+    write_rows(file, &fixture->test);
+    fclose(file);
+    check_loaded(fixture, 7, 3, "csv");
+}
+
+static void batches_cover_the_data_set(void **state) {
+    const struct fixture *fixture = *state;
+    const struct options options = {
+        .data = fixture->directory, .batch = 3, .train_samples = 7, .test_samples = 3};
+    struct data data;
+    write_idx(fixture->directory, "train", &fixture->train);
+    write_idx(fixture->directory, "t10k", &fixture->test);
+    assert_int_equal(load_data(&options, &data), 0);
+    assert_int_equal(batch_at(&data.train, 0, 3).samples, 3);
+    assert_int_equal(batch_at(&data.train, 6, 3).samples, 1);
+    assert_ptr_equal(batch_at(&data.train, 6, 3).images, data.train.images + 6 * INPUTS);
+    assert_ptr_equal(batch_at(&data.train, 6, 3).labels, data.train.labels + 6);
+    assert_int_equal(largest_batch(&options), 3);
+    assert_int_equal(largest_batch(&(struct options){.batch = 99, .train_samples = 7}), 7);
+    free_data(&data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(timer_equals_two_passes),
+        cmocka_unit_test(timer_does_not_cancel),
+        cmocka_unit_test(timer_of_one_duration_has_no_deviation),
+        cmocka_unit_test(laps_add_up_to_the_time_that_passed),
+        cmocka_unit_test(allocated_floats_are_zero_and_aligned),
+        cmocka_unit_test_setup_teardown(idx_values_are_exact, create_fixture, destroy_fixture),
+        cmocka_unit_test_setup_teardown(csv_values_are_exact, create_fixture, destroy_fixture),
+        cmocka_unit_test_setup_teardown(batches_cover_the_data_set, create_fixture,
+                                        destroy_fixture),
+    };
+    return cmocka_run_group_tests_name("common", tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+// Proves the reference, so that the stages can be proven by it.
+#include "cmocka_tests.h"
+#include "reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HIDDEN = 6, SAMPLES = 5 };
+
+// What the author's pcg32-demo prints for round 1, with the seeds it has built in.
+static void pcg32_draws_what_its_author_published(void **state) {
+    (void)state;
+    const uint32_t expected[] = {0xa15c02b7, 0x7b47f409, 0xba1d3330,
+                                 0x83d2f293, 0xbfa4784b, 0xcbed606e};
+    struct generator generator = start_generator(42, 54);
+    for (int i = 0; i < 6; ++i)
+        assert_int_equal(draw_bits(&generator), expected[i]);
+}
+
+static void initial_weights_fill_their_range(void **state) {
+    (void)state;
+    const size_t hidden = 50, biases = part_offset(BIAS1, hidden);
+    double parameters[795 * 50 + 10], largest = 0, sum = 0;
+    assert_int_equal(part_offset(PARTS, hidden), sizeof parameters / sizeof *parameters);
+    initial_parameters(parameters, hidden, 1);
+    for (size_t i = 0; i < biases; ++i) {
+        largest = fmax(largest, fabs(parameters[i]));
+        sum += parameters[i];
+    }
+    const double limit = sqrt(6.0 / 784);
+    assert_true(largest <= limit * (1 + 1e-7) && largest > 0.999 * limit);
+    // Uniform: the mean is 0 within five of its standard deviations.
+    assert_true(fabs(sum / (double)biases) < 5 * limit / sqrt(3.0 * (double)biases));
+    for (size_t i = 0; i < hidden; ++i)
+        assert_true(parameters[biases + i] == 0);
+}
+
+// Images of which some pixels are zero, and parameters for which some hidden units are off.
+static struct samples small_problem(double *parameters) {
+    static double images[SAMPLES * INPUTS];
+    static const uint8_t labels[SAMPLES] = {3, 0, 9, 3, 5};
+    struct generator generator = start_generator(7, 3);
+    for (int i = 0; i < SAMPLES * INPUTS; ++i) {
+        const double value = ldexp(draw_bits(&generator), -32);
+        images[i] = value < 0.7 ? 0 : value;
+    }
+    initial_parameters(parameters, HIDDEN, 1);
+    for (size_t i = part_offset(BIAS1, HIDDEN); i < part_offset(WEIGHTS2, HIDDEN); ++i)
+        parameters[i] = ldexp(draw_bits(&generator), -32) - 0.5;
+    return (struct samples){SAMPLES, images, labels};
+}
+
+static void gradient_equals_central_differences(void **state) {
+    (void)state;
+    // The difference is off by step² / 6 times a third derivative, and by 1e-16 / step: both are
+    // below 1e-9 here.
+    const double step = 1e-6, tolerance = 1e-8;
+    double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
+    const struct samples samples = small_problem(parameters);
+    loss_and_gradient(parameters, HIDDEN, samples, gradient);
+    for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i) {
+        const double here = parameters[i];
+        parameters[i] = here + step;
+        const double above = loss_and_gradient(parameters, HIDDEN, samples, NULL);
+        parameters[i] = here - step;
+        const double below = loss_and_gradient(parameters, HIDDEN, samples, NULL);
+        parameters[i] = here;
+        const double difference = (above - below) / (2 * step);
+        if (!(fabs(difference - gradient[i]) <= tolerance))
+            fail_msg("parameter %zu: gradient %.12g, central difference %.12g", i, gradient[i],
+                     difference);
+    }
+}
+
+// The finite differences would also agree for a gradient of zeros, of a loss that is constant.
+static void gradient_is_not_trivial_in_any_part(void **state) {
+    (void)state;
+    double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
+    loss_and_gradient(parameters, HIDDEN, small_problem(parameters), gradient);
+    for (int part = 0; part < PARTS; ++part) {
+        double norm = 0;
+        for (size_t i = part_offset(part, HIDDEN); i < part_offset(part + 1, HIDDEN); ++i)
+            norm = hypot(norm, gradient[i]);
+        assert_true(norm > 0.01);
+    }
+}
+
+static void loss_of_no_knowledge_is_the_logarithm_of_ten(void **state) {
+    (void)state;
+    double parameters[795 * HIDDEN + 10];
+    const struct samples samples = small_problem(parameters);
+    memset(parameters, 0, sizeof parameters);
+    assert_true(fabs(loss_and_gradient(parameters, HIDDEN, samples, NULL) - log(10)) < 1e-15);
+}
+
+// Five samples in batches of two: the third batch holds one, and is averaged over that one.
+static void training_steps_through_the_batches_in_order(void **state) {
+    (void)state;
+    double trained[795 * HIDDEN + 10], expected[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
+    const struct samples samples = small_problem(trained);
+    small_problem(expected);
+    double loss = 0;
+    for (size_t first = 0; first < SAMPLES; first += 2) {
+        const size_t count = first == 4 ? 1 : 2;
+        const struct samples batch = {count, samples.images + first * INPUTS,
+                                      samples.labels + first};
+        loss += (double)count * loss_and_gradient(expected, HIDDEN, batch, gradient) / SAMPLES;
+        for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i)
+            expected[i] -= 0.1 * gradient[i];
+    }
+    assert_true(fabs(train_reference(trained, HIDDEN, samples, 2, 1, 0.1) - loss) < 1e-14);
+    for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i)
+        assert_true(fabs(trained[i] - expected[i]) < 1e-14);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pcg32_draws_what_its_author_published),
+        cmocka_unit_test(initial_weights_fill_their_range),
+        cmocka_unit_test(gradient_equals_central_differences),
+        cmocka_unit_test(gradient_is_not_trivial_in_any_part),
+        cmocka_unit_test(loss_of_no_knowledge_is_the_logarithm_of_ten),
+        cmocka_unit_test(training_steps_through_the_batches_in_order),
+    };
+    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+}
