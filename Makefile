@@ -16,9 +16,18 @@ $(STAGES):
 	fi
 
 test: ## install what the tests need, build, and prove the stages right
-	./deps.sh
+	./deps.sh test
+	-@./deps.sh # for bench, profiles and report, whose tests are skipped where it cannot be had
 	$(MAKE) all
 	$(MAKE) -C tests
+
+test-gpu: all ## the CUDA stages on this machine's GPU, and under compute-sanitizer
+	$(MAKE) -C tests test-gpu
+
+sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
+	@for source in $(filter %.cu,$(SOURCES)); do \
+	    $(MAKE) --no-print-directory -C "$${source%/train.cu}" sim || exit; \
+	done
 
 deps: ## install the packages of packages.txt that are missing
 	@./deps.sh
@@ -40,15 +49,39 @@ diff: ## diff STAGE=02: what a stage changed against the one before it
 	git diff --no-index --histogram --function-context "$$before" "$$after"; \
 	case $$? in 0 | 1 | 141) ;; *) exit 1 ;; esac
 
+bench: ## time the stages' phases and the machine's ceilings; FILTER=regex for some of it
+	@./deps.sh bench
+	@$(MAKE) --no-print-directory -s -C bench
+	@FILTER='$(FILTER)' bench/run.sh
+
+compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= RUNS=]: is B faster, and by how much
+	@./deps.sh run
+	@bench/compare.py $(if $(HIDDEN),--hidden '$(HIDDEN)') $(if $(BATCH),--batch '$(BATCH)') \
+	    $(if $(EPOCHS),--epochs '$(EPOCHS)') $(if $(RUNS),--runs '$(RUNS)') -- '$(A)' '$(B)'
+
+peers: ## install what `run_all.sh --peers` compares with, into bench/peers/env (gigabytes)
+	@$(MAKE) --no-print-directory -C bench/peers install
+
+profile: ## profile STAGE=01: where a CPU stage's time goes, and its memory (all without STAGE)
+	@profiles/profile.sh $(STAGE)
+
+profile-gpu: ## profile-gpu STAGE=05: how a CUDA stage's kernels use the GPU
+	@profiles/profile_gpu.sh $(STAGE)
+
+# Debian's matplotlib is for Debian's python3, which another may stand before.
+report: ## write report/README.md, report/index.html and the plots from report/results
+	@./deps.sh report
+	@PATH="/usr/bin:$$PATH" python3 report/report.py
+
 headline: ## headline RESULTS=report/results/...: write those results into README.md
 	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) data tests; do \
+	@for directory in $(STAGES) bench bench/peers data tests; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test deps diff headline clean help $(STAGES)
+.PHONY: all test test-gpu sim deps diff bench compare peers profile profile-gpu report headline clean help $(STAGES)

@@ -3,7 +3,8 @@
 # that asks for no password. Otherwise it prints the one command to type and exits with 1. Silent
 # when everything is there.
 #
-#     ./deps.sh [run|test]    `run`: only what the stages and run_all.sh need; otherwise all
+#     ./deps.sh [GROUP]    what the stages and run_all.sh need (the group `run`) and what GROUP
+#                          needs besides; all without it
 #
 # A script and not a rule of the Makefile, because make is one of the things it installs.
 set -euo pipefail
@@ -22,7 +23,7 @@ is_there() {
 find_missing() {
     missing=()
     while read -r group package probe; do
-        [[ $group == run || $group == "$wanted" ]] || continue
+        [[ ! $wanted || $group == run || $group == "$wanted" ]] || continue
         is_there "$probe" || missing+=("$package")
     done < <(grep -v -e '^#' -e '^$' packages.txt)
 }
@@ -37,9 +38,9 @@ install_missing() {
         apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >&2
 }
 
-wanted=${1:-test}
-[[ $wanted == run || $wanted == test ]] || {
-    echo "deps.sh: found '$wanted', expected run or test" >&2
+wanted=${1:-}
+[[ ! $wanted ]] || grep -q "^$wanted " packages.txt || {
+    echo "deps.sh: found '$wanted', expected a group of packages.txt" >&2
     exit 2
 }
 find_missing

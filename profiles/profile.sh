@@ -1,0 +1,277 @@
+#!/usr/bin/env bash
+# Profiles CPU stages with gperftools: where the time goes, by function and by line, and what is
+# allocated. `profiles/profile.sh --help` lists the options; README.md says how to read the results.
+#
+# A stage is profiled as it is timed: the same binary, optimised, with nothing added to its source.
+# Two libraries that are loaded before it do the work.
+set -euo pipefail
+export LC_ALL=C # a decimal point, not a comma
+
+help() {
+    cat <<'END_OF_HELP'
+Usage: profiles/profile.sh [option ...] [STAGE ...]
+
+Builds the stages (01, or 01_vectorized; all CPU stages if none is named), runs each of them once for
+the heap and once for the time, and writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,
+heap.txt}.
+
+  --hidden N, --batch N   the network (256, 64)
+  --seconds N             CPU time to sample at least, in whole epochs (6)
+  --output DIR            where the folders of the stages go (profiles)
+  --help                  this
+
+Exit status: 0; 1 a stage or a tool failed; 2 wrong options.
+END_OF_HELP
+}
+
+fail() {
+    echo "profile.sh: ${*:2}" >&2
+    exit "$1"
+}
+
+hidden=256 batch=64 seconds=6 output='' wanted=()
+while (($#)); do
+    case $1 in
+    --help | -h)
+        help
+        exit
+        ;;
+    --hidden | --batch | --seconds)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] ||
+            fail 2 "$1: found '${2:-}', expected a whole number from 1"
+        declare "${1#--}=$2"
+        shift 2
+        ;;
+    --output)
+        [[ ${2:-} ]] || fail 2 "$1: expected a directory after it"
+        mkdir -p "$2"
+        output=$(cd "$2" && pwd)
+        shift 2
+        ;;
+    -*) fail 2 "found '$1'; see profiles/profile.sh --help" ;;
+    *)
+        wanted+=("$1")
+        shift
+        ;;
+    esac
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+output=${output:-$root/profiles}
+
+all=(stages/[0-9][0-9]_*/train.c)
+all=("${all[@]#stages/}")
+all=("${all[@]%/train.c}")
+stages=()
+for want in "${wanted[@]}"; do
+    found=''
+    for stage in "${all[@]}"; do
+        [[ $stage != "$want" && $stage != "$want"_* ]] || found=$stage
+    done
+    [[ $found ]] || fail 2 "found stage '$want', expected one of: ${all[*]}"
+    stages+=("$found")
+done
+((${#stages[@]})) || stages=("${all[@]}")
+
+./deps.sh profile
+data=$(data/locate.sh)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# As in run_all.sh, so that what is profiled is what was timed.
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
+# A thread's timer fires when the kernel's tick finds that its time has come, and most kernels tick
+# 250 times a second: to ask for more gives no more.
+export CPUPROFILE_FREQUENCY=250
+
+# The linker finds libprofiler, and what is linked with it brings it along: no path is needed.
+"${CC:-gcc}" -shared -fPIC -O2 -Wall -Wextra -o "$work/threads.so" profiles/threads.c \
+    -lprofiler -ldl
+
+# google-pprof, without its progress on standard error unless it fails.
+pprof() {
+    google-pprof "$@" 2>"$work/errors" || {
+        cat "$work/errors" >&2
+        return 1
+    }
+}
+
+# run_train EPOCHS VARIABLE=VALUE...: runs the stage with the variables in its environment. Leaves
+# its row in $work/row.csv.
+run_train() {
+    rm -f "$work/row.csv"
+    env "${@:2}" "$binary" --data "$data" --hidden "$hidden" --batch "$batch" --epochs "$1" \
+        --csv "$work/row.csv" --quiet >/dev/null 2>"$work/errors"
+}
+
+stage_failed() {
+    cat "$work/errors" >&2
+    fail 1 "$stage failed"
+}
+
+# The value of a column of the row.
+row_field() {
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == name) column = i }
+        NR == 2 { print $column }' "$work/row.csv"
+}
+
+# What a profile says first: the same words in each file.
+describe_run() {
+    echo "$stage, hidden $hidden, batch $batch, epochs $(row_field epochs)," \
+        "$(row_field dataset), threads $(row_field threads)"
+    report/machine.sh | grep -E '^(cpu|compiler): '
+}
+
+# $work/lines gets "samples file:line" (or, of the heap, bytes), the largest first, of the lines that
+# are this repository's. $1: the column of pprof's table, 1 for what a line costs by itself and 4 for
+# what is called from it, too.
+by_line() {
+    local column=$1
+    shift
+    pprof --text --lines "$@" |
+        sed "s|$root/||" |
+        awk -v column="$column" '$NF ~ /^(stages|common)\/.*:[0-9]+$/ { sum[$NF] += $column }
+            END { for (place in sum) print sum[place], place }' |
+        sort -k1,1nr -k2,2V >"$work/lines"
+}
+
+# --- time ---
+
+profile_cpu() {
+    local epochs=1 elapsed user system used
+    local TIMEFORMAT='%R %U %S'
+    # More epochs until they take the time asked for; a bit too many, because to load the data takes
+    # time only once.
+    while
+        { time run_train "$epochs" LD_PRELOAD="$work/threads.so" CPUPROFILE="$work/cpu.prof" \
+            CPUPROFILE_PER_THREAD_TIMERS=1; } 2>"$work/time" || stage_failed
+        read -r elapsed user system <"$work/time"
+        used=$(awk -v u="$user" -v s="$system" 'BEGIN { printf "%.2f", u + s }')
+        awk -v used="$used" -v want="$seconds" 'BEGIN { exit used >= want }'
+    do
+        epochs=$(awk -v n="$epochs" -v used="$used" -v want="$seconds" \
+            'BEGIN { print int(1.2 * n * want / (used + 0.01)) + 1 }')
+    done
+
+    # Where a library has no symbol table, an address gets the name of the exported function before
+    # it, which is most often not the one it belongs to: better the library's name. GOMP_parallel is
+    # right.
+    pprof --raw "$binary" "$work/cpu.prof" | sed -E '1,/^--- profile/ {
+        s/GOMP_parallel@@GOMP_[0-9.]+/GOMP_parallel/
+        s/[^ -]+@@G?OMP_[0-9.]+/libgomp/
+        s/[^ -]+@@ZLIB_[0-9.]+/zlib/
+        s/^(0x[0-9a-f]+) 0x[0-9a-f]+$/\1 unknown/
+        s/<[0-9a-f]+>//g
+        s|^binary=.*|binary='"$stage"'|
+    }' >"$work/cpu.raw"
+
+    # Without the functions of the C library that call main or a thread's first function.
+    local startup='_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread'
+    pprof --collapsed "$work/cpu.raw" |
+        awk '/^[^;]*(_start|main)/ { main += $NF } { all += $NF }
+            END { printf "main thread %d, other threads %d\n", main, all - main }' >"$work/split"
+    pprof --collapsed "$work/cpu.raw" |
+        sed -E ":a; s/^($startup);//; ta; :b; s/;(zlib|libgomp);\\1/;\\1/; tb" >"$work/stacks"
+    pprof --text "$work/cpu.raw" | grep -vE " ($startup)\$" >"$work/flat"
+    {
+        describe_run
+        echo "samples: $(awk '/^Total/ { print $2 }' "$work/flat") of $used s of CPU time" \
+            "in $elapsed s; $(<"$work/split")"
+        echo
+        echo 'self: samples in the function itself; total: in it or in what it calls'
+        echo
+        echo '    self  share so far    total  share function'
+        tail -n +2 "$work/flat"
+    } >"$folder/cpu.txt"
+
+    annotate_hottest >"$folder/lines.txt"
+
+    # Without what is no call that a reader knows of: startup, and a library's calls of itself, which
+    # have one name only since above. Thin lines are drawn so thin that they cannot be seen.
+    pprof --dot --nodefraction=0.01 "$work/cpu.raw" | awk -v startup="^($startup)\\\\\\\\n" '
+        match($0, /label="/) { name = substr($0, RSTART + 7) }
+        /^N[0-9]+ \[/ && name ~ startup { gone[$1]; next }
+        /^N[0-9]+ \[/ && name ~ /^(zlib|libgomp)\\n/ { library[$1] }
+        $2 == "->" && ($1 in gone || $3 in gone || ($1 == $3 && $1 in library)) { next }
+        { gsub(/setlinewidth\(0\.[0-9]+\)/, "setlinewidth(0.5)"); print }' |
+        sed -E 's/^Legend \[shape=box,fontsize=24/Legend [fontsize=14/
+            s/(-> .*label=)([0-9]+)/\1"   \2"/' |
+        dot -Tsvg >"$folder/cpu.svg"
+    python3 profiles/flamegraph.py "$stage, hidden $hidden, batch $batch" <"$work/stacks" \
+        >"$folder/flame.svg"
+}
+
+# The stage's function with the most samples, its source beside the samples of each line.
+annotate_hottest() {
+    local name place='' file=stages/$stage/train.c
+    by_line 1 "$binary" "$work/cpu.prof"
+    # In the order of the samples: the first that is defined there. What GCC splits off a function has
+    # its name and a suffix.
+    while read -r name; do
+        place=$(grep -nE "^([a-z].*[ *])?${name%%.*}\(" "$file" | grep -v ';$' | head -n 1) || continue
+        break
+    done < <(awk 'NR > 1 && $1 > 0 { print $6 }' "$work/flat")
+    describe_run
+    echo "function: ${place:+${name%%.*}, }$file"
+    [[ $place ]] || return 0
+    echo
+    echo 'samples   share   line'
+    awk -v total="$(awk '/^Total/ { print $2 }' "$work/flat")" -v file="$file" \
+        -v first="${place%%:*}" '
+        NR == FNR { split($2, at, ":"); if (at[1] == file) samples[at[2]] = $1; next }
+        FNR < first { next }
+        FNR in samples {
+            printf "%7d  %5.1f%%  %5d  %s\n", samples[FNR], 100 * samples[FNR] / total, FNR, $0
+        }
+        !(FNR in samples) { printf "%16s  %5d  %s\n", "", FNR, $0 }
+        /^}/ { exit }' "$work/lines" "$file" | sed 's/ *$//'
+}
+
+# --- heap ---
+
+# MiB of the lines that allocate, or call what does, beside their source.
+allocating_lines() {
+    local bytes place file line
+    while read -r bytes place; do
+        file=${place%:*} line=${place##*:}
+        printf '%10.3f  %-33s %s\n' "$(awk -v b="$bytes" 'BEGIN { print b / 2^20 }')" "$place" \
+            "$(sed -n "${line}s/^ *//p" "$file")"
+    done < <(head -n 40 "$work/lines")
+}
+
+profile_heap() {
+    local peak last
+    # A dump whenever more is in use than ever before, by 1 KiB: the largest is the peak.
+    run_train 1 LD_PRELOAD=libtcmalloc.so HEAPPROFILE="$work/heap" \
+        HEAP_PROFILE_INUSE_INTERVAL=1024 || stage_failed
+    # A dump begins with "heap profile: <objects in use>: <bytes> [<all objects>: <all bytes>] @".
+    peak=$(awk 'FNR == 1 && $4 + 0 >= most { most = $4 + 0; file = FILENAME } END { print file }' \
+        "$work"/heap.*.heap)
+    last=$(printf '%s\n' "$work"/heap.*.heap | tail -n 1)
+    {
+        describe_run
+        awk 'NR == 1 { printf "peak: %.1f MiB in use at once\n", $4 / 2^20 }' "$peak"
+        head -n 1 "$last" | tr -d '[]:' | awk '{
+            printf "in all: %d allocations, %.1f MiB; in use at the end: %.3f MiB\n",
+                $5, $6 / 2^20, $4 / 2^20 }'
+        echo
+        echo 'MiB in use at the peak, by the line that asked for them; lines that call it count them again'
+        echo
+        by_line 4 --inuse_space --show_bytes "$binary" "$peak"
+        allocating_lines
+    } >"$folder/heap.txt"
+}
+
+for stage in "${stages[@]}"; do
+    make -s "stages/$stage"
+    binary=$root/stages/$stage/train
+    folder=$output/$stage
+    mkdir -p "$folder"
+    rm -f "$work"/*.heap
+    echo "$stage: heap" >&2
+    profile_heap
+    echo "$stage: time" >&2
+    profile_cpu
+    echo "$stage: written to ${folder#"$root"/}" >&2
+done

@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# profiles/: what it writes about a stage that a student added, in a copy of the repository; and what
+# it asks of Nsight Compute, which is a fake here.
+# shellcheck disable=SC2016 # the fakes are scripts in single quotes
+
+setup() {
+    repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    tree=$(mktemp -d)
+    mkdir "$tree"/{stages,report,profiles,bin}
+    ln -s "$repository/data" "$tree/data"
+    cp -r "$repository"/{common,Makefile,deps.sh,packages.txt} "$tree"
+    cp "$repository/report/machine.sh" "$tree/report"
+    cp "$repository"/profiles/*.{sh,py,c} "$tree/profiles"
+    cd "$tree" || return
+    export OFFLINE=1 # without MNIST the stand-in will do
+    unset MAKEFLAGS MNIST_DIR OMP_NUM_THREADS CC NVCC
+}
+
+teardown() {
+    rm -rf "$tree"
+}
+
+fake() {
+    printf '#!/usr/bin/env bash\n%s\n' "$2" >"bin/$1"
+    chmod +x "bin/$1"
+    PATH=$tree/bin:$PATH
+}
+
+need_gperftools() {
+    for tool in google-pprof dot; do
+        command -v $tool || skip "found no $tool (packages.txt)"
+    done
+    gcc -E -include gperftools/profiler.h -x c /dev/null >/dev/null ||
+        skip 'found no gperftools/profiler.h (libgoogle-perftools-dev)'
+}
+
+@test "a threaded stage: functions, lines, call graph, flame graph, heap" {
+    need_gperftools
+    mkdir stages/07_mine
+    cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
+    profiles/profile.sh --seconds 1 07
+    cd profiles/07_mine
+    cat cpu.txt heap.txt
+
+    # Each thread was sampled. (How often: at most 250 times a second of its time; on a busy machine,
+    # where a thread never runs for long, less.)
+    read -r total cpu main others < <(sed -nE \
+        's/^samples: ([0-9]+) of ([0-9.]+) s .* main thread ([0-9]+), other threads ([0-9]+)$/\1 \2 \3 \4/p' cpu.txt)
+    awk -v n="$total" -v s="$cpu" 'BEGIN { exit !(n > 20 * s && n < 280 * s) }'
+    [ $((main + others)) -eq "$total" ]
+    [[ $(nproc) == 1 ]] || ((others > total / 10))
+
+    # Self samples add up; the products are among the first, inlined or not, and have lines.
+    [ "$(awk '/%.*%/ { sum += $1 } END { print sum }' cpu.txt)" -eq "$total" ]
+    grep '%.*%' cpu.txt | head -n 8 | grep -qE ' (forward|backward)'
+    grep -qE '^function: (forward|backward).*, stages/07_mine/train.c$' lines.txt
+    grep -qE '^ *[0-9]+ +[0-9.]+% +[0-9]+  .*(\+|-)= ' lines.txt
+
+    # The weights and the images.
+    grep -qE '^peak: 1[0-9]{2}\.[0-9] MiB' heap.txt
+    grep -qE '^ +0\.766  stages/07_mine/train.c:[0-9]+ .*weights1' heap.txt
+
+    python3 - "$total" <<'END_OF_PYTHON'
+import sys, xml.etree.ElementTree as tree
+flame = [title.text for title in tree.parse("flame.svg").iter("{http://www.w3.org/2000/svg}title")]
+assert flame[0] == f"all: {sys.argv[1]} samples, 100.0 %", flame[0]
+graph = "".join(tree.parse("cpu.svg").getroot().itertext())
+for name in "main", "forward", "backward":
+    assert any(line.startswith(name) for line in flame) and name in graph, name
+END_OF_PYTHON
+
+    # Nothing about where this machine has its files.
+    run grep -rE "$tree|$repository|/tmp/|/usr/|/lib/|/home/" .
+    [ "$status" -eq 1 ]
+}
+
+@test "a stage that is not there, or an option" {
+    mkdir stages/07_mine
+    touch stages/07_mine/train.c
+    for wrong in 8 0 mine --what '--seconds 0' '--hidden' --output; do
+        # shellcheck disable=SC2086 # an option and its value
+        run profiles/profile.sh $wrong
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+    run make profile STAGE=8
+    [[ $output == *"found stage '8', expected one of: 07_mine"* ]]
+}
+
+@test "a stage that fails: what it said, and 1" {
+    need_gperftools
+    mkdir stages/07_mine
+    touch stages/07_mine/train.c
+    printf 'train:\n\tprintf "#!/bin/sh\\necho broken >&2; exit 3\\n" >train; chmod +x train\n' \
+        >stages/07_mine/Makefile
+    run profiles/profile.sh 07
+    [ "$status" -eq 1 ]
+    [[ $output == *$'broken\nprofile.sh: 07_mine failed' ]]
+}
+
+@test "the GPU: one line and 77 where there is none, else ncu's table" {
+    mkdir stages/08_gpu
+    touch stages/08_gpu/train.cu
+    echo 'train:' >stages/08_gpu/Makefile
+    fake nvidia-smi 'exit 9'
+    run profiles/profile_gpu.sh 08
+    [ "$status" -eq 77 ]
+    [ "$output" = 'profile_gpu.sh: found no GPU (nvidia-smi lists none)' ]
+
+    fake nvidia-smi '[[ $1 != -L ]] && echo "A GPU, 8 GiB, 1.0" || echo "GPU 0: a GPU"'
+    fake nvcc 'echo release 12'
+    fake ncu 'echo "$*" >ncu.log; echo "==PROF== $PWD/train"; echo "forward_tile 1.5 us"'
+    run make profile-gpu STAGE=08
+    [ "$status" -eq 0 ]
+    grep -q -- '--metrics gpu__time_duration.sum,.* stages/08_gpu/train ' ncu.log
+    grep -qx 'forward_tile 1.5 us' profiles/08_gpu/kernels.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/08_gpu/kernels.txt
+    run grep "$tree" profiles/08_gpu/kernels.txt
+    [ "$status" -eq 1 ]
+
+    fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
+    run profiles/profile_gpu.sh 08_gpu
+    [ "$status" -eq 1 ]
+    [[ $output == *ERR_NVGPUCTRPERM* ]]
+    for wrong in '' 0 09; do
+        # shellcheck disable=SC2086 # none, too
+        run profiles/profile_gpu.sh $wrong
+        [ "$status" -eq 2 ]
+    done
+}
