@@ -1,0 +1,103 @@
+// What every CUDA stage needs around its kernels: checked calls, the device, the phases' events.
+#ifndef COMMON_CUDA_H
+#define COMMON_CUDA_H
+
+#include "common/options.h"
+#include "common/timing.h"
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+
+// Checks what a CUDA call returned; after a kernel launch, CHECK(cudaGetLastError()). On an error
+// prints one line with file, line and the driver's words, and exits with EXIT_RUN_FAILED.
+#define CHECK(call) check_cuda((call), #call, __FILE__, __LINE__)
+
+static inline void check_cuda(cudaError_t error, const char *call, const char *file, int line) {
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, call, cudaGetErrorString(error));
+    exit(EXIT_RUN_FAILED);
+}
+
+// Checks an allocation, and when there is no room says how much was asked for and how much is free.
+#define CHECK_ALLOCATION(call, bytes)                                                              \
+    check_cuda_allocation((call), (bytes), #call, __FILE__, __LINE__)
+
+static inline void check_cuda_allocation(cudaError_t error, size_t bytes, const char *call,
+                                         const char *file, int line) {
+    if (error == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, total_bytes = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&free_bytes, &total_bytes);
+        fprintf(stderr,
+                STAGE ": out of device memory: asked for %.1f MiB, %.1f MiB of %.1f MiB are free; "
+                      "try a smaller --hidden, --batch or --train\n",
+                (double)bytes / (1 << 20), (double)free_bytes / (1 << 20),
+                (double)total_bytes / (1 << 20));
+        exit(EXIT_RUN_FAILED);
+    }
+    check_cuda(error, call, file, line);
+}
+
+// Creates the context on the first device and returns the device's name. Where there is none that
+// can be used prints one line with the driver's reason and exits with EXIT_NO_DEVICE.
+static inline const char *open_device(void) {
+    static cudaDeviceProp properties;
+    int devices = 0;
+    cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error == cudaSuccess && devices == 0)
+        error = cudaErrorNoDevice;
+    if (error == cudaSuccess)
+        error = cudaFree(NULL); // creates the context
+    if (error != cudaSuccess) {
+        fprintf(stderr, STAGE ": no usable CUDA device: %s\n", cudaGetErrorString(error));
+        exit(EXIT_NO_DEVICE);
+    }
+    CHECK(cudaGetDeviceProperties(&properties, 0));
+    return properties.name;
+}
+
+// Device memory in use by everybody, in MiB.
+static inline double used_device_mib(void) {
+    size_t free_bytes, total_bytes;
+    CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    return (double)(total_bytes - free_bytes) / (1 << 20);
+}
+
+// The marks between the phases of a run, in the order in which the device passes them.
+struct phase_events {
+    std::vector<cudaEvent_t> events;
+    size_t recorded;
+};
+
+// Events for two phases in each batch, and one before the first. They are created in advance, and
+// read after the run, so that a batch only records them and the host never waits for one.
+static inline struct phase_events create_events(const struct options *options) {
+    size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
+    struct phase_events events = {
+        std::vector<cudaEvent_t>(1 + 2 * batches * (size_t)options->epochs), 0};
+    for (cudaEvent_t &event : events.events)
+        CHECK(cudaEventCreate(&event));
+    return events;
+}
+
+// Marks the end of a phase in the stream of kernels.
+static inline void mark_phase(struct phase_events *events) {
+    CHECK(cudaEventRecord(events->events[events->recorded++]));
+}
+
+// Adds what has passed between the marks to the timers of the two phases in turn, and destroys the
+// events. The device has passed all of them.
+static inline void collect_events(struct phase_events *events, struct result *result) {
+    for (size_t i = 1; i < events->recorded; ++i) {
+        float milliseconds;
+        CHECK(cudaEventElapsedTime(&milliseconds, events->events[i - 1], events->events[i]));
+        timer_add(i % 2 ? &result->forward : &result->backward, 1e-3 * milliseconds);
+    }
+    for (cudaEvent_t event : events->events)
+        CHECK(cudaEventDestroy(event));
+}
+
+#endif

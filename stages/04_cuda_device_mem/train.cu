@@ -1,0 +1,330 @@
+// Stage 04: the same kernels, with memory managed by hand. Arrays of the device are allocated on
+// the device; the data set is uploaded once, from pinned memory; what the host needs is copied to
+// it. Fresh device memory holds anything: each array is either set here on purpose, or written in
+// full by a kernel before another reads it.
+//
+// Shapes: n samples in a batch, at most N; H hidden units; arrays are row-major.
+#include "common/cuda.h"
+#include "common/data.h"
+#include "common/options.h"
+#include "common/timing.h"
+
+#include <math.h>
+
+struct network {
+    size_t hidden; // H
+
+    // All parameters behind each other, and their gradients likewise, so that one kernel updates
+    // all.
+    size_t parameters;
+    float *weights1, *d_weights1; // 784 × H
+    float *bias1, *d_bias1;       // H
+    float *weights2, *d_weights2; // H × 10
+    float *bias2, *d_bias2;       // 10
+
+    // One batch's intermediate values.
+    float *activations, *d_activations; // N × H: a, da
+    float *logits, *d_logits;           // N × 10: z, dz
+    float *losses;                      // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;                  // 1: the sum of the losses
+};
+
+// Blocks of 32 × 32 threads, the most that a block may have: a warp of 32 along a row, so that it
+// reads and writes neighbouring numbers.
+enum { SIDE = 32 };
+
+// Blocks for a matrix; its rows along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
+}
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device, pinned for the time of the copy, so that the device can fetch
+// it without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// A copy of a data set on the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    copy_pinned(device.images, host->images, pixels * sizeof(float));
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    struct network network = {};
+    network.hidden = hidden;
+    network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
+    network.weights1 = allocate(network.parameters);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * CLASSES;
+    network.d_weights1 = allocate(network.parameters);
+    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
+    network.d_weights2 = network.d_bias1 + hidden;
+    network.d_bias2 = network.d_weights2 + hidden * CLASSES;
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate(n * CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    float *parameters = allocate_floats(network.parameters); // zeroed
+    struct pcg32 generator = seed_weights(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        parameters[i] = draw_weight(&generator, PIXELS);
+    generator = seed_weights(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
+    CHECK(cudaMemcpy(network.weights1, parameters, network.parameters * sizeof(float),
+                     cudaMemcpyHostToDevice));
+    free(parameters);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// y = x·W + b, or max(0, x·W + b): x n × inputs, W inputs × outputs, y n × outputs.
+__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
+                               size_t n, size_t inputs, size_t outputs, bool relu) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
+    if (s >= n || o >= outputs)
+        return;
+    float sum = bias[o];
+    for (size_t k = 0; k < inputs; ++k)
+        sum += x[s * inputs + k] * weights[k * outputs + o];
+    y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n; adds −log p[label] to the
+// loss of the sample's place in the batch.
+__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
+                                 float *losses, size_t n) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    if (s >= n)
+        return;
+    const float *z = logits + s * CLASSES;
+    float *dz = d_logits + s * CLASSES;
+    float max = z[0], sum = 0;
+    for (int o = 1; o < CLASSES; ++o)
+        max = z[o] > max ? z[o] : max;
+    for (int o = 0; o < CLASSES; ++o) {
+        dz[o] = expf(z[o] - max);
+        sum += dz[o];
+    }
+    for (int o = 0; o < CLASSES; ++o)
+        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+    losses[s] += logf(sum) - (z[labels[s]] - max);
+}
+
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
+// after the last of dW computes db.
+__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
+                                size_t n, size_t inputs, size_t outputs) {
+    const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
+    if (k > inputs || o >= outputs)
+        return;
+    float sum = 0;
+    if (k < inputs) {
+        for (size_t s = 0; s < n; ++s)
+            sum += x[s * inputs + k] * dy[s * outputs + o];
+        d_weights[k * outputs + o] = sum;
+    } else {
+        for (size_t s = 0; s < n; ++s)
+            sum += dy[s * outputs + o];
+        d_bias[o] = sum;
+    }
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.y, h = blockIdx.y * SIDE + threadIdx.x;
+    if (s >= n || h >= hidden)
+        return;
+    float sum = 0;
+    for (int o = 0; o < CLASSES; ++o)
+        sum += d_logits[s * CLASSES + o] * weights2[h * CLASSES + o];
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
+}
+
+// θ ← θ − lr·dθ
+__global__ void update(float *parameters, const float *gradient, size_t count,
+                       float learning_rate) {
+    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    if (i < count)
+        parameters[i] -= learning_rate * gradient[i];
+}
+
+// The sum of the losses, in one thread: there are no more than samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Sets a, z and dz for a batch and adds to its losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(SIDE, SIDE);
+    linear_forward<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                                 network->activations, n, PIXELS, hidden, true);
+    CHECK(cudaGetLastError());
+    linear_forward<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                  network->bias2, network->logits, n, hidden,
+                                                  CLASSES, false);
+    CHECK(cudaGetLastError());
+    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+                                             network->losses, n);
+    CHECK(cudaGetLastError());
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(SIDE, SIDE);
+    weight_gradient<<<blocks(hidden + 1, CLASSES), block>>>(network->activations, network->d_logits,
+                                                            network->d_weights2, network->d_bias2,
+                                                            n, hidden, CLASSES);
+    CHECK(cudaGetLastError());
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS + 1, hidden), block>>>(batch->images, network->d_activations,
+                                                           network->d_weights1, network->d_bias1, n,
+                                                           PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+        network->weights1, network->d_weights1, network->parameters, learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    const size_t n = largest_batch(options);
+    double start = seconds();
+    struct phase_events events = create_events(options);
+    result->setup_s += seconds() - start;
+
+    start = seconds();
+    mark_phase(&events);
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            forward(network, &batch);
+            mark_phase(&events);
+            backward(network, &batch, options->learning_rate);
+            mark_phase(&events);
+        }
+        sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+        CHECK(cudaGetLastError());
+        float loss;
+        CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+        result->final_loss = loss / dataset->samples;
+        report_epoch(options, epoch, result->final_loss);
+    }
+    CHECK(cudaDeviceSynchronize());
+    result->train_s = seconds() - start;
+    collect_events(&events, result);
+}
+
+// The fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
+                         cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t hidden = network->hidden;
+    float *weights1 = allocate_floats(network->parameters);
+    CHECK(cudaMemcpy(weights1, network->weights1, network->parameters * sizeof(float),
+                     cudaMemcpyDeviceToHost));
+    const float *bias1 = weights1 + PIXELS * hidden, *weights2 = bias1 + hidden;
+    int status =
+        write_weights(path, hidden, weights1, bias1, weights2, weights2 + hidden * CLASSES);
+    free(weights1);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in device memory.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.peak_vram_mib = used_device_mib() - used;
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    if (options.save_weights)
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}

@@ -1,0 +1,445 @@
+// Stage 05: the products in tiles. A block copies the numbers that its threads need to shared
+// memory, once, and each thread keeps the sums of several outputs in registers. The update is fused
+// into the weight gradient, and what is small (ReLU, second layer, softmax) into one kernel.
+//
+// Shapes: n samples in a batch, at most N; H hidden units, padded to S, a whole number of tiles.
+// The surplus units hold zeros, and stay zero. Arrays are row-major.
+#include "common/cuda.h"
+#include "common/data.h"
+#include "common/options.h"
+#include "common/timing.h"
+
+#include <math.h>
+
+enum {
+    TILE = 32,   // outputs of a block, squared: large enough to use what it loads 32 times,
+                 // small enough that a batch of 32 occupies more than a few blocks
+    ROWS = 2,    // outputs of a thread, ROWS × COLUMNS: each step is 8 multiply-adds for 6
+    COLUMNS = 4, // numbers; the four of a row are one float4
+    THREADS_X = TILE / COLUMNS,
+    THREADS_Y = TILE / ROWS,
+    THREADS = THREADS_X * THREADS_Y,
+    SLICES = 7, // blocks that share the 784 pixels of a tile: the rest of the GPU would
+    SLICE = PIXELS / SLICES, // be idle; 112 pixels are as many as fit in shared memory at once
+    DEPTH = 64,              // samples of a weight gradient in shared memory at once
+    WARP = 32,
+    PADDED_CLASSES = TILE // so that W2 and dz are whole tiles too
+};
+
+struct network {
+    size_t hidden; // H
+    size_t stride; // S
+
+    float *weights1; // 784 × S
+    float *bias1;    // S
+    float *weights2; // S × 10, padded
+    float *bias2;    // 10, padded
+
+    // One batch's intermediate values.
+    size_t samples;       // N
+    float *sums;          // SLICES × N × S: x·W1, a slice of the pixels each
+    float *activations;   // N × S: a
+    float *d_activations; // N × S: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10, padded: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+};
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device, pinned for the time of the copy, so that the device can fetch
+// it without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// A copy of a data set on the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    copy_pinned(device.images, host->images, pixels * sizeof(float));
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
+                        size_t rows, size_t columns, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
+                       columns * sizeof(float), rows, kind));
+}
+
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    const size_t stride = (hidden + TILE - 1) / TILE * TILE;
+    struct network network = {};
+    network.hidden = hidden;
+    network.stride = stride;
+    network.weights1 = allocate_zeroed(PIXELS * stride);
+    network.bias1 = allocate_zeroed(stride);
+    network.weights2 = allocate_zeroed(stride * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.samples = n;
+    network.sums = allocate(SLICES * n * stride);
+    network.activations = allocate(n * stride);
+    network.d_activations = allocate(n * stride);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    float *weights = allocate_floats(PIXELS * hidden);
+    struct pcg32 generator = seed_weights(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy_matrix(network.weights1, stride, weights, hidden, PIXELS, hidden, cudaMemcpyHostToDevice);
+    generator = seed_weights(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, hidden);
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, hidden, CLASSES,
+                cudaMemcpyHostToDevice);
+    free(weights);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
+    CHECK(cudaFree(network->sums));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// Copies a tile of rows × columns numbers to shared memory, four at a time: columns and strides are
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
+                          int rows, int columns, size_t rows_left, size_t columns_left) {
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
+        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+        float4 four = make_float4(0, 0, 0, 0);
+        if ((size_t)r < rows_left && (size_t)c < columns_left)
+            four = *(const float4 *)(matrix + r * stride + c);
+        *(float4 *)(tile + r * tile_stride + c) = four;
+    }
+}
+
+// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
+// hidden units. Both factors' parts of the slice fit in shared memory: one wait for memory in all.
+__global__ void __launch_bounds__(THREADS)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t stride) {
+    // The rows are a float4 longer, so that the rows that a warp reads lie in different banks.
+    __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
+    __shared__ alignas(16) float weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
+    load_tile(weights_tile[0], TILE, weights1 + k * stride + h, stride, SLICE, TILE, SLICE, TILE);
+    __syncthreads();
+
+    float sum[ROWS][COLUMNS] = {};
+    for (int i = 0; i < SLICE; ++i)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r)
+        *(float4 *)(sums + (blockIdx.z * n + s + row + r) * stride + h + column) =
+            make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+}
+
+// The sum over the threads of a warp, in all of them.
+__device__ float warp_sum(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+}
+
+__device__ float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
+
+// What is left of a sample's way, in one block: a = max(0, Σ sums + b1), z = a·W2 + b2, p =
+// softmax(z), dz = (p − onehot(label)) / n, and −log p[label], which is added to the losses.
+__global__ void __launch_bounds__(THREADS)
+    output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
+                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
+                 float *losses, size_t n, size_t stride) {
+    __shared__ float warps[THREADS / WARP][CLASSES];
+    const size_t s = blockIdx.x;
+    const int lane = threadIdx.x % WARP;
+    float part[CLASSES] = {};
+    for (size_t h = threadIdx.x; h < stride; h += THREADS) {
+        float a = bias1[h];
+        for (int slice = 0; slice < SLICES; ++slice)
+            a += sums[(slice * n + s) * stride + h];
+        a = a > 0 ? a : 0;
+        activations[s * stride + h] = a;
+        for (int o = 0; o < CLASSES; ++o)
+            part[o] += a * weights2[h * PADDED_CLASSES + o];
+    }
+    for (int o = 0; o < CLASSES; ++o) {
+        const float sum = warp_sum(part[o]);
+        if (lane == 0)
+            warps[threadIdx.x / WARP][o] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= WARP)
+        return;
+
+    // One warp goes on, with an output in each of its first ten lanes.
+    float z = -INFINITY;
+    if (lane < CLASSES) {
+        z = bias2[lane];
+        for (int w = 0; w < THREADS / WARP; ++w)
+            z += warps[w][lane];
+        logits[s * CLASSES + lane] = z;
+    }
+    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
+    if (lane < CLASSES)
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    if (lane == labels[s])
+        losses[s] += logf(sum) - shifted;
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
+__global__ void __launch_bounds__(THREADS)
+    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
+                    float *d_activations, size_t n, size_t stride) {
+    // Rows of 11 numbers begin in different banks.
+    __shared__ float dz_tile[TILE][CLASSES + 1];
+    __shared__ float weights_tile[TILE][CLASSES + 1];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
+        const int r = i / CLASSES, o = i % CLASSES;
+        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
+        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
+    }
+    __syncthreads();
+
+    float sum[ROWS][COLUMNS] = {};
+    for (int o = 0; o < CLASSES; ++o)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
+        const size_t first = (s + row + r) * stride + h + column;
+        const float4 a = *(const float4 *)(activations + first);
+        *(float4 *)(d_activations + first) =
+            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
+                        a.w > 0 ? sum[r][3] : 0);
+    }
+}
+
+// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights.
+__global__ void __launch_bounds__(THREADS)
+    weight_gradient(const float *x, const float *dy, float *weights, float *bias, size_t n,
+                    size_t inputs, size_t outputs, float learning_rate) {
+    __shared__ alignas(16) float x_tile[DEPTH][TILE];
+    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
+    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    for (size_t first = 0; first < n; first += DEPTH) {
+        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        __syncthreads();
+        for (int i = 0; i < depth; ++i)
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < COLUMNS; ++c)
+                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+        if (blockIdx.x == 0 && thread < TILE)
+            for (int i = 0; i < depth; ++i)
+                bias_sum += dy_tile[i][thread];
+        __syncthreads();
+    }
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
+        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
+        const float4 old = *four;
+        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
+                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
+    }
+    if (blockIdx.x == 0 && thread < TILE)
+        bias[o + thread] -= learning_rate * bias_sum;
+}
+
+// The sum of the losses, in one thread: there are no more than samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Blocks for so many rows or columns.
+static unsigned tiles(size_t count) {
+    return (unsigned)((count + TILE - 1) / TILE);
+}
+
+// Sets a, z and dz for a batch and adds to its losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, stride = network->stride;
+    const dim3 block(THREADS_X, THREADS_Y);
+    hidden_sums<<<dim3(tiles(n), tiles(stride), SLICES), block>>>(batch->images, network->weights1,
+                                                                  network->sums, n, stride);
+    CHECK(cudaGetLastError());
+    output_layer<<<(unsigned)n, THREADS>>>(
+        network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
+        network->activations, network->logits, network->d_logits, network->losses, n, stride);
+    CHECK(cudaGetLastError());
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, stride = network->stride;
+    const dim3 block(THREADS_X, THREADS_Y);
+    hidden_gradient<<<dim3(tiles(n), tiles(stride)), block>>>(network->d_logits, network->weights2,
+                                                              network->activations,
+                                                              network->d_activations, n, stride);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<dim3(tiles(stride), 1), block>>>(network->activations, network->d_logits,
+                                                       network->weights2, network->bias2, n, stride,
+                                                       PADDED_CLASSES, learning_rate);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<dim3(tiles(PIXELS), tiles(stride)), block>>>(
+        batch->images, network->d_activations, network->weights1, network->bias1, n, PIXELS, stride,
+        learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    const size_t n = largest_batch(options);
+    double start = seconds();
+    struct phase_events events = create_events(options);
+    result->setup_s += seconds() - start;
+
+    start = seconds();
+    mark_phase(&events);
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            forward(network, &batch);
+            mark_phase(&events);
+            backward(network, &batch, options->learning_rate);
+            mark_phase(&events);
+        }
+        sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+        CHECK(cudaGetLastError());
+        float loss;
+        CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+        result->final_loss = loss / dataset->samples;
+        report_epoch(options, epoch, result->final_loss);
+    }
+    CHECK(cudaDeviceSynchronize());
+    result->train_s = seconds() - start;
+    collect_events(&events, result);
+}
+
+// The fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
+                         cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host without the padding. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t hidden = network->hidden;
+    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
+    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy_matrix(weights1, hidden, network->weights1, network->stride, PIXELS, hidden,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias1, hidden, network->bias1, network->stride, 1, hidden, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, hidden, CLASSES,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
+    free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.peak_vram_mib = used_device_mib() - used;
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    if (options.save_weights)
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env bats
+# The simulated device: right programs run, in every order alike; wrong ones are found out, and it is
+# said what is wrong and where.
+
+setup() {
+    export OMP_WAIT_POLICY=passive
+    cd "$BATS_TEST_DIRNAME" || exit
+}
+
+# finds PROGRAM BUILD PATTERN: the wrong program ends with 1 and one line that matches the pattern.
+# (AddressSanitizer has more to say.)
+finds() {
+    local status=0 output
+    output=$(timeout 60 build/broken."$2" "$1" 2>&1 >/dev/null) || status=$?
+    if [[ $status != 1 ]] || ! grep -qE -- "$3" <<<"$output" ||
+        [[ $2 == sim && $(wc -l <<<"$output") != 1 ]]; then
+        echo "$1, $2: exit status $status, expected 1 and '$3':"
+        echo "$output"
+        return 1
+    fi
+}
+
+# The same of both builds.
+finds_always() {
+    finds "$1" sim "^cuda_on_cpu: $2"
+    finds "$1" sanitized.sim "^cuda_on_cpu: $2"
+}
+
+# What a program prints under a seed, less the first line.
+result_of() {
+    CUDA_ON_CPU_SEED=$2 timeout 60 build/broken.sim "$1" | tail -n +2
+}
+
+line_of() {
+    grep -n -- "$1" programs/broken.cu | cut -d: -f1 | sed -n "${2:-1}p"
+}
+
+@test "right programs give the same result in every order, on one core and on four" {
+    expected=$(CUDA_ON_CPU_SEED=0 OMP_NUM_THREADS=1 build/correct.sim)
+    [[ $(wc -l <<<"$expected") == 9 ]]
+    for seed in 0 1 2 3 4; do
+        for threads in 1 4; do
+            for program in build/correct.sim build/correct.sanitized.sim; do
+                result=$(CUDA_ON_CPU_SEED=$seed OMP_NUM_THREADS=$threads "$program")
+                [[ $result == "$expected" ]]
+            done
+        done
+    done
+}
+
+@test "the first line says that it is simulated, and so does the device's name" {
+    build/correct.sim | head -n 1 | grep -q '^simulated'
+    build/correct.sim | sed -n 2p | grep -qx simulated
+}
+
+@test "a machine without a device" {
+    status=0
+    output=$(CUDA_ON_CPU_DEVICES=0 build/correct.sim) || status=$?
+    [[ $status == 77 ]]
+    grep -q '^cudaErrorNoDevice: no CUDA-capable device is detected' <<<"$output"
+}
+
+@test "a device with little memory" {
+    status=0
+    output=$(CUDA_ON_CPU_MEMORY=10000 build/correct.sim) || status=$?
+    [[ $status == 1 ]]
+    grep -q 'not so: .*cudaMalloc.* == cudaSuccess' <<<"$output"
+}
+
+@test "an environment variable that is no number" {
+    status=0
+    output=$(CUDA_ON_CPU_SEED=x build/correct.sim 2>&1) || status=$?
+    [[ $status == 1 ]]
+    grep -q "CUDA_ON_CPU_SEED: found 'x', expected a whole number" <<<"$output"
+}
+
+# One side touches the memory of the other.
+
+kernel='kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)'
+
+@test "the host touches device memory" {
+    finds_always host_reads_device_memory \
+        'the host touched device memory at 0x[0-9a-f]*, 12 bytes into the 1024 bytes of cudaMalloc'
+    finds_always host_writes_device_memory 'the host touched device memory at .*, 4 bytes into'
+}
+
+@test "a kernel touches the host's heap" {
+    finds_always kernel_reads_heap \
+        'kernel copy, block \(0,0,0\), thread \(0,0,0\) touched host memory at 0x[0-9a-f]*, 0 bytes into the 1024 bytes of malloc'
+    finds_always kernel_writes_heap "$kernel touched host memory at .*, 0 bytes into the 1024"
+}
+
+@test "a kernel touches the host's stack" {
+    finds_always kernel_reads_stack "$kernel touched host memory at .*, on the host's stack"
+    finds_always kernel_writes_stack_of_main \
+        "$kernel touched host memory at .*, on the host's stack"
+}
+
+@test "a kernel touches no memory at all" {
+    finds_always kernel_reads_null "$kernel touched no memory at "
+}
+
+@test "the host does not wait" {
+    finds_always host_does_not_wait_for_managed_memory \
+        'the host did not wait for kernel fill and touched managed memory'
+    [[ $(result_of host_does_not_wait_for_pinned_memory 1) == 'not arrived, arrived' ]]
+    [[ $(result_of host_does_not_wait_for_event 1) == cudaErrorNotReady ]]
+}
+
+@test "a copy in the wrong direction, and one of too much" {
+    finds_always copy_in_the_wrong_direction \
+        "cudaMemcpy expects device memory, found 0x[0-9a-f]*, on the host's stack"
+    finds_always copy_of_too_much \
+        'cudaMemcpy of 1025 bytes: too many at .*, 0 bytes into the 1024 bytes of cudaMalloc'
+}
+
+# Out of bounds.
+
+@test "device memory out of bounds" {
+    finds read_behind_device_memory sanitized.sim \
+        "$kernel .* 0 bytes behind the 1024 bytes of cudaMalloc"
+    finds write_in_front_of_device_memory sanitized.sim \
+        "$kernel .* 4 bytes in front of the 1024 bytes of cudaMalloc"
+    finds read_of_freed_device_memory sanitized.sim \
+        "$kernel .* bytes into the 1024 bytes of cudaMalloc, freed since"
+}
+
+@test "shared memory out of bounds" {
+    finds write_behind_shared_memory sanitized.sim \
+        "$kernel .* 0 bytes behind the 128 bytes of __shared__"
+    finds write_behind_dynamic_shared_memory sanitized.sim \
+        "$kernel .* 0 bytes behind the 124 bytes of __shared__"
+}
+
+@test "a row of an array in shared memory, overrun into the next" {
+    finds read_behind_row_of_shared_memory sanitized.sim \
+        "^programs/broken.cu:$(line_of 'tile\[1\]\[threadIdx.x + n\]'):.*index 32 out of bounds for type 'float \[32\]'"
+}
+
+@test "a vector that is misaligned" {
+    finds misaligned_vector sanitized.sim 'misaligned address'
+}
+
+@test "too much shared memory" {
+    finds_always too_much_shared_memory \
+        'kernel fill_much needs 65536 bytes of shared memory for a block, found 49152'
+}
+
+# Uninitialised.
+
+@test "memory that nobody wrote to holds NaNs" {
+    [[ $(result_of uninitialised_device_memory 1) == *nan ]]
+    [[ $(result_of uninitialised_shared_memory 1) == *nan ]]
+}
+
+# Barriers. With them the first two programs would print these numbers.
+
+@test "a missing barrier changes the result, in every order" {
+    for seed in 0 1 2 3; do
+        [[ $(result_of missing_barrier "$seed") != 2796160 ]]
+        [[ $(result_of missing_second_barrier "$seed") != 10885248 ]]
+    done
+}
+
+@test "blocks, and threads, in need of an order give another result in another" {
+    for program in blocks_in_need_of_an_order threads_in_need_of_an_order; do
+        results=$(for seed in 0 1 2 3; do OMP_NUM_THREADS=1 result_of $program $seed; done)
+        [[ $(sort -u <<<"$results" | wc -l) -ge 3 ]]
+        [[ $(OMP_NUM_THREADS=1 result_of $program 1) == $(sed -n 2p <<<"$results") ]]
+    done
+}
+
+@test "a barrier that not all threads reach" {
+    finds_always barrier_not_reached_by_all \
+        "kernel return_early, block \([01],[012],0\): of 64 threads 33 returned, 31 wait at __syncthreads in programs/broken.cu:$(line_of '^ *__syncthreads(); // not reached')\$"
+}
+
+@test "threads at different barriers" {
+    finds_always different_barriers \
+        "kernel part, block \(0,0,0\): of 64 threads 0 returned, 10 wait at __syncthreads in programs/broken.cu:$(line_of 'syncthreads(); // different' 1), 54 wait at __syncthreads in programs/broken.cu:$(line_of 'syncthreads(); // different' 2)\$"
+}
+
+@test "a shuffle that not all lanes of its mask reach" {
+    finds_always lane_missing_in_shuffle \
+        'kernel shuffle_with_all, block \(0,0,0\): of 64 threads 2 returned, 62 wait at __shfl_down_sync'
+    finds_always lane_not_in_mask "$kernel called __syncwarp in .* with the mask 0x0000ffff"
+}
+
+# Left behind.
+
+@test "device memory that is never freed" {
+    finds_always leaked_device_memory '1024 bytes of cudaMalloc were never freed'
+}
+
+@test "a launch that fails, and nobody asks" {
+    finds_always launch_error_nobody_asked_for \
+        'a launch failed and nobody asked: invalid configuration argument'
+}

@@ -1,0 +1,429 @@
+// The part of CUDA that the stages use, on the CPU: see README.md. What is documented for CUDA is
+// not documented again here.
+#ifndef CUDA_ON_CPU_CUDA_RUNTIME_H
+#define CUDA_ON_CPU_CUDA_RUNTIME_H
+
+#include <float.h>
+#include <math.h> // before the macros below, because it declares functions of the same names
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <new>
+#include <tuple>
+#include <type_traits>
+
+#define CUDART_VERSION 13000
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// translate.sed turns declarations of shared memory into references; those that it does not know
+// end with this message.
+#define __shared__ a_whole_declaration_of_shared_memory_has_to_be_in_one_line
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {
+    }
+    constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {
+    }
+    constexpr operator uint3() const {
+        return {x, y, z};
+    }
+};
+struct __align__(8) float2 {
+    float x, y;
+};
+struct float3 {
+    float x, y, z;
+};
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
+struct __align__(8) int2 {
+    int x, y;
+};
+struct __align__(16) int4 {
+    int x, y, z, w;
+};
+struct __align__(4) uchar4 {
+    unsigned char x, y, z, w;
+};
+inline float2 make_float2(float x, float y) {
+    return {x, y};
+}
+inline float3 make_float3(float x, float y, float z) {
+    return {x, y, z};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+inline int2 make_int2(int x, int y) {
+    return {x, y};
+}
+inline int4 make_int4(int x, int y, int z, int w) {
+    return {x, y, z, w};
+}
+inline uchar4 make_uchar4(unsigned char x, unsigned char y, unsigned char z, unsigned char w) {
+    return {x, y, z, w};
+}
+
+extern __thread uint3 threadIdx, blockIdx; // a core runs one thread of one block at a time
+extern dim3 blockDim, gridDim;             // one kernel runs at a time
+constexpr int warpSize = 32;
+
+// What the device approximates is exact here.
+#define __expf expf
+#define __logf logf
+#define __fdividef(x, y) ((x) / (y))
+#define __frcp_rn(x) (1.0f / (x))
+#define __fmaf_rn fmaf
+inline float rsqrtf(float x) {
+    return 1 / sqrtf(x);
+}
+template <class A, class B, class T = std::common_type_t<A, B>> constexpr T min(A a, B b) {
+    return (T)b < (T)a ? (T)b : (T)a;
+}
+template <class A, class B, class T = std::common_type_t<A, B>> constexpr T max(A a, B b) {
+    return (T)a < (T)b ? (T)b : (T)a;
+}
+template <class T> T __ldg(const T *address) {
+    return *address;
+}
+
+inline int atomicAdd(int *address, int value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+inline unsigned atomicAdd(unsigned *address, unsigned value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+inline float atomicAdd(float *address, float value) {
+    float old, sum;
+    __atomic_load(address, &old, __ATOMIC_RELAXED);
+    do
+        sum = old + value;
+    while (
+        !__atomic_compare_exchange(address, &old, &sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return old;
+}
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+namespace cuda_on_cpu {
+
+// What the rest of this header is made of; the lines are where the caller stands.
+void wait_for_block(const char *file, int line);
+uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
+                  int line);
+int lane();
+int new_shared_array();
+void *shared_memory(int array, size_t bytes);
+void *dynamic_shared_memory();
+void *parameter_space();
+void run(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, const void *function,
+         void (*thread)(const void *parameters));
+
+// The variable that a block has for one `__shared__` declaration; `Site` is another type for each.
+template <class T, class Site> T &shared(Site) {
+    static const int array = new_shared_array();
+    return *(T *)shared_memory(array, sizeof(T));
+}
+template <class T> T *dynamic_shared() {
+    return (T *)dynamic_shared_memory();
+}
+
+// The value that the lane `source` of this warp brings to the same call.
+template <class T>
+T shuffle(unsigned mask, T value, int source, const char *what, const char *file, int line) {
+    static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_trivially_copyable_v<T>);
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    bits = exchange(mask, bits, source, what, file, line);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+} // namespace cuda_on_cpu
+
+inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    cuda_on_cpu::wait_for_block(file, line);
+}
+inline void __syncwarp(unsigned mask = 0xffffffff, const char *file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+    cuda_on_cpu::exchange(mask, 0, cuda_on_cpu::lane(), "__syncwarp", file, line);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
+              const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    const int group = cuda_on_cpu::lane() & -width;
+    return cuda_on_cpu::shuffle(mask, value, group + (source & (width - 1)), "__shfl_sync", file,
+                                line);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                   const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    const int lane = cuda_on_cpu::lane(), source = lane + (int)delta;
+    return cuda_on_cpu::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
+                                "__shfl_down_sync", file, line);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
+                  const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    const int lane = cuda_on_cpu::lane(), source = lane ^ bits;
+    return cuda_on_cpu::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
+                                "__shfl_xor_sync", file, line);
+}
+
+// The numbers, names and words of the errors that can occur here.
+#define CUDA_ON_CPU_ERRORS(X)                                                                      \
+    X(cudaSuccess, 0, "no error")                                                                  \
+    X(cudaErrorInvalidValue, 1, "invalid argument")                                                \
+    X(cudaErrorMemoryAllocation, 2, "out of memory")                                               \
+    X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                          \
+    X(cudaErrorInvalidPitchValue, 12, "invalid pitch argument")                                    \
+    X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                    \
+    X(cudaErrorInsufficientDriver, 35,                                                             \
+      "CUDA driver version is insufficient for CUDA runtime version")                              \
+    X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
+    X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
+    X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
+    X(cudaErrorNotReady, 600, "device not ready")                                                  \
+    X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                    \
+    X(cudaErrorHostMemoryAlreadyRegistered, 712,                                                   \
+      "part or all of the requested memory range is already mapped")                               \
+    X(cudaErrorHostMemoryNotRegistered, 713,                                                       \
+      "pointer does not correspond to a registered memory region")                                 \
+    X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                   \
+    X(cudaErrorUnknown, 999, "unknown error")
+
+enum cudaError {
+#define X(name, number, words) name = number,
+    CUDA_ON_CPU_ERRORS(X)
+#undef X
+};
+typedef enum cudaError cudaError_t;
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
+enum cudaMemoryAdvise {
+    cudaMemAdviseSetReadMostly = 1,
+    cudaMemAdviseUnsetReadMostly,
+    cudaMemAdviseSetPreferredLocation,
+    cudaMemAdviseUnsetPreferredLocation,
+    cudaMemAdviseSetAccessedBy,
+    cudaMemAdviseUnsetAccessedBy
+};
+enum cudaMemLocationType {
+    cudaMemLocationTypeInvalid,
+    cudaMemLocationTypeDevice,
+    cudaMemLocationTypeHost
+};
+struct cudaMemLocation {
+    enum cudaMemLocationType type;
+    int id;
+};
+enum cudaDeviceAttr {
+    cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMaxSharedMemoryPerBlock = 8,
+    cudaDevAttrWarpSize = 10,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrManagedMemory = 83,
+    cudaDevAttrPageableMemoryAccess = 88,
+    cudaDevAttrConcurrentManagedAccess = 89,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
+enum {
+    cudaCpuDeviceId = -1,
+    cudaMemAttachGlobal = 1,
+    cudaHostAllocDefault = 0,
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
+    cudaHostAllocWriteCombined = 4,
+    cudaHostRegisterDefault = 0,
+    cudaEventDefault = 0,
+    cudaEventBlockingSync = 1,
+    cudaEventDisableTiming = 2,
+    cudaStreamDefault = 0,
+    cudaStreamNonBlocking = 1
+};
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    size_t sharedMemPerBlock;
+    size_t sharedMemPerBlockOptin;
+    size_t sharedMemPerMultiprocessor;
+    int regsPerBlock;
+    int warpSize;
+    int maxThreadsPerBlock;
+    int maxThreadsDim[3];
+    int maxGridSize[3];
+    int maxThreadsPerMultiProcessor;
+    int multiProcessorCount;
+    int major, minor;
+    int l2CacheSize;
+    int integrated;
+    int unifiedAddressing;
+    int managedMemory;
+    int concurrentManagedAccess;
+    int pageableMemoryAccess;
+};
+typedef struct cuda_on_cpu_event *cudaEvent_t;
+typedef struct cuda_on_cpu_stream *cudaStream_t;
+
+const char *cudaGetErrorString(cudaError_t error);
+const char *cudaGetErrorName(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceSynchronize();
+
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal);
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *memory);
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+template <class T> cudaError_t cudaMalloc(T **memory, size_t bytes) {
+    return cudaMalloc((void **)memory, bytes);
+}
+template <class T>
+cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
+    return cudaMallocManaged((void **)memory, bytes, flags);
+}
+template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned flags) {
+    return cudaHostAlloc((void **)memory, bytes, flags);
+}
+template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes, unsigned flags = 0) {
+    return cudaHostAlloc((void **)memory, bytes, flags);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = 0);
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void *memory, int byte, size_t bytes);
+inline cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t = 0) {
+    return cudaMemset(memory, byte, bytes);
+}
+
+// The next two as they were until CUDA 12, then as they are since CUDA 13.
+cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int device,
+                                 cudaStream_t stream = 0);
+inline cudaError_t cudaMemAdvise(const void *memory, size_t bytes, cudaMemoryAdvise, int device) {
+    return cudaMemPrefetchAsync(memory, bytes, device);
+}
+inline cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, cudaMemLocation location,
+                                        unsigned, cudaStream_t = 0) {
+    return cudaMemPrefetchAsync(memory, bytes, location.id);
+}
+inline cudaError_t cudaMemAdvise(const void *memory, size_t bytes, cudaMemoryAdvise,
+                                 cudaMemLocation location) {
+    return cudaMemPrefetchAsync(memory, bytes, location.id);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = 0);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+    return cudaEventCreate(event);
+}
+inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return cudaEventSynchronize(event); // or a loop that asks would never end
+}
+
+// All streams are one.
+inline cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+    *stream = nullptr;
+    return cudaSetDevice(0);
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+    return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) {
+    return cudaSetDevice(0);
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+    return cudaDeviceSynchronize();
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+    return cudaSetDevice(0);
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value);
+template <class T>
+cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute attribute, int value) {
+    return cudaFuncSetAttribute((const void *)kernel, attribute, value);
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel,
+                                                          int threads, size_t shared_bytes);
+template <class T>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *kernel, int threads,
+                                                          size_t shared_bytes) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, (const void *)kernel, threads,
+                                                         shared_bytes);
+}
+
+namespace cuda_on_cpu {
+
+// `kernel<<<grid, block, shared_bytes, stream>>>(arguments)`, as translate.sed writes it:
+// launch(kernel, "kernel", grid, block, shared_bytes, stream)(arguments).
+template <class... Parameters> struct configured_kernel {
+    void (*function)(Parameters...);
+    const char *name;
+    dim3 grid, block;
+    size_t shared_bytes;
+
+    void operator()(Parameters... arguments) const {
+        // Copied to where the device can read them, as the caller's stack is out of its reach.
+        using call = std::tuple<void (*)(Parameters...), Parameters...>;
+        static_assert(sizeof(call) <= 4096, "the parameters of a kernel take at most 4 KiB");
+        new (parameter_space()) call(function, arguments...);
+        run(name, grid, block, shared_bytes, (const void *)function, [](const void *parameters) {
+            std::apply([](auto kernel, const auto &...values) { kernel(values...); },
+                       *(const call *)parameters);
+        });
+    }
+};
+template <class... Parameters>
+configured_kernel<Parameters...> launch(void (*function)(Parameters...), const char *name,
+                                        dim3 grid, dim3 block, size_t shared_bytes = 0,
+                                        cudaStream_t = 0) {
+    return {function, name, grid, block, shared_bytes};
+}
+
+} // namespace cuda_on_cpu
+
+#endif

@@ -1,0 +1,440 @@
+// The memory of host and device, who may touch it when, and what is said if the other one does.
+#include "simulator.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+// There if the program is built with AddressSanitizer. The simulator itself never is: it does what
+// the sanitizer is there to forbid.
+extern "C" {
+__attribute__((weak)) void __asan_poison_memory_region(const volatile void *memory, size_t bytes);
+__attribute__((weak)) void __asan_unpoison_memory_region(const volatile void *memory, size_t bytes);
+__attribute__((weak)) void *__asan_get_report_address();
+}
+
+// The linker leads the program's calls of malloc() to __wrap_malloc() (see common/cuda.mk), and so
+// on; those of the libraries, OpenMP's among them, still go to the C library.
+extern "C" {
+void *__real_realloc(void *memory, size_t bytes);
+void __real_free(void *memory);
+int __real_main(int argc, char **argv, char **environment);
+}
+
+namespace cuda_on_cpu {
+
+struct device device;
+
+namespace {
+
+// Each kind has a piece of address space of its own that is handed out from one end to the other
+// and never twice. So a pointer tells its kind, a freed one never becomes valid again, and one
+// mprotect() keeps the host or the device away from all of a kind.
+struct {
+    char *base;
+    size_t used; // bytes, the gaps between allocations included
+    size_t count;
+    allocation *allocations; // by address
+} arenas[KINDS];
+const char *const FUNCTIONS[] = {"malloc", "cudaMallocHost", "cudaMallocManaged", "cudaMalloc"};
+
+constexpr size_t ARENA_BYTES = (size_t)256 << 30, MAX_ALLOCATIONS = 1 << 20;
+// With the machine's large pages mprotect() takes microseconds, otherwise milliseconds.
+constexpr size_t PAGE = 4096, LARGE_PAGE = 2 << 20;
+// Bytes between allocations, poisoned: AddressSanitizer finds what does not leap over them.
+constexpr size_t GAP = 4096;
+
+// The stack of the host's thread, from the page of its innermost frame to that of main().
+struct {
+    char *start, *end;
+} host_stack;
+
+char *page_of(const void *address) {
+    return (char *)((size_t)address / PAGE * PAGE);
+}
+
+bool on_host_stack(const void *address) {
+    return address >= host_stack.start && address < host_stack.end;
+}
+
+void set_accessible(char *start, size_t bytes, bool accessible) {
+    if (bytes && mprotect(start, bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
+        die(print("mprotect of %zu bytes: %s", bytes, strerror(errno)));
+}
+
+void set_accessible(kind kind, bool accessible) {
+    set_accessible(arenas[kind].base, round_up(arenas[kind].used, LARGE_PAGE), accessible);
+}
+
+void set_host_stack_accessible(bool accessible) {
+    set_accessible(host_stack.start, (size_t)(host_stack.end - host_stack.start), accessible);
+}
+
+bool in_arena(const void *address, int kind) {
+    return arenas[kind].base && (size_t)((char *)address - arenas[kind].base) < ARENA_BYTES;
+}
+
+} // namespace
+
+size_t round_up(size_t n, size_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+void poison(const void *memory, size_t bytes) {
+    if (__asan_poison_memory_region)
+        __asan_poison_memory_region(memory, bytes);
+}
+
+void unpoison(const void *memory, size_t bytes) {
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(memory, bytes);
+}
+
+char *reserve(size_t bytes, bool accessible) {
+    // What is accessible here is not all used. What becomes so later is: then the system may
+    // refuse.
+    void *memory = accessible ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                              : mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        die(print("cannot reserve %zu bytes of address space: %s", bytes, strerror(errno)));
+    return (char *)memory;
+}
+
+void give_memory_to_host() {
+    device.in_kernel = false;
+    set_host_stack_accessible(true);
+    set_accessible(HOST, true);
+    set_accessible(DEVICE, false);
+    // As far as the host can know, the last kernel is still at work on it.
+    set_accessible(MANAGED, device.waited >= device.last_kernel);
+}
+
+void give_memory_to_kernel() {
+    device.in_kernel = true;
+    set_accessible(DEVICE, true);
+    set_accessible(MANAGED, true);
+    set_accessible(HOST, false);
+    set_host_stack_accessible(false);
+}
+
+void give_memory_to_both() {
+    set_host_stack_accessible(true);
+    for (kind kind : {HOST, MANAGED, DEVICE})
+        set_accessible(kind, true);
+}
+
+void set_innermost_frame(const void *innermost) {
+    host_stack.start = page_of(innermost);
+}
+
+void *allocate(kind kind, size_t bytes, size_t alignment, int byte) {
+    auto &arena = arenas[kind];
+    if (!arena.base) {
+        arena.base = (char *)round_up((size_t)reserve(ARENA_BYTES + LARGE_PAGE, false), LARGE_PAGE);
+        madvise(arena.base, ARENA_BYTES, MADV_HUGEPAGE);
+        arena.allocations = (allocation *)reserve(MAX_ALLOCATIONS * sizeof(allocation), true);
+    }
+    const size_t start = round_up(arena.used + GAP, alignment);
+    if (bytes > ARENA_BYTES || start + bytes + GAP > ARENA_BYTES || arena.count == MAX_ALLOCATIONS)
+        return nullptr;
+    char *const memory = arena.base + start;
+    if (mprotect(arena.base, round_up(start + bytes, LARGE_PAGE), PROT_READ | PROT_WRITE) < 0)
+        return nullptr;
+    poison(arena.base + arena.used, start + bytes + GAP - arena.used);
+    unpoison(memory, bytes);
+    arena.allocations[arena.count++] = {memory, bytes, FUNCTIONS[kind], true};
+    arena.used = start + bytes;
+    memset(memory, byte, bytes);
+    return memory;
+}
+
+const allocation *release(kind kind, void *memory) {
+    allocation *const found = in_arena(memory, kind) ? find_allocation(memory) : nullptr;
+    if (!found || found->start != memory || !found->live)
+        return nullptr;
+    set_accessible(kind, true);
+    memset(memory, UNINITIALISED, found->bytes);
+    poison(memory, found->bytes);
+    found->live = false;
+    return found;
+}
+
+kind kind_of(const void *memory) {
+    for (kind kind : {PINNED, MANAGED, DEVICE})
+        if (in_arena(memory, kind))
+            return kind;
+    return HOST;
+}
+
+allocation *find_allocation(const void *memory) {
+    const auto &arena = arenas[kind_of(memory)];
+    size_t first = 0, end = in_arena(memory, kind_of(memory)) ? arena.count : 0;
+    while (first < end) {
+        const size_t middle = (first + end) / 2;
+        if (arena.allocations[middle].start <= (char *)memory)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first ? &arena.allocations[first - 1] : nullptr;
+}
+
+size_t live_bytes(kind kind) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < arenas[kind].count; ++i)
+        bytes += arenas[kind].allocations[i].live ? arenas[kind].allocations[i].bytes : 0;
+    return bytes;
+}
+
+// ---- Reports
+
+// Other cores may be about to find the same.
+static void silence_others() {
+    static bool taken;
+    static __thread bool mine;
+    if (!mine && __atomic_exchange_n(&taken, true, __ATOMIC_RELAXED))
+        for (;;)
+            pause();
+    mine = true;
+}
+
+text print(const char *format, ...) {
+    text result;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(result.text, sizeof result.text, format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+void complain(const text &line) {
+    dprintf(STDERR_FILENO, "cuda_on_cpu: %s\n", line.text);
+}
+
+void die(const text &line) {
+    silence_others();
+    complain(line);
+    _exit(EXIT_FAILURE);
+}
+
+cudaError_t fail(cudaError_t error) {
+    return device.last_error = error;
+}
+
+static const allocation *nearest_allocation(const char *address) {
+    const auto &arena = arenas[kind_of(address)];
+    const allocation *const before = find_allocation(address);
+    const allocation *const next = before ? before + 1 : arena.allocations;
+    if (!in_arena(address, kind_of(address)) || next == arena.allocations + arena.count)
+        return before;
+    const bool nearer =
+        !before || next->start - address < address - before->start - (ptrdiff_t)before->bytes;
+    return nearer ? next : before;
+}
+
+text describe(const void *memory) {
+    const char *const address = (const char *)memory;
+    if (on_host_stack(address))
+        return print("%p, on the host's stack", memory);
+    const allocation *found = find_shared_memory(address);
+    if (!found)
+        found = nearest_allocation(address);
+    if (!found)
+        return print("%p", memory);
+    const char *const end = found->start + found->bytes;
+    const char *const where = address < found->start ? "in front of"
+                              : address < end        ? "into"
+                                                     : "behind";
+    const ptrdiff_t distance = address < found->start ? found->start - address
+                               : address < end        ? address - found->start
+                                                      : address - end;
+    return print("%p, %td bytes %s the %zu bytes of %s%s", memory, distance, where, found->bytes,
+                 found->function, found->live ? "" : ", freed since");
+}
+
+// ---- What the hardware and AddressSanitizer find
+
+namespace {
+
+struct sigaction previous_action;
+bool fault_reported;
+
+void on_fault(int signal, siginfo_t *information, void *context) {
+    silence_others();
+    const void *const address = information->si_addr;
+    const text toucher = who(), where = describe(address);
+    const bool hosts = on_host_stack(address) || in_arena(address, HOST);
+    fault_reported = true;
+    if (information->si_code == SI_KERNEL) // the processor does not say where
+        complain(print("%s touched memory that is misaligned, or nobody's", toucher.text));
+    else if (device.in_kernel)
+        complain(print("%s touched %s at %s", toucher.text, hosts ? "host memory" : "no memory",
+                       where.text));
+    else if (in_arena(address, DEVICE))
+        complain(print("%s touched device memory at %s", toucher.text, where.text));
+    else if (in_arena(address, MANAGED))
+        complain(print("%s did not wait for kernel %s and touched managed memory at %s",
+                       toucher.text, device.kernel, where.text));
+    else
+        fault_reported = false;
+    give_memory_to_both(); // AddressSanitizer, if it is there, shows the line
+    if (previous_action.sa_flags & SA_SIGINFO)
+        previous_action.sa_sigaction(signal, information, context);
+    if (fault_reported)
+        _exit(EXIT_FAILURE);
+    sigaction(signal, &previous_action, nullptr); // and it happens again
+}
+
+size_t from_environment(const char *name, size_t otherwise) {
+    const char *const text = getenv(name);
+    if (!text)
+        return otherwise;
+    char *end;
+    errno = 0;
+    const size_t value = strtoull(text, &end, 10);
+    if (end == text || *end || errno || *text == '-')
+        die(print("%s: found '%s', expected a whole number", name, text));
+    return value;
+}
+
+// A run that ends well has cleaned up, and has looked whether its launches failed.
+void at_exit(int status, void *) {
+    bool bad = device.launch_failed;
+    if (status)
+        return;
+    if (device.launch_failed)
+        complain(
+            print("a launch failed and nobody asked: %s", cudaGetErrorString(device.last_error)));
+    for (kind kind : {PINNED, MANAGED, DEVICE}) {
+        const size_t bytes = live_bytes(kind);
+        if (bytes)
+            complain(print("%zu bytes of %s were never freed", bytes, FUNCTIONS[kind]));
+        bad |= bytes > 0;
+    }
+    if (bad) {
+        fflush(nullptr);
+        _exit(EXIT_FAILURE);
+    }
+}
+
+void *allocate_for_host(size_t bytes, size_t alignment, int byte) {
+    void *const memory = allocate(HOST, bytes, alignment > 64 ? alignment : 64, byte);
+    if (!memory)
+        errno = ENOMEM;
+    return memory;
+}
+
+} // namespace
+} // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+using cuda_on_cpu::device;
+
+extern "C" {
+
+void __asan_on_error() {
+    if (fault_reported)
+        return;
+    give_memory_to_both();
+    complain(print("%s touched what it must not at %s", who().text,
+                   describe(__asan_get_report_address()).text));
+}
+
+const char *__asan_default_options() {
+    return "detect_stack_use_after_return=0"; // which takes fibres for one thread's calls
+}
+
+void *__wrap_malloc(size_t bytes) {
+    return allocate_for_host(bytes, 1, UNINITIALISED);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+    size_t bytes;
+    return __builtin_mul_overflow(count, size, &bytes) ? nullptr : allocate_for_host(bytes, 1, 0);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    return allocate_for_host(bytes, alignment, UNINITIALISED);
+}
+
+void __wrap_free(void *memory) {
+    if (!in_arena(memory, HOST))
+        __real_free(memory); // the C library's, which strdup() gave, for one
+    else if (!release(HOST, memory))
+        die(print("free: nothing to free at %s", describe(memory).text));
+}
+
+void *__wrap_realloc(void *memory, size_t bytes) {
+    if (memory && !in_arena(memory, HOST))
+        return __real_realloc(memory, bytes);
+    void *const moved = __wrap_malloc(bytes);
+    if (memory && moved) {
+        const size_t before = find_allocation(memory)->bytes;
+        memcpy(moved, memory, before < bytes ? before : bytes);
+        __wrap_free(memory);
+    }
+    return moved;
+}
+
+int __wrap_main(int argc, char **argv, char **environment) {
+    // OpenMP's threads would wait in a loop, which takes minutes instead of seconds where somebody
+    // else wants the processors. It looks for this before the program gets to run: so once more.
+    char self[4096] = "";
+    if (!getenv("OMP_WAIT_POLICY") && readlink("/proc/self/exe", self, sizeof self - 1) > 0) {
+        setenv("OMP_WAIT_POLICY", "passive", 0);
+        execv(self, argv);
+    }
+    puts("simulated: CUDA on the CPU, to find errors; no time below means anything");
+    fflush(stdout);
+    device.present = from_environment("CUDA_ON_CPU_DEVICES", 1) > 0;
+    device.memory = from_environment("CUDA_ON_CPU_MEMORY", (size_t)4 << 30);
+    device.seed = from_environment("CUDA_ON_CPU_SEED", 1);
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &action, &previous_action);
+    on_exit(at_exit, nullptr);
+
+    // The arguments and the environment, at the stack's end, stay within everybody's reach: the
+    // sanitizers and OpenMP read them. With a page between them and the frame of main(), all of
+    // that is out of a kernel's.
+    volatile char between[PAGE] = {};
+    host_stack.start = host_stack.end = page_of(__builtin_frame_address(0));
+    const int status = __real_main(argc, argv, environment);
+    return status + between[0];
+}
+}
+
+void *operator new(size_t bytes) {
+    void *const memory = __wrap_malloc(bytes);
+    if (!memory)
+        die(print("no memory for %zu bytes", bytes));
+    return memory;
+}
+
+void *operator new[](size_t bytes) {
+    return operator new(bytes);
+}
+
+void operator delete(void *memory) noexcept {
+    __wrap_free(memory);
+}
+
+void operator delete[](void *memory) noexcept {
+    __wrap_free(memory);
+}
+
+void operator delete(void *memory, size_t) noexcept {
+    __wrap_free(memory);
+}
+
+void operator delete[](void *memory, size_t) noexcept {
+    __wrap_free(memory);
+}

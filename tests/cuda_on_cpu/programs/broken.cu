@@ -1,0 +1,414 @@
+// Wrong programs, each named after what is wrong with it: broken NAME.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+enum { N = 256, BYTES = N * sizeof(float) };
+
+__global__ void fill(float *x, int n, float value) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        x[i] = value;
+}
+
+__global__ void copy(float *to, const float *from, int first, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        to[i] = from[first + i];
+}
+
+static float *device_memory() {
+    float *memory;
+    if (cudaMalloc(&memory, BYTES) != cudaSuccess)
+        exit(3);
+    cudaMemset(memory, 0, BYTES);
+    return memory;
+}
+
+static float *managed_memory() {
+    float *memory;
+    if (cudaMallocManaged(&memory, BYTES) != cudaSuccess)
+        exit(3);
+    return memory;
+}
+
+// One number for all of them, which a NaN would spoil.
+static void print(const float *memory) {
+    float host[N];
+    if (cudaMemcpy(host, memory, BYTES, cudaMemcpyDeviceToHost) != cudaSuccess)
+        exit(3);
+    double sum = 0;
+    for (int i = 0; i < N; ++i)
+        sum += host[i] * (i + 1);
+    printf("%.10g\n", sum);
+}
+
+// ---- One side touches the memory of the other.
+
+static void host_reads_device_memory() {
+    const float *const x = device_memory();
+    printf("%g\n", (double)x[3]);
+}
+
+static void host_writes_device_memory() {
+    float *const x = device_memory();
+    memset(x + 1, 0, 10);
+}
+
+static void kernel_reads_heap() {
+    float *const x = (float *)malloc(BYTES);
+    memset(x, 0, BYTES);
+    copy<<<1, N>>>(device_memory(), x, 0, 1);
+    cudaDeviceSynchronize();
+}
+
+static void kernel_writes_heap() {
+    float *const x = new float[N];
+    fill<<<1, N>>>(x, 1, 1);
+    cudaDeviceSynchronize();
+}
+
+static void kernel_reads_stack() {
+    float x[N] = {};
+    copy<<<1, N>>>(device_memory(), x, 0, N);
+    cudaDeviceSynchronize();
+}
+
+static float *variable_of_main;
+
+static void kernel_writes_stack_of_main() {
+    fill<<<1, 1>>>(variable_of_main, 1, 1);
+    cudaDeviceSynchronize();
+}
+
+static void kernel_reads_null() {
+    copy<<<1, N>>>(device_memory(), nullptr, 0, N);
+    cudaDeviceSynchronize();
+}
+
+static void host_does_not_wait_for_managed_memory() {
+    float *const x = managed_memory();
+    fill<<<1, N>>>(x, N, 1);
+    printf("%g\n", (double)x[0]);
+}
+
+static void host_does_not_wait_for_pinned_memory() {
+    float *const x = device_memory(), *pinned;
+    cudaMallocHost(&pinned, BYTES);
+    fill<<<1, N>>>(x, N, 1);
+    cudaMemcpyAsync(pinned, x, BYTES, cudaMemcpyDeviceToHost);
+    printf("%s, ", pinned[0] == 1 ? "arrived" : "not arrived");
+    cudaDeviceSynchronize();
+    printf("%s\n", pinned[0] == 1 ? "arrived" : "not arrived");
+    cudaFreeHost(pinned);
+    cudaFree(x);
+}
+
+static void host_does_not_wait_for_event() {
+    float milliseconds;
+    cudaEvent_t start, end;
+    cudaEventCreate(&start);
+    cudaEventCreate(&end);
+    cudaEventRecord(start);
+    cudaEventRecord(end);
+    printf("%s\n", cudaGetErrorName(cudaEventElapsedTime(&milliseconds, start, end)));
+    cudaEventDestroy(start);
+    cudaEventDestroy(end);
+}
+
+static void copy_in_the_wrong_direction() {
+    float host[N] = {};
+    float *const x = device_memory();
+    fill<<<1, N>>>(x, N, 1);
+    exit(cudaMemcpy(host, x, BYTES, cudaMemcpyHostToDevice) != cudaSuccess);
+}
+
+static void copy_of_too_much() {
+    static float host[2 * N];
+    exit(cudaMemcpy(device_memory(), host, BYTES + 1, cudaMemcpyHostToDevice) != cudaSuccess);
+}
+
+// ---- Out of bounds.
+
+static void read_behind_device_memory() {
+    copy<<<2, N / 2>>>(device_memory(), device_memory(), 1, N);
+    cudaDeviceSynchronize();
+}
+
+static void write_in_front_of_device_memory() {
+    fill<<<1, N>>>(device_memory() - 1, N, 1);
+    cudaDeviceSynchronize();
+}
+
+static void read_of_freed_device_memory() {
+    float *const x = device_memory();
+    cudaFree(x);
+    copy<<<1, N>>>(device_memory(), x, 0, N);
+    cudaDeviceSynchronize();
+}
+
+__global__ void overrun_shared(float *x, int n) {
+    __shared__ float tile[32];
+    __shared__ float next[32];
+    next[threadIdx.x] = 0;
+    float *const start = tile; // where the compiler forgets how long it is
+    start[threadIdx.x + n] = 1;
+    __syncthreads();
+    x[threadIdx.x] = tile[31 - threadIdx.x] + next[threadIdx.x];
+}
+
+static void write_behind_shared_memory() {
+    overrun_shared<<<1, 32>>>(device_memory(), 1);
+    cudaDeviceSynchronize();
+}
+
+__global__ void overrun_row(float *x, int n) {
+    __shared__ float tile[4][32];
+    for (int row = 0; row < 4; ++row)
+        tile[row][threadIdx.x] = 0;
+    __syncthreads();
+    x[threadIdx.x] = tile[1][threadIdx.x + n];
+}
+
+static void read_behind_row_of_shared_memory() {
+    overrun_row<<<1, 32>>>(device_memory(), 1);
+    cudaDeviceSynchronize();
+}
+
+__global__ void overrun_dynamic(float *x) {
+    extern __shared__ float tile[];
+    tile[threadIdx.x] = 1;
+    __syncthreads();
+    x[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
+static void write_behind_dynamic_shared_memory() {
+    overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(device_memory());
+    cudaDeviceSynchronize();
+}
+
+__global__ void misalign(float4 *to, const float *from) {
+    *to = *(const float4 *)(from + 1);
+}
+
+static void misaligned_vector() {
+    misalign<<<1, 1>>>((float4 *)device_memory(), device_memory());
+    cudaDeviceSynchronize();
+}
+
+__global__ void fill_much(float *x) {
+    __shared__ float first[8192];
+    extern __shared__ float second[];
+    for (int i = threadIdx.x; i < 8192; i += 32)
+        first[i] = second[i] = 1;
+    x[threadIdx.x] = first[threadIdx.x] + second[threadIdx.x];
+}
+
+static void too_much_shared_memory() {
+    fill_much<<<1, 32, 8192 * sizeof(float)>>>(device_memory());
+    cudaDeviceSynchronize();
+}
+
+// ---- Uninitialised memory.
+
+static void uninitialised_device_memory() {
+    float *x;
+    cudaMalloc(&x, BYTES);
+    fill<<<1, N>>>(x, N - 1, 0);
+    print(x);
+    cudaFree(x);
+}
+
+__global__ void forget_to_fill(float *x) {
+    __shared__ float tile[32];
+    if (threadIdx.x > 0)
+        tile[threadIdx.x] = 0;
+    __syncthreads();
+    x[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
+static void uninitialised_shared_memory() {
+    float *const x = device_memory();
+    forget_to_fill<<<1, 32>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// ---- Barriers.
+
+__global__ void reverse_without_barrier(float *x) {
+    __shared__ float tile[N];
+    tile[threadIdx.x] = (float)threadIdx.x;
+    x[threadIdx.x] = tile[N - 1 - threadIdx.x];
+}
+
+static void missing_barrier() {
+    float *const x = device_memory();
+    reverse_without_barrier<<<1, N>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// The second tile overwrites the first while others may be reading it.
+__global__ void overwrite(float *x) {
+    __shared__ float tile[N];
+    float sum = 0;
+    for (int k = 0; k < 3; ++k) {
+        tile[threadIdx.x] = (float)(k + threadIdx.x);
+        __syncthreads();
+        sum += tile[(threadIdx.x + 100) % N];
+    }
+    x[threadIdx.x] = sum;
+}
+
+static void missing_second_barrier() {
+    float *const x = device_memory();
+    overwrite<<<1, N>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// Every block adds to the same sum, in the order in which they happen to run.
+__global__ void add(float *x) {
+    if (threadIdx.x == 0)
+        x[0] = x[0] * 1.5f + (float)blockIdx.x;
+}
+
+static void blocks_in_need_of_an_order() {
+    float *const x = device_memory();
+    add<<<20, 32>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// Every thread, likewise.
+__global__ void add_in_turn(float *x) {
+    __shared__ float sum;
+    sum = 0;
+    __syncthreads();
+    sum = sum * 1.01f + (float)threadIdx.x;
+    __syncthreads();
+    x[threadIdx.x] = sum;
+}
+
+static void threads_in_need_of_an_order() {
+    float *const x = device_memory();
+    add_in_turn<<<1, 64>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+__global__ void return_early(float *x, int n) {
+    if ((int)threadIdx.x >= n)
+        return;
+    x[threadIdx.x] = 1;
+    __syncthreads(); // not reached by all
+    x[threadIdx.x] = x[n - 1 - threadIdx.x];
+}
+
+static void barrier_not_reached_by_all() {
+    return_early<<<dim3(2, 3), 64>>>(device_memory(), 31);
+    cudaDeviceSynchronize();
+}
+
+__global__ void part(float *x) {
+    if (threadIdx.x < 10) {
+        x[threadIdx.x] = 1;
+        __syncthreads(); // different for some
+    } else {
+        x[threadIdx.x] = 2;
+        __syncthreads(); // different for the others
+    }
+}
+
+static void different_barriers() {
+    part<<<1, 64>>>(device_memory());
+    cudaDeviceSynchronize();
+}
+
+__global__ void shuffle_with_all(float *x) {
+    if (threadIdx.x % 32 != 5)
+        x[threadIdx.x] = __shfl_down_sync(0xffffffff, x[threadIdx.x], 1);
+}
+
+static void lane_missing_in_shuffle() {
+    shuffle_with_all<<<1, 64>>>(device_memory());
+    cudaDeviceSynchronize();
+}
+
+__global__ void wait_with_lower_half(float *x) {
+    if (threadIdx.x == 20)
+        __syncwarp(0xffff);
+    x[threadIdx.x] = 1;
+}
+
+static void lane_not_in_mask() {
+    wait_with_lower_half<<<1, 32>>>(device_memory());
+    cudaDeviceSynchronize();
+}
+
+// ---- Left behind.
+
+static void leaked_device_memory() {
+    device_memory();
+}
+
+static void launch_error_nobody_asked_for() {
+    float *const x = device_memory();
+    fill<<<1, 2048>>>(x, N, 1);
+    cudaFree(x);
+}
+
+static const struct {
+    const char *name;
+    void (*run)();
+} PROGRAMS[] = {
+#define PROGRAM(name)                                                                              \
+    { #name, name }
+    PROGRAM(host_reads_device_memory),
+    PROGRAM(host_writes_device_memory),
+    PROGRAM(kernel_reads_heap),
+    PROGRAM(kernel_writes_heap),
+    PROGRAM(kernel_reads_stack),
+    PROGRAM(kernel_writes_stack_of_main),
+    PROGRAM(kernel_reads_null),
+    PROGRAM(host_does_not_wait_for_managed_memory),
+    PROGRAM(host_does_not_wait_for_pinned_memory),
+    PROGRAM(host_does_not_wait_for_event),
+    PROGRAM(copy_in_the_wrong_direction),
+    PROGRAM(copy_of_too_much),
+    PROGRAM(read_behind_device_memory),
+    PROGRAM(write_in_front_of_device_memory),
+    PROGRAM(read_of_freed_device_memory),
+    PROGRAM(write_behind_shared_memory),
+    PROGRAM(read_behind_row_of_shared_memory),
+    PROGRAM(write_behind_dynamic_shared_memory),
+    PROGRAM(misaligned_vector),
+    PROGRAM(too_much_shared_memory),
+    PROGRAM(uninitialised_device_memory),
+    PROGRAM(uninitialised_shared_memory),
+    PROGRAM(missing_barrier),
+    PROGRAM(missing_second_barrier),
+    PROGRAM(blocks_in_need_of_an_order),
+    PROGRAM(threads_in_need_of_an_order),
+    PROGRAM(barrier_not_reached_by_all),
+    PROGRAM(different_barriers),
+    PROGRAM(lane_missing_in_shuffle),
+    PROGRAM(lane_not_in_mask),
+    PROGRAM(leaked_device_memory),
+    PROGRAM(launch_error_nobody_asked_for),
+};
+
+int main(int argc, char **argv) {
+    int status = 2;
+    float variable = 0;
+    variable_of_main = &variable;
+    for (const auto &program : PROGRAMS) {
+        if (argc == 2 && strcmp(argv[1], program.name) == 0) {
+            program.run();
+            status = 0;
+        }
+    }
+    variable_of_main = nullptr;
+    return status;
+}

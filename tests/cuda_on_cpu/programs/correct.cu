@@ -1,0 +1,309 @@
+// Right kernels, of the kinds that the stages have. Each result is compared with the host's, and
+// printed as a checksum that has to be the same for every order of threads and blocks.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+static void require(bool truth, const char *what, int line) {
+    if (!truth) {
+        printf("%s:%d: not so: %s\n", __FILE__, line, what);
+        exit(1);
+    }
+}
+#define REQUIRE(truth) require(truth, #truth, __LINE__)
+#define CHECK(call) REQUIRE((call) == cudaSuccess)
+
+// FNV-1a
+static void print_checksum(const char *name, const void *data, size_t bytes) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < bytes; ++i)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3;
+    printf("%s %016llx\n", name, (unsigned long long)hash);
+}
+
+// Device memory for `count` values, those of `from` where that is given.
+template <class T> static T *upload(const T *from, size_t count) {
+    T *memory;
+    CHECK(cudaMalloc(&memory, count * sizeof(T)));
+    if (from)
+        CHECK(cudaMemcpy(memory, from, count * sizeof(T), cudaMemcpyHostToDevice));
+    return memory;
+}
+
+template <class T> static void download(T *to, T *memory, size_t count) {
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpy(to, memory, count * sizeof(T), cudaMemcpyDeviceToHost));
+    CHECK(cudaFree(memory));
+}
+
+// c = a·b: a rows × inner, b inner × columns. Two arrays of shared memory, another size of them for
+// each Tile, and a barrier in a loop.
+template <int Tile>
+__global__ void multiply(int rows, int inner, int columns, const float *__restrict__ a,
+                         const float *__restrict__ b, float *__restrict__ c) {
+    __shared__ float a_tile[Tile][Tile];
+    __shared__ __align__(16) float b_tile[Tile][Tile + 1];
+    const int row = blockIdx.y * Tile + threadIdx.y, column = blockIdx.x * Tile + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < inner; k += Tile) {
+        const int x = k + threadIdx.x, y = k + threadIdx.y;
+        a_tile[threadIdx.y][threadIdx.x] = row < rows && x < inner ? a[row * inner + x] : 0;
+        b_tile[threadIdx.y][threadIdx.x] =
+            y < inner && column < columns ? b[y * columns + column] : 0;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < Tile; ++i)
+            sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
+        __syncthreads();
+    }
+    if (row < rows && column < columns)
+        c[row * columns + column] = sum;
+}
+
+template <int Tile> static void test_multiply(int rows, int inner, int columns) {
+    float *a = (float *)malloc(rows * inner * sizeof(float));
+    float *b = (float *)malloc(inner * columns * sizeof(float));
+    float *c = (float *)malloc(rows * columns * sizeof(float));
+    for (int i = 0; i < rows * inner; ++i)
+        a[i] = (float)(i % 17) - 8; // small whole numbers: sums are exact in every order
+    for (int i = 0; i < inner * columns; ++i)
+        b[i] = (float)(i % 13) - 6;
+    float *a_device = upload(a, rows * inner), *b_device = upload(b, inner * columns);
+    float *c_device = upload<float>(nullptr, rows * columns);
+    const dim3 grid((columns + Tile - 1) / Tile, (rows + Tile - 1) / Tile), block(Tile, Tile);
+    multiply<Tile><<<grid, block>>>(rows, inner, columns, a_device, b_device, c_device);
+    download(c, c_device, rows * columns);
+    for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column) {
+            float sum = 0;
+            for (int i = 0; i < inner; ++i)
+                sum += a[row * inner + i] * b[i * columns + column];
+            REQUIRE(c[row * columns + column] == sum);
+        }
+    }
+    print_checksum("multiply", c, rows * columns * sizeof(float));
+    CHECK(cudaFree(a_device));
+    CHECK(cudaFree(b_device));
+    free(a);
+    free(b);
+    free(c);
+}
+
+// The sum over the warp, in lane 0; in every lane, if by xor.
+__device__ float sum_of_warp(float value) {
+    for (int delta = 16; delta > 0; delta /= 2)
+        value += __shfl_down_sync(0xffffffff, value, delta);
+    return value;
+}
+
+// The sum over the block, in every thread. Shared memory in a function that is no kernel.
+__device__ float sum_of_block(float value) {
+    __shared__ float sums[32];
+    __shared__ float total;
+    const int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize;
+    value = sum_of_warp(value);
+    if (lane == 0)
+        sums[warp] = value;
+    __syncthreads();
+    if (warp == 0) {
+        value = lane < (int)(blockDim.x + 31) / 32 ? sums[lane] : 0;
+        for (int bits = 16; bits > 0; bits /= 2)
+            value += __shfl_xor_sync(0xffffffff, value, bits);
+        if (lane == 0)
+            total = value;
+    }
+    __syncthreads();
+    return total;
+}
+
+__global__ void add_blocks(size_t n, const float *values, float *sums) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const float sum = sum_of_block(i < n ? values[i] : 0);
+    if (threadIdx.x == blockDim.x - 1)
+        sums[blockIdx.x] = sum;
+}
+
+static void test_reduction() {
+    enum { N = 1000, THREADS = 96, BLOCKS = (N + THREADS - 1) / THREADS };
+    float values[N], sums[BLOCKS];
+    for (int i = 0; i < N; ++i)
+        values[i] = 1.0f / (float)(i + 1);
+    float *values_device = upload(values, N), *sums_device = upload<float>(nullptr, BLOCKS);
+    add_blocks<<<BLOCKS, THREADS>>>(N, values_device, sums_device);
+    download(sums, sums_device, BLOCKS);
+    float sum = 0;
+    for (float part : sums)
+        sum += part;
+    REQUIRE(fabsf(sum - 7.485471f) < 1e-4f);
+    print_checksum("reduction", sums, sizeof sums);
+    CHECK(cudaFree(values_device));
+}
+
+// Dynamic shared memory, in two parts; and half a warp on its own.
+__global__ void reverse(int *values) {
+    extern __shared__ int both[];
+    int *const halves[2] = {both, both + blockDim.x};
+    halves[threadIdx.x % 2][threadIdx.x / 2] = values[threadIdx.x];
+    __syncthreads();
+    const int from = blockDim.x - 1 - threadIdx.x;
+    int value = halves[from % 2][from / 2];
+    if (threadIdx.x < 16)
+        value = __shfl_sync(0xffff, value, threadIdx.x ^ 1, 16);
+    __syncwarp();
+    values[threadIdx.x] = value;
+}
+
+static void test_dynamic() {
+    int values[256];
+    for (int i = 0; i < 256; ++i)
+        values[i] = i;
+    int *values_device = upload(values, 256);
+    CHECK(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 60000));
+    reverse<<<1, 256, 60000>>>(values_device);
+    download(values, values_device, 256);
+    for (int i = 0; i < 256; ++i)
+        REQUIRE(values[i] == 255 - (i < 16 ? i ^ 1 : i));
+    print_checksum("dynamic", values, sizeof values);
+}
+
+// Shared memory of three dimensions and of vectors, blocks of three; atomics; many blocks.
+__global__ void histogram(const float4 *__restrict__ values, int *counts, unsigned *blocks) {
+    __shared__ int bins[2][2][4];
+    __shared__ float4 vectors[8];
+    const int t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    vectors[t] = values[block * 8 + t];
+    for (int k = t; k < 16; k += 8)
+        (&bins[0][0][0])[k] = 0;
+    __syncthreads();
+    const float4 v = vectors[7 - t];
+    const int keys[] = {(int)v.x, (int)v.y, (int)v.z, (int)v.w};
+    for (int k : keys)
+        atomicAdd(&bins[k / 8][k / 4 % 2][k % 4], 1);
+    __syncthreads();
+    for (int k = t; k < 16; k += 8)
+        atomicAdd(&counts[k], bins[k / 8][k / 4 % 2][k % 4]);
+    if (t == 0)
+        atomicAdd(blocks, 1);
+}
+
+static void test_histogram() {
+    enum { BLOCKS = 5 * 3 * 7, N = BLOCKS * 8 };
+    float4 values[N];
+    int expected[16] = {}, *counts;
+    unsigned *blocks;
+    for (int i = 0; i < N; ++i) {
+        values[i] = make_float4((float)(i % 16), (float)(i % 5), (float)(i % 3), 15);
+        ++expected[i % 16], ++expected[i % 5], ++expected[i % 3], ++expected[15];
+    }
+    float4 *values_device = upload(values, N);
+    CHECK(cudaMallocManaged(&counts, sizeof expected));
+    CHECK(cudaMallocManaged(&blocks, sizeof *blocks));
+    CHECK(cudaMemset(counts, 0, sizeof expected));
+    CHECK(cudaDeviceSynchronize());
+    *blocks = 0;
+    histogram<<<dim3(5, 3, 7), dim3(2, 2, 2)>>>(values_device, counts, blocks);
+    CHECK(cudaDeviceSynchronize());
+    REQUIRE(memcmp(counts, expected, sizeof expected) == 0 && *blocks == BLOCKS);
+    print_checksum("histogram", counts, sizeof expected);
+    CHECK(cudaFree(values_device));
+    CHECK(cudaFree(counts));
+    CHECK(cudaFree(blocks));
+}
+
+struct line {
+    float slope, offset;
+};
+__global__ void __launch_bounds__(256) evaluate(struct line line, int n, float *x) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        x[i] = fmaf(line.slope, x[i], line.offset);
+}
+
+// Pinned memory, a stream, and events.
+static void test_stream() {
+    enum { N = 1000 };
+    float *x, *pinned, milliseconds = -1;
+    cudaStream_t stream;
+    cudaEvent_t start, end;
+    CHECK(cudaMallocHost(&pinned, N * sizeof(float)));
+    CHECK(cudaMalloc(&x, N * sizeof(float)));
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&end));
+    for (int i = 0; i < N; ++i)
+        pinned[i] = (float)i;
+    CHECK(cudaEventRecord(start, stream));
+    CHECK(cudaMemcpyAsync(x, pinned, N * sizeof(float), cudaMemcpyHostToDevice, stream));
+    evaluate<<<(N + 255) / 256, 256, 0, stream>>>({2, 3}, N, x);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpyAsync(pinned, x, N * sizeof(float), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaEventRecord(end, stream));
+    CHECK(cudaEventSynchronize(end));
+    CHECK(cudaEventElapsedTime(&milliseconds, start, end));
+    REQUIRE(milliseconds >= 0);
+    for (int i = 0; i < N; ++i)
+        REQUIRE(pinned[i] == 2 * (float)i + 3);
+    print_checksum("stream", pinned, N * sizeof(float));
+    CHECK(cudaEventDestroy(start));
+    CHECK(cudaEventDestroy(end));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(x));
+}
+
+static void test_errors() {
+    float *x;
+    size_t available, total;
+    CHECK(cudaMemGetInfo(&available, &total));
+    REQUIRE(cudaMalloc(&x, total + 1) == cudaErrorMemoryAllocation);
+    REQUIRE(cudaGetLastError() == cudaErrorMemoryAllocation);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMalloc(&x, 4));
+    const struct line line = {1, 0};
+    const struct {
+        dim3 grid, block;
+        size_t shared_bytes;
+        cudaError_t error;
+    } launches[] = {
+        {1, 1025, 0, cudaErrorInvalidConfiguration},
+        {1, dim3(32, 33), 0, cudaErrorInvalidConfiguration},
+        {1, dim3(1, 1, 65), 0, cudaErrorInvalidConfiguration},
+        {1, 0, 0, cudaErrorInvalidConfiguration},
+        {0, 1, 0, cudaErrorInvalidConfiguration},
+        {dim3(1, 65536), 1, 0, cudaErrorInvalidConfiguration},
+        {dim3(1, 1, 65536), 1, 0, cudaErrorInvalidConfiguration},
+        {1, 1, 49153, cudaErrorInvalidValue},
+        {1, 1, 49152, cudaSuccess},
+    };
+    for (const auto &launch : launches) {
+        evaluate<<<launch.grid, launch.block, launch.shared_bytes>>>(line, 0, x);
+        REQUIRE(cudaPeekAtLastError() == launch.error);
+        REQUIRE(cudaGetLastError() == launch.error);
+        CHECK(cudaGetLastError());
+    }
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(x));
+}
+
+int main() {
+    int devices;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error == cudaErrorNoDevice) {
+        printf("%s: %s\n", cudaGetErrorName(error), cudaGetErrorString(error));
+        return 77;
+    }
+    cudaDeviceProp properties;
+    CHECK(cudaGetDeviceProperties(&properties, 0));
+    printf("%s\n", properties.name);
+    test_multiply<32>(70, 100, 45);
+    test_multiply<16>(70, 100, 45);
+    test_multiply<8>(1, 1, 1);
+    test_reduction();
+    test_dynamic();
+    test_histogram();
+    test_stream();
+    test_errors();
+    return 0;
+}

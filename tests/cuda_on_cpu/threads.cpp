@@ -1,0 +1,432 @@
+// Threads as fibres: what `kernel<<<grid, block>>>(...)` does, and what kernels call.
+#include "simulator.h"
+
+#include <dlfcn.h>
+#include <gnu/lib-names.h>
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <initializer_list>
+#include <numeric>
+
+__thread uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace cuda_on_cpu {
+namespace {
+
+struct {
+    size_t threads, blocks; // in a block, in the grid
+    size_t shared_bytes;    // of dynamic shared memory
+    uint3 indices[MAX_THREADS];
+    void (*thread)(const void *parameters);
+    alignas(64) char parameters[4096];
+} grid;
+
+struct place {
+    const char *what, *file;
+    int line;
+};
+enum thread_state : uint8_t { RUNNING, READY, AT_BARRIER, IN_EXCHANGE, RETURNED };
+struct thread {
+    thread_state state;
+    size_t fibre;
+    place at;       // where it waits
+    unsigned mask;  // of the lanes that exchange values
+    int source;     // the one of them whose value it gets
+    uint64_t value; // its own, then that of the source
+};
+
+// An order of the numbers below n: first, first + step, ... modulo n.
+struct order {
+    size_t n, next, step;
+
+    size_t take() {
+        const size_t taken = next;
+        next += step;
+        next -= next >= n ? n : 0;
+        return taken;
+    }
+};
+
+constexpr size_t MAX_SHARED_ARRAYS = 256, SHARED_GAP = 4096;
+constexpr size_t SHARED_SPACE = SHARED_BYTES_OPT_IN + (MAX_SHARED_ARRAYS + 1) * (SHARED_GAP + 128);
+// Stacks that lie a power of two apart would compete for the same lines of the cache.
+constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
+
+// A core of the machine runs a block at a time, and one of its threads until that one has to wait
+// for others. As long as none has to, all of them run on the same fibre; otherwise each on its own.
+struct core {
+    order starting;
+    size_t unstarted, unreturned, at_barrier, ready; // threads
+    size_t running;                                  // the thread
+    thread threads[MAX_THREADS];
+    unsigned exchanging[MAX_THREADS / warpSize]; // lanes of each warp
+
+    size_t fibre; // the one to start
+    size_t fibres_made;
+    jmp_buf scheduler, fibres[MAX_THREADS];
+    char *stacks;
+
+    char *shared;
+    size_t shared_used, shared_bytes; // with the gaps between arrays, and without
+    // `start` is nullptr until a thread of the block comes to the declaration.
+    allocation arrays[MAX_SHARED_ARRAYS];
+};
+__thread core *this_core;
+
+// The C library's own. What _FORTIFY_SOURCE and the sanitizers put in its place takes a jump to
+// another stack for an error.
+void (*const long_jump)(jmp_buf, int) = (void (*)(jmp_buf, int))
+    dlsym(dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD), "_longjmp");
+
+// makecontext() makes a stack, but swapcontext() would ask the system for the signal mask at each
+// switch and take many times as long.
+__attribute__((noinline)) void switch_stack(jmp_buf from, jmp_buf to) {
+    if (_setjmp(from) == 0)
+        long_jump(to, 1);
+}
+
+__attribute__((noinline)) void switch_to_new_stack(jmp_buf from, char *stack, size_t bytes,
+                                                   void (*function)()) {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = bytes;
+    makecontext(&context, function, 0);
+    if (_setjmp(from) == 0)
+        setcontext(&context);
+}
+
+core *make_core() {
+    core *const made = (core *)reserve(sizeof *made, true);
+    made->stacks = reserve(MAX_THREADS * STACK_BYTES, true);
+    for (size_t fibre = 0; fibre < MAX_THREADS; ++fibre)
+        poison(made->stacks + fibre * STACK_BYTES, STACK_END_BYTES);
+    made->shared = reserve(SHARED_SPACE, true);
+    poison(made->shared, SHARED_SPACE);
+    return made;
+}
+
+// Another order for each seed, launch, block and moment of the block.
+order shuffle(size_t n, size_t block, size_t moment) {
+    if (device.seed == 0)
+        return {n, 0, 1};
+    uint64_t random = 0;
+    for (uint64_t part : {device.seed, device.last_kernel, block, moment}) { // as in splitmix64
+        random = (random ^ part) + 0x9e3779b97f4a7c15;
+        random = (random ^ random >> 30) * 0xbf58476d1ce4e5b9;
+        random = (random ^ random >> 27) * 0x94d049bb133111eb;
+        random ^= random >> 31;
+    }
+    size_t step = random % n;
+    do
+        ++step;
+    while (std::gcd(step, n) != 1);
+    return {n, (random >> 20) % n, step % n};
+}
+
+void set_running(size_t thread) {
+    this_core->running = thread;
+    this_core->threads[thread].state = RUNNING;
+    threadIdx = grid.indices[thread];
+}
+
+// Runs threads until there are no more to be started. One that has to wait takes this fibre with
+// it, and the next fibre starts the others.
+void fibre_main() {
+    const size_t fibre = this_core->fibre;
+    for (;;) {
+        while (this_core->unstarted) {
+            --this_core->unstarted;
+            set_running(this_core->starting.take());
+            this_core->threads[this_core->running].fibre = fibre;
+            grid.thread(grid.parameters);
+            this_core->threads[this_core->running].state = RETURNED;
+            --this_core->unreturned;
+        }
+        switch_stack(this_core->fibres[fibre], this_core->scheduler);
+    }
+}
+
+void start_threads(size_t fibre) {
+    this_core->fibre = fibre;
+    if (fibre < this_core->fibres_made)
+        return switch_stack(this_core->scheduler, this_core->fibres[fibre]);
+    ++this_core->fibres_made;
+    switch_to_new_stack(this_core->scheduler, this_core->stacks + fibre * STACK_BYTES, STACK_BYTES,
+                        fibre_main);
+}
+
+void resume(size_t thread) {
+    --this_core->ready;
+    set_running(thread);
+    switch_stack(this_core->scheduler, this_core->fibres[this_core->threads[thread].fibre]);
+}
+
+// Called by a thread, returns when it is resumed.
+void wait(thread_state state, const place &at) {
+    thread &waiting = this_core->threads[this_core->running];
+    waiting.state = state;
+    waiting.at = at;
+    switch_stack(this_core->fibres[waiting.fibre], this_core->scheduler);
+}
+
+bool same(const place &a, const place &b) {
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0) &&
+           (a.what == b.what || strcmp(a.what, b.what) == 0);
+}
+
+// No thread can go on: they wait at different places, or for threads that have returned.
+[[noreturn]] void report_stall() {
+    text places = {};
+    size_t returned = 0;
+    bool counted[MAX_THREADS] = {};
+    for (size_t t = 0; t < grid.threads; ++t) {
+        const thread &first = this_core->threads[t];
+        size_t count = 0;
+        returned += first.state == RETURNED;
+        if (first.state == RETURNED || counted[t])
+            continue;
+        for (size_t other = t; other < grid.threads; ++other) {
+            const thread &waiting = this_core->threads[other];
+            if (waiting.state == RETURNED || !same(waiting.at, first.at))
+                continue;
+            counted[other] = true;
+            ++count;
+        }
+        places = print("%s, %zu wait at %s in %s:%d", places.text, count, first.at.what,
+                       first.at.file, first.at.line);
+    }
+    die(print("kernel %s, block (%u,%u,%u): of %zu threads %zu returned%s", device.kernel,
+              blockIdx.x, blockIdx.y, blockIdx.z, grid.threads, returned, places.text));
+}
+
+void open_barrier() {
+    for (size_t t = 0; t < grid.threads; ++t)
+        if (!same(this_core->threads[t].at, this_core->threads[0].at))
+            report_stall();
+    for (size_t t = 0; t < grid.threads; ++t)
+        this_core->threads[t].state = READY;
+    this_core->at_barrier = 0;
+    this_core->ready = grid.threads;
+}
+
+void run_block(size_t block) {
+    if (!this_core)
+        this_core = make_core();
+    blockIdx.x = (unsigned)(block % gridDim.x);
+    blockIdx.y = (unsigned)(block / gridDim.x % gridDim.y);
+    blockIdx.z = (unsigned)(block / gridDim.x / gridDim.y);
+    poison(this_core->shared, this_core->shared_used);
+    this_core->shared_used = this_core->shared_bytes = 0;
+    memset(this_core->arrays, 0, sizeof this_core->arrays);
+
+    this_core->starting = shuffle(grid.threads, block, 0);
+    this_core->unstarted = this_core->unreturned = grid.threads;
+    for (size_t fibre = 0; this_core->unstarted; ++fibre)
+        start_threads(fibre);
+    for (size_t moment = 1; this_core->unreturned; ++moment) {
+        if (this_core->at_barrier == grid.threads)
+            open_barrier();
+        if (!this_core->ready)
+            report_stall();
+        order order = shuffle(grid.threads, block, moment);
+        for (size_t i = 0; i < grid.threads; ++i) {
+            const size_t thread = order.take();
+            if (this_core->threads[thread].state == READY)
+                resume(thread);
+        }
+    }
+}
+
+void run_blocks() {
+    const order order = shuffle(grid.blocks, 0, 0);
+    give_memory_to_kernel();
+#pragma omp parallel for schedule(dynamic) if (grid.blocks > 1)
+    for (size_t i = 0; i < grid.blocks; ++i)
+        run_block((size_t)((order.next + (unsigned __int128)i * order.step) % order.n));
+    give_memory_to_host();
+}
+
+// While kernels run, nothing may need the host's stack: the host's thread takes part from another.
+jmp_buf host, launcher;
+
+void launcher_main() {
+    for (;;) {
+        run_blocks();
+        switch_stack(launcher, host);
+    }
+}
+
+// Kernels that were allowed more or less dynamic shared memory than the usual.
+struct {
+    const void *kernel;
+    size_t bytes;
+} shared_limits[64];
+
+size_t shared_limit(const void *kernel) {
+    for (const auto &limit : shared_limits)
+        if (limit.kernel == kernel)
+            return limit.bytes;
+    return SHARED_BYTES;
+}
+
+bool valid(dim3 grid, dim3 block) {
+    return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= MAX_GRID_X &&
+           grid.y <= MAX_GRID_YZ && grid.z <= MAX_GRID_YZ && block.x <= MAX_THREADS &&
+           block.y <= MAX_THREADS && block.z <= MAX_BLOCK_Z &&
+           (size_t)block.x * block.y * block.z <= MAX_THREADS;
+}
+
+} // namespace
+
+bool set_shared_limit(const void *kernel, size_t bytes) {
+    if (bytes > SHARED_BYTES_OPT_IN)
+        return false;
+    for (auto &limit : shared_limits) {
+        if (limit.kernel && limit.kernel != kernel)
+            continue;
+        limit = {kernel, bytes};
+        return true;
+    }
+    return false;
+}
+
+text who() {
+    if (!device.in_kernel || !this_core)
+        return print("the host");
+    return print("kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", device.kernel, blockIdx.x,
+                 blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+}
+
+const allocation *find_shared_memory(const void *address) {
+    const allocation *nearest = nullptr;
+    if (!this_core || (size_t)((char *)address - this_core->shared) >= SHARED_SPACE)
+        return nullptr;
+    for (const allocation &array : this_core->arrays)
+        if (array.start && array.start - SHARED_GAP / 2 <= address &&
+            (!nearest || array.start > nearest->start))
+            nearest = &array;
+    return nearest;
+}
+
+// ---- What kernels call
+
+void wait_for_block(const char *file, int line) {
+    ++this_core->at_barrier;
+    wait(AT_BARRIER, {"__syncthreads", file, line});
+}
+
+int lane() {
+    return (int)(this_core->running % warpSize);
+}
+
+uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
+                  int line) {
+    const size_t warp = this_core->running / warpSize;
+    thread *const lanes = &this_core->threads[warp * warpSize], &self = lanes[lane()];
+    const unsigned there = grid.threads - warp * warpSize < warpSize
+                               ? (1u << (grid.threads - warp * warpSize)) - 1
+                               : 0xffffffff;
+    const unsigned expected = mask & there;
+    if (!(expected >> lane() & 1))
+        die(print("%s called %s in %s:%d with the mask 0x%08x, which it is not in", who().text,
+                  what, file, line, mask));
+    self.at = {what, file, line};
+    self.mask = mask;
+    self.source = source;
+    self.value = value;
+    this_core->exchanging[warp] |= 1u << lane();
+    bool complete = (this_core->exchanging[warp] & expected) == expected;
+    for (int i = 0; i < warpSize; ++i)
+        if (expected >> i & 1)
+            complete = complete && lanes[i].mask == mask && same(lanes[i].at, self.at);
+    if (complete) {
+        uint64_t values[warpSize];
+        for (int i = 0; i < warpSize; ++i) // what comes from a lane that is not there is undefined
+            values[i] = expected >> i & 1 ? lanes[i].value : UINT64_MAX;
+        for (int i = 0; i < warpSize; ++i) {
+            if (!(expected >> i & 1))
+                continue;
+            lanes[i].value = values[lanes[i].source];
+            lanes[i].state = READY;
+            ++this_core->ready;
+        }
+        this_core->exchanging[warp] &= ~expected;
+    }
+    wait(complete ? READY : IN_EXCHANGE, self.at);
+    return self.value;
+}
+
+int new_shared_array() {
+    static int arrays = 1; // 0 is the dynamic one
+    const int array = __atomic_fetch_add(&arrays, 1, __ATOMIC_RELAXED);
+    if (array >= (int)MAX_SHARED_ARRAYS)
+        die(print("more than %zu declarations of shared memory", MAX_SHARED_ARRAYS - 1));
+    return array;
+}
+
+void *shared_memory(int number, size_t bytes) {
+    allocation &array = this_core->arrays[number];
+    if (!array.start) {
+        const size_t limit = grid.shared_bytes > SHARED_BYTES ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
+        this_core->shared_bytes += bytes;
+        if (this_core->shared_bytes > limit)
+            die(print("kernel %s needs %zu bytes of shared memory for a block, found %zu",
+                      device.kernel, this_core->shared_bytes, limit));
+        char *const start = this_core->shared + round_up(this_core->shared_used + SHARED_GAP, 128);
+        array = {start, bytes, "__shared__", true};
+        this_core->shared_used = (size_t)(start - this_core->shared) + bytes;
+        unpoison(start, bytes);
+        memset(start, UNINITIALISED, bytes);
+    }
+    return array.start;
+}
+
+void *dynamic_shared_memory() {
+    return shared_memory(0, grid.shared_bytes);
+}
+
+void *parameter_space() {
+    return grid.parameters;
+}
+
+void run(const char *kernel, dim3 size, dim3 block, size_t shared_bytes, const void *function,
+         void (*thread)(const void *parameters)) {
+    static bool started;
+    cudaError_t error = cudaSuccess;
+    if (!device.present)
+        error = cudaErrorNoDevice;
+    else if (!valid(size, block))
+        error = cudaErrorInvalidConfiguration;
+    else if (shared_bytes > shared_limit(function))
+        error = cudaErrorInvalidValue;
+    if (error) {
+        device.launch_failed = true;
+        fail(error);
+        return;
+    }
+
+    device.kernel = kernel;
+    device.last_kernel = ++device.submitted;
+    gridDim = size;
+    blockDim = block;
+    grid.blocks = (size_t)size.x * size.y * size.z;
+    grid.threads = 0;
+    for (unsigned z = 0; z < block.z; ++z)
+        for (unsigned y = 0; y < block.y; ++y)
+            for (unsigned x = 0; x < block.x; ++x)
+                grid.indices[grid.threads++] = {x, y, z};
+    grid.shared_bytes = shared_bytes;
+    grid.thread = thread;
+
+    set_innermost_frame(__builtin_frame_address(0));
+    if (started)
+        return switch_stack(host, launcher);
+    started = true;
+    constexpr size_t BYTES = 1 << 20;
+    switch_to_new_stack(host, reserve(BYTES, true), BYTES, launcher_main);
+}
+
+} // namespace cuda_on_cpu

@@ -1,0 +1,77 @@
+# The CUDA stages on the simulated device, beyond what test_stages asks of every program; and, where
+# there is nvcc, whether they compile for a real one without a warning.
+load helpers
+
+# Runs "$@" for each CUDA stage, with $stage, and $train for its simulated build. What it runs has to
+# return 1 by itself, as bash does not stop at an error there.
+for_each_cuda_stage() {
+    local source
+    for source in "$stages"/[0-9][0-9]_*/train.cu; do
+        stage=$(basename "${source%/train.cu}")
+        train=$BATS_TEST_DIRNAME/build/$stage.sim
+        "$@" || {
+            echo "$stage"
+            return 1
+        }
+    done
+}
+
+# The kernels of a stage: from each __global__ to the brace that ends it.
+kernels() {
+    sed -n '/^__global__/,/^}/p' "$stages/$1/train.cu"
+}
+
+same_for_every_order() {
+    local seed
+    for seed in 0 1 2 3; do
+        CUDA_ON_CPU_SEED=$seed succeeds --hidden 70 --save-weights "$dir/$seed.weights" &&
+            cmp "$dir/0.weights" "$dir/$seed.weights" || return 1
+    done
+}
+
+@test "every order of threads and blocks gives the same bytes" {
+    for_each_cuda_stage same_for_every_order
+}
+
+is_labelled() {
+    rm -f "$dir/rows.csv"
+    succeeds --csv "$dir/rows.csv" && head -n 1 "$dir/output" | grep -q simulated &&
+        tail -n 1 "$dir/rows.csv" | grep -q "^$stage,simulated,"
+}
+
+@test "a simulated run says so, on its first line and in its row" {
+    for_each_cuda_stage is_labelled
+}
+
+ends_without_device() {
+    CUDA_ON_CPU_DEVICES=0 fails 77 "^$stage: no usable CUDA device: "
+}
+
+@test "no device: status 77 and the driver's reason" {
+    for_each_cuda_stage ends_without_device
+}
+
+# 784 × 1000 weights are 3 MiB.
+ends_without_memory() {
+    CUDA_ON_CPU_MEMORY=2000000 fails 1 \
+        "^$stage: out of device memory: asked for [0-9.]+ MiB, [0-9.]+ MiB of 1.9 MiB are free" \
+        --hidden 1000
+}
+
+@test "too little device memory: how much was asked for, how much is free" {
+    for_each_cuda_stage ends_without_memory
+}
+
+@test "04 differs from 03 by its memory, not by its kernels" {
+    [[ $(kernels 03_cuda_unified | wc -l) -gt 50 ]]
+    diff <(kernels 03_cuda_unified) <(kernels 04_cuda_device_mem)
+}
+
+compiles_without_warning() {
+    make -s -C "$stages/$stage" OUTPUT="$dir/train" EXTRA='-Werror all-warnings'
+}
+
+@test "nvcc compiles every CUDA stage, warnings being errors" {
+    command -v nvcc >/dev/null || skip "found no nvcc"
+    for_each_cuda_stage compiles_without_warning
+}
