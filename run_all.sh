@@ -15,6 +15,7 @@ and writes report/results/<machine>/{runs.csv,machine.txt,tables.txt}. Ctrl-C ke
 run; --resume goes on from there.
 
   --stages LIST    stages by name or the beginning of it: 00,02 (all there are)
+  --peers          and what one would use instead, from OpenBLAS to JAX: see bench/peers
   --hidden LIST    hidden units (32,64,128,256)
   --batch LIST     samples in a batch (32,64,128)
   --epochs N       passes over the training set (5)
@@ -48,7 +49,7 @@ absolute() {
 # --- options ---
 
 command=("$0" "$@") # to print when interrupted
-stages_wanted='' hiddens='' batches='' epochs='' repeats='' quick='' data='' output='' resume=''
+stages_wanted='' peers='' hiddens='' batches='' epochs='' repeats='' quick='' data='' output='' resume=''
 
 # Leaves $value, comma-separated, as words in the variable $1.
 set_numbers() {
@@ -73,6 +74,7 @@ while (($#)); do
         ;;
     --quick) quick=1 && continue ;;
     --resume) resume=1 && continue ;;
+    --peers) peers=1 && continue ;;
     --stages | --hidden | --batch | --epochs | --repeats | --threads | --data | --output)
         (($#)) || fail "$option: expected a value after it"
         value=$1
@@ -125,6 +127,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # --- the stages, the data, the machine ---
 
+# What trains, by stage.
+declare -A programs=()
+
 # Sets `stages` to the directories that --stages asks for, in their order.
 find_stages() {
     local all=() wanted=() want stage found chosen=' '
@@ -145,7 +150,23 @@ find_stages() {
     for stage in "${all[@]}"; do
         if [[ ! $stages_wanted || $chosen == *" $stage "* ]]; then
             stages+=("$stage")
+            programs[$stage]=stages/$stage/train
         fi
+    done
+}
+
+# Adds the peers to the stages. From here on they are that, but for how they are built.
+find_peers() {
+    local source stage program
+    for source in bench/peers/peer_*; do
+        case $source in
+        *.c | *.cu) program=${source%.*} ;;
+        *.py) program=$source ;;
+        *) continue ;;
+        esac
+        stage=$(basename "${source%.*}")
+        stages+=("$stage")
+        programs[$stage]=$program
     done
 }
 
@@ -154,14 +175,16 @@ declare -A notes=()
 failed=''
 
 build_stages() {
-    local stage log
+    local stage log target
     echo "Building: ${stages[*]}" >&2
     for stage in "${stages[@]}"; do
-        if ! log=$(make --no-print-directory "stages/$stage" 2>&1); then
+        target=("stages/$stage")
+        [[ $stage != peer_* ]] || target=(-C bench/peers "$stage")
+        if ! log=$(make --no-print-directory "${target[@]}" 2>&1); then
             echo "$log" >&2
             notes[$stage]="does not build: $(grep -m 1 -i error <<<"$log" || tail -n 1 <<<"$log")"
             failed=1
-        elif [[ $log == "stages/$stage: left out"* ]]; then
+        elif [[ $log == *"$stage: left out"* ]]; then
             notes[$stage]="did not run: ${log#*: }"
         fi
     done
@@ -324,7 +347,7 @@ clear_progress() {
 run_stage() {
     local stage=$1 hidden=$2 batch=$3 status=0 rows reason
     rows=$(wc -l <"$runs")
-    "stages/$stage/train" --data "$data" --hidden "$hidden" --batch "$batch" --epochs "$epochs" \
+    "${programs[$stage]}" --data "$data" --hidden "$hidden" --batch "$batch" --epochs "$epochs" \
         --csv "$runs" --quiet >/dev/null 2>"$errors" &
     wait $! || status=$?
     if [[ -s $errors ]]; then
@@ -393,6 +416,13 @@ find_stages
 data=$(data/locate.sh ${data:+"$data"})
 dataset=$(dataset_name)
 machine=$(report/machine.sh)
+if [[ $peers ]]; then
+    # A library's own choice of its kernels, not one left in the environment: machine.txt does not
+    # show it, and it can halve a peer's speed.
+    unset "${!OPENBLAS_@}" "${!MKL_@}"
+    find_peers
+    machine+=$'\n'$(make --silent --no-print-directory -C bench/peers versions)
+fi
 open_results
 echo "Data: $data ($dataset)" >&2
 build_stages

@@ -20,6 +20,7 @@ from pathlib import Path
 
 INTEGERS = "threads", "hidden", "batch", "epochs", "seed", "train_samples", "test_samples"
 NUMBERS = "learning_rate", "train_s", "forward_s", "backward_s", "test_accuracy"
+MAY_BE_EMPTY = "forward_s", "backward_s"
 TEXTS = "stage", "dataset"
 SETTINGS = "dataset", "epochs", "learning_rate", "seed", "train_samples", "test_samples"
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST"}
@@ -52,9 +53,10 @@ class Group:
         self.baseline = next((line for line in self.lines if line[0].startswith("00_")), None)
 
     def median(self, measure, cell):
-        """The median over the runs of a cell, None for a cell without."""
-        return statistics.median(run[measure] for run in self.cells[cell]) \
-            if cell in self.cells else None
+        """The median over the runs of a cell, None for a cell without, or one that has no such
+        measure: a peer may not tell forward from backward."""
+        values = [run[measure] for run in self.cells.get(cell, ())]
+        return statistics.median(values) if values and None not in values else None
 
     def spread(self, cell):
         """Half of what lies between the fastest and the slowest run, over the median."""
@@ -100,7 +102,10 @@ def read_groups(path):
         run["threads"] = run["threads"] or "0"
         for name in INTEGERS + NUMBERS:
             try:
-                run[name] = int(run[name]) if name in INTEGERS else float(run[name])
+                if name in MAY_BE_EMPTY and not run[name]:
+                    run[name] = None
+                else:
+                    run[name] = int(run[name]) if name in INTEGERS else float(run[name])
             except ValueError:
                 fail(f"{path}: line {number}: {name}: found '{run[name]}', expected a number")
         groups[tuple(run[name] for name in SETTINGS)].append(run)

@@ -36,6 +36,9 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef int32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
+// For the kernels, whose loops over a tile disappear where its size is a constant.
+#define INLINED static inline __attribute__((always_inline))
+
 struct network {
     size_t hidden;  // H
     size_t vectors; // V
@@ -121,12 +124,9 @@ static struct slice take_slice(const struct network *network) {
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
 // from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
-// multiply-adds into sums that stay in registers. Inlined, so that the loops over constant counts
-// disappear.
-static inline __attribute__((always_inline)) void forward_tile(const struct network *network,
-                                                               const struct batch *batch, size_t s,
-                                                               size_t rows, size_t v,
-                                                               size_t columns) {
+// multiply-adds into sums that stay in registers.
+INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
+                          size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
     vec sum[TILE_ROWS][TILE_COLUMNS];
@@ -149,8 +149,8 @@ static inline __attribute__((always_inline)) void forward_tile(const struct netw
 
 // The same for all samples. Those left over make a tile with some that it computes once more, which
 // takes no longer than it would without them; in a batch smaller than a tile they go one by one.
-static inline __attribute__((always_inline)) void
-forward_panels(const struct network *network, const struct batch *batch, size_t v, size_t columns) {
+INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
+                            size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
     for (; s + TILE_ROWS <= n; s += TILE_ROWS)
@@ -164,10 +164,8 @@ forward_panels(const struct network *network, const struct batch *batch, size_t 
 
 // W1 −= lr·xᵀ·da for `columns` panels, in tiles of TILE_ROWS pixels: the gradient goes from the
 // registers it is summed in to the weights, and dW1 is never written.
-static inline __attribute__((always_inline)) void backward_panels(const struct network *network,
-                                                                  const struct batch *batch,
-                                                                  float learning_rate, size_t v,
-                                                                  size_t columns) {
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
     _Static_assert(PIXELS % TILE_ROWS == 0, "the pixels are a whole number of tiles");
     const float *x = batch->images;
     const vec *da = network->activations + v * network->stride;
