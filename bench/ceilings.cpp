@@ -1,0 +1,120 @@
+// What this machine can do at most: multiply-adds in registers, reading from each cache and from
+// memory, a barrier. The stages are measured against these.
+#include "bench/ceiling.h"
+
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+static void multiply_add(benchmark::State &state) {
+    const long rounds = 1000;
+    for (auto _ : state)
+        multiply_adds(rounds);
+    state.counters["flops"] =
+        benchmark::Counter(ROUND_FLOPS * rounds * static_cast<double>(state.iterations()),
+                           benchmark::Counter::kIsRate);
+}
+
+// Loads each vector once and does nothing with it.
+static void read_vectors(const vec *data, size_t count) {
+    for (size_t i = 0; i < count; i += 8)
+        asm volatile("" ::VECTOR_REGISTER(data[i]), VECTOR_REGISTER(data[i + 1]),
+                     VECTOR_REGISTER(data[i + 2]), VECTOR_REGISTER(data[i + 3]),
+                     VECTOR_REGISTER(data[i + 4]), VECTOR_REGISTER(data[i + 5]),
+                     VECTOR_REGISTER(data[i + 6]), VECTOR_REGISTER(data[i + 7]));
+}
+
+// Each thread reads `bytes` of its own again and again.
+static void read(benchmark::State &state, size_t bytes) {
+    bytes = (bytes + 4095) / 4096 * 4096;
+    vec *data = static_cast<vec *>(std::aligned_alloc(4096, bytes));
+    if (!data) {
+        state.SkipWithError("out of memory");
+        return;
+    }
+    std::memset(data, 1, bytes); // pages never written would all be the one page of zeros
+    for (auto _ : state)
+        read_vectors(data, bytes / sizeof(vec));
+    std::free(data);
+    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["bytes_read"] =
+        benchmark::Counter(static_cast<double>(bytes) * static_cast<double>(state.iterations()),
+                           benchmark::Counter::kIsRate);
+}
+
+// A barrier inside a region, all threads arriving at once.
+static void barrier(benchmark::State &state) {
+    const int count = 1000, threads = static_cast<int>(state.range(0));
+    while (state.KeepRunningBatch(count)) {
+        double start = 0, end = 0;
+#pragma omp parallel num_threads(threads)
+        {
+#pragma omp barrier
+#pragma omp master
+            start = seconds();
+            for (int i = 0; i < count; ++i) {
+#pragma omp barrier
+            }
+#pragma omp master
+            end = seconds();
+        }
+        state.SetIterationTime(end - start);
+    }
+}
+
+// To start a region with nothing in it and to end it.
+static void parallel_region(benchmark::State &state) {
+    const int threads = static_cast<int>(state.range(0));
+    for (auto _ : state) {
+#pragma omp parallel num_threads(threads)
+        asm volatile("");
+    }
+}
+
+// For one core and for all; a cache or memory that all share is divided among them.
+static void register_read(const std::string &level, size_t bytes, bool shared) {
+    const size_t all = static_cast<size_t>(omp_get_max_threads());
+    for (size_t threads = 1; threads <= all; threads += all > 1 ? all - 1 : 1)
+        benchmark::RegisterBenchmark(("ceilings/read/" + level).c_str(), read,
+                                     shared ? bytes / threads : bytes)
+            ->Threads(static_cast<int>(threads))
+            ->UseRealTime();
+}
+
+int main(int argc, char **argv) {
+    const int all = omp_get_max_threads();
+    auto *multiply_adds = benchmark::RegisterBenchmark("ceilings/multiply_add", multiply_add);
+    multiply_adds->UseRealTime()->Threads(1);
+    if (all > 1)
+        multiply_adds->Threads(all);
+
+    // Half of each cache, so that the rest of the program has room beside it; of the memory, what
+    // no cache holds an interesting part of.
+    size_t largest = 1 << 20;
+    for (const auto &cache : benchmark::CPUInfo::Get().caches) {
+        if (cache.type == "Instruction")
+            continue;
+        const size_t size = static_cast<size_t>(cache.size);
+        register_read("L" + std::to_string(cache.level), size / 2, cache.num_sharing > 1);
+        largest = size > largest ? size : largest;
+    }
+    register_read("memory", 8 * largest, true);
+
+    if (all > 1) {
+        benchmark::RegisterBenchmark("ceilings/barrier", barrier)
+            ->ArgName("threads")
+            ->Arg(all)
+            ->UseManualTime();
+        benchmark::RegisterBenchmark("ceilings/parallel_region", parallel_region)
+            ->ArgName("threads")
+            ->Arg(all)
+            ->UseRealTime();
+    }
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv))
+        return 2;
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+}

@@ -1,0 +1,9 @@
+# Read after a stage's own Makefile, in the stage's directory: compiles the stage for its benchmark
+# with the compiler and the flags that it is compiled with for itself. BENCH_OBJECT is the output.
+
+BENCH := $(ROOT)/bench
+
+$(BENCH_OBJECT): train.c Makefile $(BENCH)/stage.c $(BENCH)/stage.h $(BENCH)/object.mk \
+                 $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk
+	$(CC) $(CPPFLAGS) -DSTAGE_SOURCE='"$(CURDIR)/train.c"' $(CFLAGS) $(EXTRA) -r -o $@ \
+	    $(BENCH)/stage.c $(COMMON_SOURCES)

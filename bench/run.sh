@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs the benchmark programs in build/, prints the medians and writes one JSON file a program to
+# report/results/<machine>/bench. `make bench` builds and calls it. From the environment or make's
+# command line:
+#
+#     FILTER=regex    only the benchmarks whose names match; they are printed and not written, so
+#                     that a look at one does not take the place of complete results
+#     RESULTS=dir     write there instead, with FILTER too
+#     REPETITIONS=3   runs of each benchmark, of which the median counts
+#     MIN_TIME=0.1    seconds that a run of a benchmark takes at least
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LC_ALL=C
+# As in run_all.sh, so that the threads behave as they do in the tables.
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
+
+filter=${FILTER:-.}
+results=${RESULTS:-}
+if [[ ! $results && ! ${FILTER:-} ]]; then
+    results=$root/report/results/$("$root/report/machine.sh" --name)/bench
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+ran=''
+for name in $(make -s --no-print-directory -C "$root/bench" list); do
+    program=$root/bench/build/$name
+    "$program" --benchmark_filter="$filter" --benchmark_list_tests >"$scratch/names" 2>&1 ||
+        (($? == 77)) # no GPU any more
+    grep -q '^[^ ]*/' "$scratch/names" || continue # otherwise a sentence
+    ran=1
+    json=$scratch/$name.json
+    "$program" --benchmark_filter="$filter" --benchmark_repetitions="${REPETITIONS:-3}" \
+        --benchmark_min_time="${MIN_TIME:-0.1}" --benchmark_display_aggregates_only=true \
+        --benchmark_out="$json" --benchmark_out_format=json 2>"$scratch/$name.messages" |
+        sed -u -E '/_(mean|stddev|cv) /d; s/_median / /' || {
+        cat "$scratch/$name.messages" >&2
+        exit 1
+    }
+    # An error does not show in the exit status.
+    if grep -q '"error_occurred": true' "$json"; then
+        echo "bench: $name: an error, see above; its results are not written" >&2
+        exit 1
+    fi
+    if [[ $results ]]; then
+        mkdir -p "$results"
+        # Results are there to be shared: they name neither the host nor a path.
+        sed -E '/"(host_name|executable)":/d' "$json" >"$results/$name.json"
+    fi
+done
+[[ $ran ]] || {
+    echo "FILTER: found '$filter', which no benchmark matches; their names are such as" \
+        "ceilings/read, steps/4_register_tile, 01_vectorized/forward/hidden:256/batch:128" >&2
+    exit 2
+}
+# Such as a clock rate that is not fixed. Debian's package of the library is a debug build, which
+# matters to nothing here: the library does no work while the clock runs.
+grep -hF WARNING "$scratch"/*.messages | grep -v 'built as DEBUG' | sort -u >&2 || true
+[[ ! $results ]] || echo "Written to ${results#"$root"/}" >&2

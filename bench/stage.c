@@ -1,0 +1,28 @@
+// A stage's own source with its main renamed, and the door to it. Nothing is relied on but create,
+// destroy and train, whose parameters are the same in all stages; those of forward and backward are
+// not.
+#define main stage_main
+#include STAGE_SOURCE
+#undef main
+
+#include "bench/stage.h"
+
+const char stage_name[] = STAGE;
+
+struct network *stage_create(const struct options *options) {
+    // Aligned, because a network may hold vectors.
+    const size_t floats = (sizeof(struct network) + sizeof(float) - 1) / sizeof(float);
+    struct network *network = (struct network *)allocate_floats(floats);
+    *network = create(options);
+    return network;
+}
+
+void stage_destroy(struct network *network) {
+    destroy(network);
+    free(network);
+}
+
+void stage_train(struct network *network, const struct dataset *dataset,
+                 const struct options *options, struct result *result) {
+    train(network, dataset, options, result);
+}

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""Turns what was measured into pages: `make report`.
+
+Reads results/*/runs.csv and what lies beside it (machine.txt; tables.txt for why a stage did not
+run; bench/*.json; growth.csv), paper.csv, the stages' READMEs and profiles. Writes a folder of
+plots beside each runs.csv, README.md, and index.html, which is one file that needs nothing else. A
+second run changes nothing.
+"""
+
+import base64
+import csv
+import html
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from string import Template
+from urllib.parse import urlsplit
+
+import tables
+
+try:
+    import plots
+except ImportError as error:
+    sys.exit(f"report.py: {error}, for {sys.executable} (Debian's package python3-matplotlib)")
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+MEASURES = "train_s", "forward_s", "backward_s", "test_accuracy", "speedup"
+PAPER = "*paper:* "
+
+
+class Machine:
+    """A folder of results."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.name = folder.name
+        self.title = tables.machine(folder / "runs.csv")
+        self.groups = tables.read_groups(folder / "runs.csv")
+        self.growth = []
+        if (folder / "growth.csv").exists():
+            groups = tables.read_groups(folder / "growth.csv")
+            self.growth = [run for group in groups for cell in group.cells.values() for run in cell
+                           if group.settings["dataset"] == groups[0].settings["dataset"]]
+
+    def fields(self):
+        """What machine.txt says, by key."""
+        text = read(self.folder / "machine.txt")
+        return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+
+    def why_not(self, stage):
+        """Why the stage has no rows here, as far as the machine's files tell."""
+        for line in read(self.folder / "tables.txt").splitlines():
+            if line.startswith(f"{stage}: "):
+                return line.split(": ", 1)[1]
+        if (ROOT / "stages" / stage / "train.cu").exists() and self.fields().get("gpu") == "none":
+            return "no GPU in this machine"
+        return "not run"
+
+    def benchmarks(self):
+        """[(name, run)]: every single run in bench/*.json."""
+        found = []
+        for path in sorted(self.folder.glob("bench/*.json")):
+            try:
+                runs = json.loads(read(path))["benchmarks"]
+            except (ValueError, KeyError):
+                sys.exit(f"report.py: {path}: expected the JSON of Google Benchmark")
+            found += [(run["name"], run) for run in runs if run.get("run_type") == "iteration"]
+        return found
+
+
+def read(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def find_machines():
+    """A quick look is no result; what --resume moved aside lies deeper."""
+    return [machine for machine in (Machine(path.parent)
+                                    for path in sorted((HERE / "results").glob("*/runs.csv"))
+                                    if not path.parent.name.endswith("-quick"))
+            if machine.groups]
+
+
+def find_stages():
+    return sorted(path.parent.name for path in ROOT.glob("stages/[0-9][0-9]_*/Makefile"))
+
+
+def read_paper():
+    """{(batch, stage, hidden): {measure: number}}, with the speedup over the paper's own serial."""
+    with open(HERE / "paper.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    paper = {(int(row["batch"]), row["stage"], int(row["hidden"])):
+             {name: float(row[name]) for name in MEASURES if name in row} for row in rows}
+    for (batch, stage, hidden), numbers in paper.items():
+        if stage != "00_serial":
+            numbers["speedup"] = paper[batch, "00_serial", hidden]["train_s"] / numbers["train_s"]
+    return paper
+
+
+# --- Markdown ---
+
+def markdown_table(heads, rows):
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def format_number(measure, number):
+    if number is None:
+        return "-"
+    if measure == "test_accuracy":
+        return f"{number:.4f}"
+    return tables.three_digits(number) + ("×" if measure == "speedup" else "")
+
+
+def format_cell(group, measure, cell):
+    """A median and half the range of its runs."""
+    if measure == "speedup":
+        return format_number(measure, group.speedup(cell))
+    median = group.median(measure, cell)
+    text = format_number(measure, median)
+    values = [run[measure] for run in group.cells.get(cell, ())]
+    if measure != "test_accuracy" and median and len(values) > 1:
+        text += f" ±{100 * (max(values) - min(values)) / 2 / median:.0f}%"
+    return text
+
+
+def absent(group, stages):
+    """The stages that have no runs in the group."""
+    return [stage for stage in stages if stage not in {name for name, _ in group.lines}]
+
+
+def measure_table(group, paper, stages, measure):
+    """One measure: for each batch size a row per stage and, below it, the paper's figures."""
+    rows = []
+    lines = sorted(group.lines + [(stage, 0) for stage in absent(group, stages)])
+    for batch in group.batches:
+        rows.append([f"**batch {batch}**"] + [""] * len(group.hiddens))
+        for line in lines:
+            if measure == "speedup" and line == group.baseline:
+                continue
+            rows.append([tables.label(line)] + [format_cell(group, measure, (batch, line, hidden))
+                                                for hidden in group.hiddens])
+            theirs = [paper.get((batch, line[0], hidden), {}).get(measure)
+                      for hidden in group.hiddens]
+            if any(theirs):
+                rows.append([PAPER + line[0]] + [f"*{format_number(measure, number)}*"
+                                                 for number in theirs])
+    return markdown_table(["hidden units", *map(str, group.hiddens)], rows)
+
+
+def draw(machine, plot_folder):
+    """Writes the machine's plots; returns [(title, file or None, what to say)]."""
+    group = machine.groups[0]
+    benchmarks = machine.benchmarks()
+    no_bench, no_growth = "no results of `make bench` here", "no results of `report/growth.sh` here"
+    wanted = [
+        ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
+        ("Speedup", "speedup", plots.speedup(group),
+         f"Over {tables.label(group.baseline or ('', 0))}, in the same cell.",
+         "nothing to compare with 00_serial"),
+        ("Forward and backward", "phases", plots.phases(group),
+         "Backward includes the update of the weights.", "no times of the phases"),
+        ("Roofline", "roofline",
+         plots.roofline(group, plots.read_ceilings(benchmarks), plots.read_intensities(benchmarks)),
+         "Whole trainings, under what the machine can do at most: multiply-adds in registers, and "
+         "reading from each level of memory with all threads.", no_bench),
+        ("How the cost grows", "growth", plots.growth(machine.growth),
+         "One epoch. In each panel one thing varies and the others are as above it; a point that "
+         "would take too long is left out.", no_growth),
+        ("How it learns", "learning", plots.learning(machine.growth),
+         "All stages compute the same function, so that their losses lie on top of each other. "
+         "What differs is how soon.", no_growth),
+    ]
+    result = []
+    for title, name, figure, text, why_not in wanted:
+        path = plot_folder / f"{name}.svg"
+        if figure:
+            path.parent.mkdir(exist_ok=True)
+            plots.save(figure, path)
+            result.append((title, path, text))
+        else:
+            path.unlink(missing_ok=True)  # of results that are no more
+            result.append((title, None, f"Not drawn: {why_not}."))
+    return result
+
+
+def machine_section(machine, paper, stages):
+    """The machine's part of README.md."""
+    folder = f"results/{machine.name}"
+    fields = machine.fields()
+    facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
+    parts = [f"## {machine.title}\n",
+             f"[{machine.name}]({folder}): [every run]({folder}/runs.csv), "
+             f"[the machine]({folder}/machine.txt){f' ({facts})' if facts else ''}.\n"]
+    for title, path, text in draw(machine, machine.folder / "plots"):
+        parts.append(f"### {title}\n\n{text}\n")
+        if path:
+            parts.append(f"![{title}: {machine.title}]({path.relative_to(HERE).as_posix()})\n")
+    for group in machine.groups:
+        # The paper's runs were of this length.
+        length = group.settings["epochs"], group.settings["train_samples"]
+        theirs = paper if length == (5, 37800) else {}
+        baseline = tables.label(group.baseline or ("", 0))
+        parts.append(f"### Tables\n\n{group.heading()}; {group.repeats()}, ± half the range of a "
+                     "cell's runs.\n")
+        parts += [f"- {stage}: {machine.why_not(stage)}" for stage in absent(group, stages)] + [""]
+        for measure in MEASURES:
+            if measure == "speedup" and not group.baseline:
+                continue
+            title = tables.MEASURES[measure].format(baseline=baseline)
+            parts.append(f"#### {title}\n\n{measure_table(group, theirs, stages, measure)}")
+    return "\n".join(parts)
+
+
+INTRODUCTION = """\
+<!-- Written by `make report`; what is changed here is lost. -->
+# Report
+
+What [`run_all.sh`](../run_all.sh), `make bench` and [`report/growth.sh`](growth.sh) have measured,
+machine by machine, as `make report` sets it out; [index.html](index.html) is the same in one page,
+with the stages, their diffs and their profiles. Every number comes from a file in
+[results](results), and every ratio is between numbers of one machine.
+
+Rows in italics are the figures of Jonathan Yin and Oliver Ye, *MNIST Digit Classification using a
+GPU-accelerated Neural Network* ([paper.csv](paper.csv)), for their version of the same step: serial
+on a CPU, then CUDA with unified memory, with device memory, with shared-memory tiles. They were
+measured on other machines with other code; their speedups are over their own serial version.
+"""
+
+
+def readme(machines, paper, stages):
+    parts = [INTRODUCTION]
+    if len(machines) > 1:
+        parts += [f"- {machine.title} ({machine.name})" for machine in machines] + [""]
+    if not machines:
+        parts.append("No results yet: `./run_all.sh` writes some.\n")
+    return "\n".join(parts + [machine_section(machine, paper, stages) for machine in machines])
+
+
+# --- HTML ---
+
+def to_html(markdown, folder, prefix="", shift=0):
+    """GitHub's Markdown as HTML, its links as seen from here and its pictures inside. `folder` is
+    where the Markdown lies."""
+    try:
+        text = subprocess.run(
+            ["pandoc", "--from=gfm", "--to=html", "--no-highlight", "--wrap=preserve",
+             f"--id-prefix={prefix}", f"--shift-heading-level-by={shift}"],
+            input=markdown, capture_output=True, check=True, encoding="utf-8").stdout
+    except FileNotFoundError:
+        sys.exit("report.py: found no pandoc in PATH (Debian's package pandoc)")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"report.py: pandoc: {error.stderr.strip()}")
+
+    def relink(match):
+        target = html.unescape(match[1])
+        if urlsplit(target).scheme or target.startswith("#"):
+            return match[0]
+        return f'href="{html.escape(os.path.relpath(folder / target, HERE))}"'
+
+    def embed(match):
+        picture = base64.b64encode((folder / html.unescape(match[1])).read_bytes()).decode()
+        return f'src="data:image/svg+xml;base64,{picture}"'
+
+    return re.sub(r'src="([^":]+\.svg)"', embed, re.sub(r'href="([^"]*)"', relink, text))
+
+
+def diff_html(stage):
+    """What the stage changed against the one before, coloured; nothing for the first."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff", f"STAGE={stage}"],
+                            cwd=ROOT, env=environment, capture_output=True, encoding="utf-8",
+                            check=False)
+    if answer.returncode:
+        return ""
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    lines = answer.stdout.splitlines()
+    changed = {kind: sum(line.startswith(kind) and not line.startswith(kind * 3) for line in lines)
+               for kind in "+-"}
+    start = next((i for i, line in enumerate(lines) if line.startswith("@@")), 0)
+    spans = (f'<span class="{kinds.get(line[:1], "")}">{html.escape(line)}</span>'
+             for line in lines[start:])
+    return (f"<details><summary>The diff against the stage before: {changed['+']} lines added, "
+            f"{changed['-']} removed</summary>\n"
+            f'<pre class="diff">{"".join(spans)}</pre></details>\n')
+
+
+def profile_html(stage):
+    """The flame graph, in the page itself, so that its tooltips work."""
+    folder = ROOT / "profiles" / stage
+    flame = read(folder / "flame.svg")
+    if not flame:
+        return ""
+    flame = re.sub(r"^.*?(?=<svg)", "", flame, flags=re.DOTALL)
+    links = ", ".join(f'<a href="../profiles/{stage}/{path.name}">{path.name}</a>'
+                      for path in sorted(folder.iterdir()))
+    return f"<h3>Profile</h3>\n<p>{links}</p>\n{flame}\n"
+
+
+def format_summary(group, cell):
+    """Time, rate and speedup of a cell."""
+    runs = group.cells.get(cell)
+    if not runs:
+        return "-"
+    rate = statistics.median(float(run["gflops"]) for run in runs)
+    texts = [f"{format_number('train_s', group.median('train_s', cell))} s",
+             f"{tables.three_digits(rate)} GFLOP/s"]
+    if cell[1] != group.baseline and group.speedup(cell):
+        texts.append(format_cell(group, "speedup", cell))
+    return ", ".join(texts)
+
+
+def numbers_markdown(machines, stage):
+    """The stage's training times, rates and speedups, by machine."""
+    parts = []
+    for machine in machines:
+        group = machine.groups[0]
+        if stage in absent(group, [stage]):
+            parts.append(f"{machine.title}: {machine.why_not(stage)}.\n")
+        for line in group.lines:
+            if line[0] == stage:
+                rows = [[f"batch {batch}", *(format_summary(group, (batch, line, hidden))
+                                             for hidden in group.hiddens)]
+                        for batch in group.batches]
+                parts.append(f"{machine.title}; {tables.label(line)}; {group.heading()}:\n")
+                parts.append(markdown_table(["", *(f"{hidden} hidden" for hidden in group.hiddens)],
+                                            rows))
+    return "\n".join(parts)
+
+
+def stage_section(machines, stage):
+    folder = ROOT / "stages" / stage
+    source = next((name for name in ("train.c", "train.cu") if (folder / name).exists()), "")
+    return (f'<section class="stage" id="{stage}">\n'
+            + to_html(read(folder / "README.md") or f"# {stage}", folder, f"{stage}-", 1)
+            + f'<p>Source: <a href="../stages/{stage}/{source}">stages/{stage}/{source}</a></p>\n'
+            + diff_html(stage) + profile_html(stage)
+            + "<h3>Numbers</h3>\n"
+            + to_html(numbers_markdown(machines, stage), HERE, f"{stage}-") + "</section>\n")
+
+
+def page(machines, stages, markdown):
+    links = "\n".join(f'<a href="#{stage}">{stage}</a>' for stage in stages)
+    return Template(read(HERE / "template.html")).substitute(
+        title="One network, made fast step by step: report",
+        navigation='<a href="#report">Report</a>\n'
+                   f'{links}\n<a href="../README.md">The repository</a>',
+        body=to_html(markdown, HERE) + "".join(stage_section(machines, stage) for stage in stages))
+
+
+def main():
+    machines, stages, paper = find_machines(), find_stages(), read_paper()
+    markdown = readme(machines, paper, stages)
+    write(HERE / "README.md", markdown)
+    write(HERE / "index.html", page(machines, stages, markdown))
+    print("Written to report: README.md, index.html"
+          + "".join(f", results/{machine.name}/plots" for machine in machines), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+#!/usr/bin/env bats
+# report/: what it writes about results that are made up here, in a copy of the repository.
+# shellcheck disable=SC2016 # awk's $ in single quotes
+
+setup() {
+    repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    export PATH=/usr/bin:$PATH # Debian's matplotlib is for Debian's python3
+    python3 -c 'import matplotlib' 2>/dev/null || skip 'found no matplotlib (python3-matplotlib)'
+    for tool in pandoc git; do
+        command -v $tool >/dev/null || skip "found no $tool (packages.txt)"
+    done
+    # Once for all tests.
+    tree=$BATS_FILE_TMPDIR/tree
+    if [[ -d $tree ]]; then
+        cd "$tree" || return
+        return
+    fi
+    mkdir -p "$tree/report/results"
+    for part in "$repository"/*; do
+        [[ $part == */report ]] || ln -s "$part" "$tree"
+    done
+    cp "$repository"/report/*.{py,sh,csv,html} "$tree/report"
+    cd "$tree" || return
+    make_results
+    report/report.py
+}
+
+# A machine with everything; one with a stage alone; a quick look, and earlier results.
+make_results() {
+    python3 - <<'END'
+import json
+from pathlib import Path
+
+HEADER = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
+          "dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,"
+          "peak_rss_mib,peak_vram_mib")
+SECONDS = {"00_serial": 4, "01_vectorized": 0.5, "02_openmp": 0.25, "peer_one": 1}
+
+def row(stage, hidden=32, batch=32, epochs=5, images=37800, factor=1.0):
+    time = SECONDS[stage] * factor * hidden / 32 * epochs / 5
+    phases = "," if stage.startswith("peer") else f"{time / 4},{time * 3 / 4}"
+    return (f"{stage},cpu,1,{hidden},{batch},{epochs},0.1,1,{images},4200,mnist,0.1,0.1,{time},"
+            f"{phases},{1 / epochs},0.9,100,1,")
+
+def write(name, rows, machine):
+    folder = Path("report/results", name)
+    folder.mkdir(parents=True)
+    (folder / "runs.csv").write_text("\n".join([HEADER, *rows, ""]))
+    (folder / "machine.txt").write_text(f"cpu: {machine}\ngpu: none\n")
+    return folder
+
+full = write("full", [row(stage, hidden, batch, factor=factor) for stage in SECONDS
+                      for hidden in (32, 256) for batch in (32, 128) for factor in (0.9, 1, 1.1)],
+             "A & B <1>")
+growth = [row(stage, epochs=1, **{axis: value}) for stage in SECONDS
+          for axis, values in (("images", (1000, 37800, 60000)), ("hidden", (16, 32, 64)),
+                               ("batch", (1, 32, 4096))) for value in values]
+growth += [row(stage, epochs=epochs) for stage in SECONDS for epochs in (1, 2, 3)]
+(full / "growth.csv").write_text("\n".join([HEADER, *growth, ""]))
+(full / "bench").mkdir()
+benchmarks = [{"name": "ceilings/multiply_add/real_time/threads:1", "flops": 2e11},
+              {"name": "ceilings/read/memory/real_time/threads:1", "bytes_read": 2e10}]
+benchmarks += [{"name": f"00_serial/{phase}/hidden:{hidden}/batch:{batch}/manual_time",
+                "bytes": 1e6, "flops_per_byte": hidden / 4}
+               for phase in ("forward", "backward") for hidden in (32, 256) for batch in (32, 128)]
+for run in benchmarks:
+    run["run_type"] = "iteration"
+(full / "bench/all.json").write_text(json.dumps({"benchmarks": benchmarks}))
+write("alone", [row("01_vectorized")], "Alone")
+write("full-quick", [row("00_serial")], "QUICK")
+write("full/2026-01-01_000000", [row("00_serial")], "EARLIER")
+END
+}
+
+# in_section HEADING LINE: whether README.md has the line under the machine's heading.
+in_section() {
+    awk -v heading="## $1" '/^## / { inside = index($0, heading) == 1 } inside' report/README.md |
+        grep -xF -- "$2"
+}
+
+@test "the tables: medians, spread, speedup, the paper's figures, why a stage is missing" {
+    in_section 'A & B' '| 00_serial | 4.00 ±10% | 32.0 ±10% |'
+    in_section 'A & B' '| *paper:* 00_serial | *53.8* | *641* |'
+    in_section 'A & B' '| 02_openmp | 0.0625 ±10% | 0.500 ±10% |' # forward
+    in_section 'A & B' '| peer_one | - | - |'
+    in_section 'A & B' '| 01_vectorized | 8.00× | 8.00× |'
+    in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
+    in_section 'A & B' '| 03_cuda_unified | - | - |'
+    in_section 'A & B' '- 03_cuda_unified: no GPU in this machine'
+    # No serial run on that machine: no ratio, and none with another machine's.
+    in_section 'Alone' '| 01_vectorized | 0.500 |'
+    run in_section 'Alone' '#### Speedup over 00_serial'
+    [ "$status" -ne 0 ]
+    run grep -E 'QUICK|EARLIER' report/README.md report/index.html
+    [ "$status" -eq 1 ]
+}
+
+@test "a second run changes nothing" {
+    find report -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
+    [ "$(grep -c svg before)" -eq 8 ]
+    report/report.py
+    find report -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
+}
+
+@test "every link leads somewhere, and the page needs no other file" {
+    python3 - <<'END'
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+class Page(HTMLParser):
+    links, ids = [], []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if "href" in attributes else []
+        assert attributes.get("src", "data:").startswith("data:"), attributes
+        assert tag not in ("script", "iframe"), tag
+
+page = Page()
+page.feed(Path("report/index.html").read_text(encoding="utf-8"))
+twice = {name for name in page.ids if page.ids.count(name) > 1}
+assert not twice, twice
+markdown = re.findall(r"\]\(([^)]+)\)", Path("report/README.md").read_text(encoding="utf-8"))
+links = [link for link in page.links + markdown if not link.startswith(("http", "data:"))]
+assert len(links) > 20
+for link in links:
+    assert link[1:] in page.ids if link[0] == "#" else Path("report", link).exists(), link
+END
+}
+
+@test "a browser shows every plot, and has nothing to complain of" {
+    for browser in chromium chromium-browser google-chrome ''; do
+        ! command -v "$browser" >/dev/null || break
+    done
+    [[ $browser ]] || skip 'found no chromium'
+    cp report/index.html page.html
+    cat >>page.html <<'END'
+<script>
+addEventListener("load", () => document.body.dataset.shown =
+    [...document.images].filter((image) => image.complete && image.naturalWidth > 300).length + "/" +
+    document.images.length + " of " + document.querySelectorAll("section.stage").length + " stages");
+</script>
+END
+    HOME=$BATS_TEST_TMPDIR timeout 60 "$browser" --headless --no-sandbox --disable-gpu \
+        --disable-dev-shm-usage --enable-logging=stderr --user-data-dir="$BATS_TEST_TMPDIR/browser" \
+        --dump-dom "file://$PWD/page.html" >dom 2>messages
+    grep CONSOLE messages || true
+    # Six plots of one machine; time and phases of the other.
+    stages=("$repository"/stages/[0-9][0-9]_*/Makefile)
+    grep -o 'data-shown="[^"]*"' dom
+    grep -qF "data-shown=\"8/8 of ${#stages[@]} stages\"" dom
+    run grep CONSOLE messages
+    [ "$status" -eq 1 ]
+}
+
+@test "growth.sh: a short point three times, a long one once, none beyond the limit" {
+    mkdir -p "$BATS_TEST_TMPDIR"/{report,data,stages/00_fake}
+    cd "$BATS_TEST_TMPDIR"
+    cp "$repository/report/growth.sh" report
+    echo 'all:' >stages/00_fake/Makefile
+    printf '#!/bin/sh\n' >deps.sh
+    printf '#!/bin/sh\necho somewhere\n' >data/locate.sh
+    # A second an epoch of 37,800 images with 64 hidden units.
+    cat >stages/00_fake/train <<'END'
+#!/usr/bin/env bash
+while (($#)); do
+    case $1 in
+    --csv) csv=$2 ;;
+    --hidden) hidden=$2 ;;
+    --train) images=$2 ;;
+    --epochs) epochs=$2 ;;
+    --threads) (($2 == 1)) || exit 2 ;;
+    esac
+    shift
+done
+time=$(awk "BEGIN { print $hidden / 64 * $images / 37800 * $epochs }")
+[[ -s $csv ]] || echo header >"$csv"
+echo "00_fake,,1,$hidden,,$epochs,,,$images,,,,,$time" >>"$csv"
+END
+    chmod +x deps.sh data/locate.sh stages/00_fake/train
+    GROWTH_LIMIT=4 report/growth.sh growth.csv
+    cat growth.csv
+    [ "$(head -n 1 growth.csv)" = header ]
+    [ "$(grep -c header growth.csv)" -eq 1 ]
+    count() { awk -F, "$1" growth.csv | wc -l; }
+    [ "$(count '$4 == 16')" -eq 3 ]
+    [ "$(count '$4 == 256')" -eq 1 ]
+    [ "$(count '$4 > 256')" -eq 0 ]
+    [ "$(count '$9 == 60000')" -eq 1 ]
+    [ "$(count '$6 == 4')" -eq 1 ]
+    [ "$(count '$6 == 5')" -eq 0 ]
+    # A failing stage leaves the results as they were.
+    echo 'exit 1' >stages/00_fake/train
+    cp growth.csv before
+    run report/growth.sh growth.csv
+    [ "$status" -eq 1 ]
+    cmp growth.csv before
+}
