@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""CuPy: peer_numpy's steps on a GPU, what lies between the products fused into kernels."""
+
+import peer
+
+cupy = peer.require("cupy")
+
+
+@cupy.fuse
+def relu(a, bias):
+    return cupy.maximum(a + bias, 0)
+
+
+@cupy.fuse
+def mask(da, a):
+    return cupy.where(a > 0, da, cupy.float32(0))
+
+
+class CuPy(peer.Peer):
+    def __init__(self, options, images, labels):
+        try:
+            self.device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            peer.leave(peer.NOT_HERE, f"CuPy finds no usable CUDA device: {error}")
+        x, targets = cupy.asarray(images), cupy.eye(peer.CLASSES, dtype=cupy.float32)[labels]
+        starts = range(0, options.train, options.batch)
+        self.batches = [(x[i:i + options.batch], targets[i:i + options.batch]) for i in starts]
+        self.rate = options.learning_rate
+
+    def load(self, weights):
+        self.parameters = [cupy.asarray(part) for part in weights]
+
+    def epoch(self):
+        weights1, bias1, weights2, bias2 = self.parameters
+        total = cupy.zeros((), cupy.float32)
+        for x, target in self.batches:
+            a = relu(x @ weights1, bias1)
+            z = a @ weights2 + bias2
+            z -= z.max(axis=1, keepdims=True)
+            p = cupy.exp(z)
+            sums = p.sum(axis=1, keepdims=True)
+            total += cupy.log(sums).sum() - (z * target).sum()
+            # The gradients are scaled by the learning rate where they are smallest.
+            dz = (p / sums - target) * cupy.float32(self.rate / len(x))
+            da = mask(dz @ weights2.T, a)
+            weights2 -= a.T @ dz
+            bias2 -= dz.sum(axis=0)
+            weights1 -= x.T @ da
+            bias1 -= da.sum(axis=0)
+        return total
+
+    def wait(self):
+        cupy.cuda.runtime.deviceSynchronize()
+
+    def weights(self):
+        return [cupy.asnumpy(part) for part in self.parameters]
+
+    def peak_vram_mib(self):
+        return cupy.get_default_memory_pool().total_bytes() / 2**20
+
+
+if __name__ == "__main__":
+    peer.main(CuPy)

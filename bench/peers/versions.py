@@ -1,0 +1,33 @@
+"""Prints the versions of what the peers run on, for machine.txt, in one line."""
+
+import ctypes
+import importlib.metadata
+
+PACKAGES = "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x"
+
+
+def openblas():
+    """The version of the library that peer_openblas finds, and the processor whose kernels it
+    takes."""
+    try:
+        library = ctypes.CDLL("libopenblas.so.0")
+        texts = library.openblas_get_config, library.openblas_get_corename
+    except (OSError, AttributeError):
+        return None
+    for text in texts:
+        text.restype = ctypes.c_char_p
+    config, core = (text().decode() for text in texts)
+    return f"{' '.join(config.split()[:2])} ({core})"
+
+
+def main():
+    found = [openblas()]
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(None)
+    print("peers:", ", ".join(filter(None, found)) or "none")
+
+
+main()

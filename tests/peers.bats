@@ -1,0 +1,141 @@
+#!/usr/bin/env bats
+# bench/peers and `run_all.sh --peers`: that a peer takes and writes what a stage does, and that
+# nothing depends on one. `make check-peers` compares the weights of all that are installed.
+# shellcheck disable=SC2154 # helpers.bash sets them
+load helpers
+
+repository=$BATS_TEST_DIRNAME/..
+peers=$repository/bench/peers
+
+# Which peer run_train runs; skips the test where it is not installed.
+choose() {
+    make -s -C "$peers" "$(basename "${1%.py}")" >/dev/null
+    train=$peers/$1
+    [[ -x $train ]] || skip "$1 is not built"
+    status=0
+    "$train" --data "$data" --train 6 --test 4 --epochs 0 >/dev/null 2>"$dir/why" || status=$?
+    ((status != 77)) || skip "$1: $(cat "$dir/why")"
+}
+
+# The weights after 50 batches, against the float64 reference.
+check_weights() {
+    make -s -C "$BATS_TEST_DIRNAME" build/test_stages build/many_processors.so
+    "$BATS_TEST_DIRNAME/build/test_stages" -1 7,33 "$train"
+}
+
+@test "peer_openblas: its weights" {
+    choose peer_openblas
+    check_weights
+}
+
+@test "peer_numpy: its weights" {
+    choose peer_numpy.py
+    check_weights
+}
+
+@test "the same weights from raw and gzipped files and from a CSV" {
+    choose peer_numpy.py
+    succeeds --save-weights "$dir/raw"
+    make_csv "$data" "$dir/csv"
+    gzip "$data"/*
+    succeeds --save-weights "$dir/gzipped"
+    cmp "$dir/raw" "$dir/gzipped"
+    data=$dir/csv succeeds --save-weights "$dir/csv.weights" --csv "$dir/rows.csv"
+    cmp "$dir/raw" "$dir/csv.weights"
+    cut -d, -f11 "$dir/rows.csv" | grep -qx csv
+}
+
+@test "a peer's rows go into a stage's file, and say nothing of the phases" {
+    choose peer_numpy.py
+    make -s -C "$stages/00_serial"
+    train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
+    succeeds --csv "$dir/rows.csv" --threads 1
+    expected='^peer_numpy,cpu,1,3,4,2,0\.1,1,6,4,mnist(,[0-9]+\.[0-9]{6}){3},,(,[0-9]+\.[0-9]+){4},$'
+    tail -n 1 "$dir/rows.csv" | grep -qE "$expected"
+    train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
+    [[ $(wc -l <"$dir/rows.csv") == 4 ]]
+    succeeds --csv "$dir/new.csv"
+    cmp <(head -n 1 "$dir/rows.csv") <(head -n 1 "$dir/new.csv")
+}
+
+@test "what is wrong is said in one line" {
+    choose peer_numpy.py
+    fails 2 "--hidden: found '0', expected a whole number" --hidden 0
+    fails 2 "--learning-rate: found 'x', expected a number above 0" --learning-rate x
+    fails 2 'unrecognized arguments: --hiden' --hiden 3
+    fails 2 'found 6 images and 6 labels, --train expects at least 7' --train 7
+    fails 2 'found no MNIST' --data "$dir"
+    fails 1 'the loss became (nan|inf)' --learning-rate 1e30 --epochs 9
+    echo other,columns >"$dir/other.csv"
+    fails 2 'begins with other columns' --csv "$dir/other.csv"
+    : >"$data/t10k-labels-idx1-ubyte"
+    fails 2 'expected the header of an IDX file of labels'
+    gzip "$data"/*
+    truncate -s 100 "$data/train-images-idx3-ubyte.gz"
+    fails 2 .
+    rm "$data"/t10k-images*
+    fails 2 .
+}
+
+@test "a peer that is not installed says so, with status 77" {
+    choose peer_numpy.py
+    mkdir "$dir/broken"
+    echo 'raise ImportError("none here")' >"$dir/broken/jax.py"
+    train=$peers/peer_jax.py PYTHONPATH=$dir/broken fails 77 '^not installed: none here;'
+}
+
+@test "run_all.sh --peers: those that there are, in the tables; a line for each of the others" {
+    tree=$dir/tree
+    mkdir -p "$tree"/{bench/peers,stages/00_one,report,data}
+    cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
+    cp "$repository"/report/{tables.py,machine.sh} "$tree/report"
+    # shellcheck disable=SC2016 # a script
+    printf '#!/bin/sh\necho "$1"\n' >"$tree/data/locate.sh"
+    cat >"$tree/stages/00_one/train" <<'END'
+#!/bin/sh
+while [ "$#" -gt 1 ]; do
+    case $1 in
+    --csv) csv=$2 ;;
+    --hidden) hidden=$2 ;;
+    --batch) batch=$2 ;;
+    esac
+    shift
+done
+name=$(basename "${0%.py}")
+phases=0.1,0.15
+[ "$name" != train ] && phases=, || name=00_one
+[ -s "$csv" ] || echo stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,peak_rss_mib,peak_vram_mib >"$csv"
+echo "$name,cpu,1,$hidden,$batch,5,0.1,1,37800,4200,mnist,0.1,0.1,0.25,$phases,0.3,0.91,1.5,100.0," >>"$csv"
+END
+    printf 'all:\n' >"$tree/stages/00_one/Makefile"
+    cp "$tree/stages/00_one/train" "$tree/bench/peers/peer_here.py"
+    printf '#!/bin/sh\necho "not installed: nothing" >&2\nexit 77\n' >"$tree/bench/peers/peer_gone.py"
+    touch "$tree/bench/peers/peer_library.c" "$tree/bench/peers/peer_data.txt"
+    cat >"$tree/bench/peers/Makefile" <<'END'
+peer_here peer_gone:
+peer_library:
+	@echo "$@: left out, not installed: no library"
+versions:
+	@echo peers: here 1.0
+END
+    chmod +x "$tree"/{data/locate.sh,stages/00_one/train,bench/peers/*.py}
+    touch "$data/train-images-idx3-ubyte"
+    cd "$tree"
+    run ./run_all.sh --peers --data "$data" --output out --hidden 3,4 --batch 5 --repeats 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    # In turn, in each cell.
+    diff <(printf '%s\n' 00_one,3 peer_here,3 00_one,4 peer_here,4) \
+        <(tail -n +2 out/runs.csv | head -4 | cut -d, -f1,4)
+    [[ $(wc -l <out/runs.csv) == 9 ]]
+    grep -q '^  peer_here  *0.2500 .*0.2500' out/tables.txt
+    grep -q '^  peer_here  *-  *-$' out/tables.txt
+    grep -q '^peer_gone: did not run: not installed: nothing$' out/tables.txt
+    grep -q '^peer_library: did not run: left out, not installed: no library$' out/tables.txt
+    grep -qx 'peers: here 1.0' out/machine.txt
+    # Without the option there are none.
+    run ./run_all.sh --data "$data" --output without --hidden 3 --batch 5 --repeats 1
+    [ "$status" -eq 0 ]
+    run grep -r peer without
+    [ "$status" -eq 1 ]
+}
