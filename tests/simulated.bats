@@ -36,10 +36,11 @@ same_for_every_order() {
 is_labelled() {
     rm -f "$dir/rows.csv"
     succeeds --csv "$dir/rows.csv" && head -n 1 "$dir/output" | grep -q simulated &&
-        tail -n 1 "$dir/rows.csv" | grep -q "^$stage,simulated,"
+        tail -n 1 "$dir/rows.csv" | grep -q "^$stage,simulated," &&
+        python3 "$stages/../report/tables.py" "$dir/rows.csv" | grep -qx 'no finished runs'
 }
 
-@test "a simulated run says so, on its first line and in its row" {
+@test "a simulated run says so, on its first line and in its row, and is in no table" {
     for_each_cuda_stage is_labelled
 }
 
