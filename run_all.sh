@@ -355,6 +355,7 @@ run_stage() {
         cat "$errors" >&2
     fi
     reason=$(tail -n 1 "$errors")
+    reason=${reason#"$stage: "}
     if ((status == 0)) && (($(wc -l <"$runs") > rows)); then
         record_row "$(tail -n 1 "$runs")"
         return
