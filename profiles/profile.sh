@@ -209,7 +209,7 @@ annotate_hottest() {
     # In the order of the samples: the first that is defined there. What GCC splits off a function has
     # its name and a suffix.
     while read -r name; do
-        place=$(grep -nE "^([a-z].*[ *])?${name%%.*}\(" "$file" | grep -v ';$' | head -n 1) || continue
+        place=$(grep -nE "^([A-Za-z].*[ *])?${name%%.*}\(" "$file" | grep -v ';$' | head -n 1) || continue
         break
     done < <(awk 'NR > 1 && $1 > 0 { print $6 }' "$work/flat")
     describe_run

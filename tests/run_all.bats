@@ -253,7 +253,7 @@ wait_for_rows() {
     [ "$(tail -n +2 "$runs" | cut -d, -f1 | sort | uniq -c | awk '{ print $1, $2 }' | paste -sd' ')" = \
         '4 00_one 4 02_three' ]
     [ "$(grep -c 01_two/train calls)" -eq 1 ]
-    grep -qx '01_two: did not run: 01_two: no CUDA-capable device is detected' results/tables.txt
+    grep -qx '01_two: did not run: no CUDA-capable device is detected' results/tables.txt
 }
 
 @test "a stage that fails does not stop the others, and fails the sweep" {
