@@ -12,18 +12,25 @@
 #include <math.h>
 
 enum {
-    TILE = 32,   // outputs of a block, squared: large enough to use what it loads 32 times,
-                 // small enough that a batch of 32 occupies more than a few blocks
-    ROWS = 2,    // outputs of a thread, ROWS × COLUMNS: each step is 8 multiply-adds for 6
-    COLUMNS = 4, // numbers; the four of a row are one float4
+    // Outputs of a block, squared: large enough to use what it loads 32 times, small enough that a
+    // batch of 32 occupies more than a few blocks.
+    TILE = 32,
+    // Outputs of a thread, ROWS × COLUMNS: a step is 8 multiply-adds for 6 numbers, of which the
+    // four of a row are one float4.
+    ROWS = 2,
+    COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
-    SLICES = 7, // blocks that share the 784 pixels of a tile: the rest of the GPU would
-    SLICE = PIXELS / SLICES, // be idle; 112 pixels are as many as fit in shared memory at once
-    DEPTH = 64,              // samples of a weight gradient in shared memory at once
-    WARP = 32,
-    PADDED_CLASSES = TILE // so that W2 and dz are whole tiles too
+    // Blocks that share the 784 pixels of a tile, as the rest of the GPU would be idle: 112 pixels
+    // each, whose two tiles (29 KiB) are in shared memory at once.
+    SLICES = 7,
+    SLICE = PIXELS / SLICES,
+    // Samples of a weight gradient in shared memory at once: two tiles of 8 KiB.
+    DEPTH = 64,
+    // Columns of W2 and dz, so that they are whole tiles too.
+    PADDED_CLASSES = TILE,
+    WARP = 32
 };
 
 struct network {
@@ -36,7 +43,6 @@ struct network {
     float *bias2;    // 10, padded
 
     // One batch's intermediate values.
-    size_t samples;       // N
     float *sums;          // SLICES × N × S: x·W1, a slice of the pixels each
     float *activations;   // N × S: a
     float *d_activations; // N × S: da
@@ -98,7 +104,6 @@ static struct network create(const struct options *options) {
     network.bias1 = allocate_zeroed(stride);
     network.weights2 = allocate_zeroed(stride * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
-    network.samples = n;
     network.sums = allocate(SLICES * n * stride);
     network.activations = allocate(n * stride);
     network.d_activations = allocate(n * stride);
