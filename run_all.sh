@@ -19,7 +19,7 @@ run; --resume goes on from there.
   --hidden LIST    hidden units (32,64,128,256)
   --batch LIST     samples in a batch (32,64,128)
   --epochs N       passes over the training set (5)
-  --repeats N      runs of which the median counts (3); what takes over 30 s is not repeated
+  --repeats N      runs of which the median counts (3); what takes over 5 s is not repeated
   --threads N      threads, for the stages that have any (one for each the machine has)
   --quick          a look in under a minute: 1 epoch, hidden 32,256, batch 32,128, no repeat of
                    what takes over 0.5 s; goes to report/results/<machine>-quick
@@ -102,7 +102,7 @@ while (($#)); do
 done
 
 # A run that takes longer than this is not repeated: its noise is small beside it.
-slow_ms=30000
+slow_ms=5000
 if [[ $quick ]]; then
     slow_ms=500
     hiddens=${hiddens:-32 256}
