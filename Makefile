@@ -1,8 +1,7 @@
 # Builds, tests and compares the stages. A directory stages/NN_name with a Makefile is a stage; none
 # is named here. (A directory without one is what git leaves of a stage that another branch has.)
 
-STAGES  := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
-SOURCES := $(sort $(wildcard stages/[0-9][0-9]_*/train.c stages/[0-9][0-9]_*/train.cu))
+STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
 
 NVCC ?= nvcc
 
@@ -25,39 +24,37 @@ test-gpu: all ## the CUDA stages on this machine's GPU, and under compute-saniti
 	$(MAKE) -C tests test-gpu
 
 sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
-	@for source in $(filter %.cu,$(SOURCES)); do \
+	@for source in $(sort $(wildcard stages/[0-9][0-9]_*/train.cu)); do \
 	    $(MAKE) --no-print-directory -C "$${source%/train.cu}" sim || exit; \
 	done
 
 deps: ## install the packages of packages.txt that are missing
 	@./deps.sh
 
-# git exits with 1 where the files differ, and by a signal where the reader of a pipe has enough.
+step: ## step STAGE=01: a stage's idea, its diff, and what it gains on this machine
+	@./deps.sh run
+	@stages/step.sh '$(STAGE)'
+
 diff: ## diff STAGE=02: what a stage changed against the one before it
-	@before= after=; \
-	for source in $(SOURCES); do \
-	    case $$source in \
-	    stages/"$(STAGE)"/* | stages/"$(STAGE)"_*) after=$$source; break ;; \
-	    esac; \
-	    before=$$source; \
-	done; \
-	if [ -z "$$before" ] || [ -z "$$after" ]; then \
-	    echo "make diff: found STAGE='$(STAGE)', expected one of:" \
-	        "$(patsubst stages/%/,%,$(dir $(wordlist 2,99,$(SOURCES))))" >&2; \
-	    exit 2; \
-	fi; \
-	git diff --no-index --histogram --function-context "$$before" "$$after"; \
-	case $$? in 0 | 1 | 141) ;; *) exit 1 ;; esac
+	@stages/diff.sh '$(STAGE)'
+
+new-stage: ## new-stage FROM=01_vectorized NAME=06_mine: a stage of your own, from a copy
+	@stages/new.sh '$(FROM)' '$(NAME)'
+
+check: ## check STAGE=06_mine: does it compute what it should, and how fast against its origin
+	@./deps.sh test
+	@tests/check.sh '$(STAGE)'
 
 bench: ## time the stages' phases and the machine's ceilings; FILTER=regex for some of it
 	@./deps.sh bench
 	@$(MAKE) --no-print-directory -s -C bench
 	@FILTER='$(FILTER)' bench/run.sh
 
-compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= RUNS=]: is B faster, and by how much
+compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= TRAIN= RUNS=]: is B faster, and by how much
 	@./deps.sh run
 	@bench/compare.py $(if $(HIDDEN),--hidden '$(HIDDEN)') $(if $(BATCH),--batch '$(BATCH)') \
-	    $(if $(EPOCHS),--epochs '$(EPOCHS)') $(if $(RUNS),--runs '$(RUNS)') -- '$(A)' '$(B)'
+	    $(if $(EPOCHS),--epochs '$(EPOCHS)') $(if $(TRAIN),--train '$(TRAIN)') \
+	    $(if $(RUNS),--runs '$(RUNS)') -- '$(A)' '$(B)'
 
 peers: ## install what `run_all.sh --peers` compares with, into bench/peers/env (gigabytes)
 	@$(MAKE) --no-print-directory -C bench/peers install
@@ -84,4 +81,4 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test test-gpu sim deps diff bench compare peers profile profile-gpu report headline clean help $(STAGES)
+.PHONY: all test test-gpu sim deps step diff new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Which of two stages trains faster, by how much, and is the difference real?
 
-    make compare A=01_vectorized B=02_openmp [HIDDEN=128] [BATCH=64] [EPOCHS=1] [RUNS=30]
+    make compare A=01_vectorized B=02_openmp [HIDDEN=128] [BATCH=64] [EPOCHS=1]
+                 [TRAIN=37800] [RUNS=30]
 
 Runs the two in turn. What disturbs the machine for longer than a run then disturbs both of a pair,
 so it is the ratio within each pair that is looked at. README.md explains the statistics.
@@ -170,6 +171,7 @@ def main():
         ("hidden", 1, 128),
         ("batch", 1, 64),
         ("epochs", 1, 1),
+        ("train", 1, 37800),
         ("runs", FEWEST_PAIRS, 30),
     ):
         parser.add_argument(
@@ -185,12 +187,12 @@ def main():
     if located.returncode:
         sys.exit(located.returncode)
     options = ["--data", os.fsdecode(located.stdout).rstrip("\n")]
-    for name in ("hidden", "batch", "epochs"):
+    for name in ("hidden", "batch", "epochs", "train"):
         options += [f"--{name}", str(getattr(arguments, name))]
     rows = run_pairs(stages, options, arguments.runs)
     print(
-        f"hidden {arguments.hidden}, batch {arguments.batch}, epochs {arguments.epochs},"
-        f" {len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"
+        f"hidden {arguments.hidden}, batch {arguments.batch}, epochs {arguments.epochs} of"
+        f" {arguments.train} images, {len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"
     )
     print_comparison(stages, rows)
 

@@ -145,7 +145,8 @@ def measure_table(group, paper, stages, measure):
     for batch in group.batches:
         rows.append([f"**batch {batch}**"] + [""] * len(group.hiddens))
         for line in lines:
-            if measure == "speedup" and line == group.baseline:
+            if line == group.baseline if measure == "speedup" else (
+                    line in group.lines and not group.has(measure, line)):
                 continue
             rows.append([tables.label(line)] + [format_cell(group, measure, (batch, line, hidden))
                                                 for hidden in group.hiddens])

@@ -162,6 +162,32 @@ static double relative_error(const float *weights, const double *reference, size
     return distance == 0 ? 0 : sqrt(distance / norm);
 }
 
+// Fails, and names the first element of the part that is off by more than the part's bound times
+// its elements' root mean square. If the part as a whole is off, there is one.
+static void fail_at(const struct test *test, struct start start, const float *weights, int part,
+                    double error) {
+    const size_t hidden = (size_t)test->hidden, first = part_offset(part, hidden),
+                 count = part_offset(part + 1, hidden) - first;
+    const double *reference = test->expected->weights + first;
+    double squares = 0;
+    for (size_t i = 0; i < count; ++i)
+        squares += reference[i] * reference[i];
+    const double bound = PART_BOUNDS[part] * sqrt(squares / (double)count);
+    size_t i = 0;
+    while (i + 1 < count && fabs(weights[first + i] - reference[i]) <= bound)
+        ++i;
+    char place[64];
+    if (part == BIAS1 || part == BIAS2)
+        snprintf(place, sizeof place, "[%zu]", i);
+    else
+        snprintf(place, sizeof place, "[%zu][%zu]", i / (part == WEIGHTS1 ? hidden : OUTPUTS),
+                 i % (part == WEIGHTS1 ? hidden : OUTPUTS));
+    fail_msg("%s, %d threads: the first that differs is %s%s: found %.9g, expected %.9g; %s as a "
+             "whole is %.2e away from the reference, expected %.0e",
+             test->program->path, start.threads, PART_NAMES[part], place,
+             (double)weights[first + i], reference[i], PART_NAMES[part], error, PART_BOUNDS[part]);
+}
+
 static void compare(const struct test *test, struct start start, const float *weights) {
     const struct expected *expected = test->expected;
     const size_t hidden = (size_t)test->hidden;
@@ -175,14 +201,13 @@ static void compare(const struct test *test, struct start start, const float *we
                       "W2 %.1e, b2 %.1e)\n",
                       test->program->name, test->hidden, test->cell->batch, start.threads, all,
                       parts[WEIGHTS1], parts[BIAS1], parts[WEIGHTS2], parts[BIAS2]);
-    if (!(all <= BOUND))
-        fail_msg("%s, %d threads: weights are %.2e away from the reference, expected %.0e",
-                 test->program->path, start.threads, all, BOUND);
     for (int part = 0; part < PARTS; ++part)
         if (!(parts[part] <= PART_BOUNDS[part]))
-            fail_msg("%s, %d threads: %s is %.2e away from the reference, expected %.0e",
-                     test->program->path, start.threads, PART_NAMES[part], parts[part],
-                     PART_BOUNDS[part]);
+            fail_at(test, start, weights, part, parts[part]);
+    if (!(all <= BOUND))
+        fail_msg("%s, %d threads: all weights together are %.2e away from the reference, expected "
+                 "%.0e",
+                 test->program->path, start.threads, all, BOUND);
 
     // The loss is printed with six decimals. One image of 200 may be a near tie.
     const double loss = row_value(test, "final_loss"), accuracy = row_value(test, "test_accuracy");

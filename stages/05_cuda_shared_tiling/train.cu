@@ -52,6 +52,11 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
+// Blocks for a matrix; its rows along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+}
+
 static float *allocate(size_t count) {
     float *floats;
     CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
@@ -233,37 +238,6 @@ __global__ void __launch_bounds__(THREADS)
         losses[s] += logf(sum) - shifted;
 }
 
-// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
-__global__ void __launch_bounds__(THREADS)
-    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
-                    float *d_activations, size_t n, size_t stride) {
-    // Rows of 11 numbers begin in different banks.
-    __shared__ float dz_tile[TILE][CLASSES + 1];
-    __shared__ float weights_tile[TILE][CLASSES + 1];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
-        const int r = i / CLASSES, o = i % CLASSES;
-        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
-        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
-    }
-    __syncthreads();
-
-    float sum[ROWS][COLUMNS] = {};
-    for (int o = 0; o < CLASSES; ++o)
-        for (int r = 0; r < ROWS; ++r)
-            for (int c = 0; c < COLUMNS; ++c)
-                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
-
-    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
-        const size_t first = (s + row + r) * stride + h + column;
-        const float4 a = *(const float4 *)(activations + first);
-        *(float4 *)(d_activations + first) =
-            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
-                        a.w > 0 ? sum[r][3] : 0);
-    }
-}
-
 // W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights.
 __global__ void __launch_bounds__(THREADS)
@@ -299,6 +273,37 @@ __global__ void __launch_bounds__(THREADS)
         bias[o + thread] -= learning_rate * bias_sum;
 }
 
+// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
+__global__ void __launch_bounds__(THREADS)
+    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
+                    float *d_activations, size_t n, size_t stride) {
+    // Rows of 11 numbers begin in different banks.
+    __shared__ float dz_tile[TILE][CLASSES + 1];
+    __shared__ float weights_tile[TILE][CLASSES + 1];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
+        const int r = i / CLASSES, o = i % CLASSES;
+        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
+        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
+    }
+    __syncthreads();
+
+    float sum[ROWS][COLUMNS] = {};
+    for (int o = 0; o < CLASSES; ++o)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
+        const size_t first = (s + row + r) * stride + h + column;
+        const float4 a = *(const float4 *)(activations + first);
+        *(float4 *)(d_activations + first) =
+            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
+                        a.w > 0 ? sum[r][3] : 0);
+    }
+}
+
 // The sum of the losses, in one thread: there are no more than samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
@@ -307,17 +312,13 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Blocks for so many rows or columns.
-static unsigned tiles(size_t count) {
-    return (unsigned)((count + TILE - 1) / TILE);
-}
-
 // Sets a, z and dz for a batch and adds to its losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, stride = network->stride;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_sums<<<dim3(tiles(n), tiles(stride), SLICES), block>>>(batch->images, network->weights1,
-                                                                  network->sums, n, stride);
+    dim3 grid = blocks(n, stride);
+    grid.z = SLICES;
+    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, stride);
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS>>>(
         network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
@@ -329,17 +330,17 @@ static void forward(struct network *network, const struct batch *batch) {
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, stride = network->stride;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_gradient<<<dim3(tiles(n), tiles(stride)), block>>>(network->d_logits, network->weights2,
-                                                              network->activations,
-                                                              network->d_activations, n, stride);
+    hidden_gradient<<<blocks(n, stride), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  stride);
     CHECK(cudaGetLastError());
-    weight_gradient<<<dim3(tiles(stride), 1), block>>>(network->activations, network->d_logits,
-                                                       network->weights2, network->bias2, n, stride,
-                                                       PADDED_CLASSES, learning_rate);
+    weight_gradient<<<blocks(stride, PADDED_CLASSES), block>>>(
+        network->activations, network->d_logits, network->weights2, network->bias2, n, stride,
+        PADDED_CLASSES, learning_rate);
     CHECK(cudaGetLastError());
-    weight_gradient<<<dim3(tiles(PIXELS), tiles(stride)), block>>>(
-        batch->images, network->d_activations, network->weights1, network->bias1, n, PIXELS, stride,
-        learning_rate);
+    weight_gradient<<<blocks(PIXELS, stride), block>>>(batch->images, network->d_activations,
+                                                       network->weights1, network->bias1, n, PIXELS,
+                                                       stride, learning_rate);
     CHECK(cudaGetLastError());
 }
 

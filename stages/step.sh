@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Takes a reader one step up the ladder: `make step STAGE=01`. It prints what the stage's README
+# says, the diff against the stage before, and what the two take on this machine beside what the
+# README predicts. The text is the README's.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The cell that the READMEs predict, on so much of the training set that 00_serial takes two seconds.
+cell=(--hidden 256 --batch 128 --epochs 1 --train 6400)
+
+pair=$(stages/before.sh "${1:-}")
+read -r stage before <<<"$pair"
+readme=stages/$stage/README.md
+
+bold=$(tput bold 2>/dev/null || true) plain=$(tput sgr0 2>/dev/null || true)
+[[ -t 1 ]] || bold='' plain=''
+
+heading() {
+    printf '%s%s%s\n\n' "$bold" "$1" "$plain"
+}
+
+# A section of the README, under its heading.
+section() {
+    heading "$1"
+    awk -v heading="## $1" '/^## / { inside = $0 == heading; getline; next } inside' "$readme"
+}
+
+heading "$(sed -n 's/^# //p' "$readme")"
+section 'The idea'
+section 'Predict before you measure'
+if [[ $before ]]; then
+    heading "make diff STAGE=$stage"
+    stages/diff.sh "$stage"
+    echo
+fi
+
+section 'The prediction'
+heading "On this machine: ${cell[*]}"
+for name in $before $stage; do
+    make --no-print-directory "stages/$name" # says so where it leaves it out
+done
+data=$(data/locate.sh)
+if [[ ! -x stages/$stage/train ]]; then
+    :
+elif [[ $before ]]; then
+    bench/compare.py "${cell[@]}" --runs 20 -- "$before" "$stage" || (($? == 77))
+else
+    "stages/$stage/train" --data "$data" "${cell[@]}" --quiet
+fi
+echo
+section 'What the profile shows'

@@ -1,0 +1,159 @@
+#!/usr/bin/env bats
+# The ladder as something to read and to add to: adjacent stages are the same but for what a stage's
+# README declares, `make step` shows a step, and a copy of a stage is a stage.
+
+setup() {
+    repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    stages=$repository/stages
+    dir=$(mktemp -d)
+    unset MAKEFLAGS
+}
+
+teardown() {
+    rm -rf "$dir"
+}
+
+# The functions that a stage defines, in order.
+functions() {
+    ctags -x --sort=no --language-force=C++ --kinds-C++=f -D '__launch_bounds__(x)=' \
+        "$stages/$1"/train.c* | awk '{ print $1 }'
+}
+
+# declared STAGE WORDS: the functions that the README lists after these words.
+declared() {
+    tr '\n' ' ' <"$stages/$1/README.md" | sed -n "s/.*$2: \([^.]*\)\..*/\1/p" | grep -o '`[^`]*`' |
+        tr -d '`'
+}
+
+# Runs "$@" with each stage and the one before it; a stage of one's own goes its own way.
+for_each_step() {
+    local stage before=''
+    for stage in "$stages"/[0-9][0-9]_*/Makefile; do
+        ! grep -q '^ORIGIN' "$stage" || continue
+        stage=$(basename "${stage%/Makefile}")
+        "$@" "$stage" "$before" || {
+            echo "$stage"
+            return 1
+        }
+        before=$stage
+    done
+}
+
+keeps_the_functions() {
+    [[ ! $2 ]] && return
+    declared "$1" 'New functions' | sort >"$dir/new"
+    declared "$1" Gone | sort >"$dir/gone"
+    functions "$1" >"$dir/after"
+    functions "$2" >"$dir/before"
+    # What is declared is so, and what stays is in the same order.
+    diff "$dir/new" <(comm -13 <(sort "$dir/before") <(sort "$dir/after")) &&
+        diff "$dir/gone" <(comm -23 <(sort "$dir/before") <(sort "$dir/after")) &&
+        diff <(grep -vxFf "$dir/gone" "$dir/before") <(grep -vxFf "$dir/new" "$dir/after")
+}
+
+@test "the functions are those of the stage before, but for what the README declares" {
+    command -v ctags >/dev/null || skip 'found no ctags (universal-ctags)'
+    [[ $(functions 00_serial | tail -n 1) == main ]]
+    for_each_step keeps_the_functions
+}
+
+# The C library of C11, common/, and OpenMP. CUDA comes with common/cuda.h.
+includes_little() {
+    local allowed='<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio'
+    allowed+='|stdlib|string|time|omp)\.h>|"common/[a-z]+\.h"'
+    ! grep -h '#include' "$stages/$1"/train.c* | grep -vE "^#include ($allowed)\$"
+}
+
+@test "a stage includes the C library, common/ and its own technology, and nothing else" {
+    for_each_step includes_little
+}
+
+has_sections() {
+    diff - <(sed -n 's/^## //p' "$stages/$1/README.md") <<END
+The idea
+Predict before you measure
+${2:+What the diff shows
+}The arithmetic
+The prediction
+What the profile shows
+Measured
+What limits it
+Exercises
+Pitfalls
+END
+}
+
+@test "every README has the same sections" {
+    for_each_step has_sections
+}
+
+# A copy of what git would commit, so that what is done in it does no harm.
+clean_copy() {
+    cd "$repository" || return
+    git ls-files -z --cached --others --exclude-standard |
+        xargs -0 cp --parents --target-directory "$dir" 2>/dev/null || true # deleted ones
+    cd "$dir" || return
+    MNIST_DIR=$(OFFLINE=1 "$repository/data/locate.sh" 2>/dev/null)
+    export MNIST_DIR
+}
+
+@test "make step prints the README and the diff, and measures" {
+    clean_copy
+    make -s step STAGE=02 >output 2>errors
+    for text in '02_openmp: all cores' 'The idea' '+#pragma omp barrier' 'The prediction' \
+        'ratio   99 % interval' 'What the profile shows'; do
+        grep -qF -- "$text" output
+    done
+    # The prediction beside the measured ratio, not the whole README.
+    [[ $(grep -c 'Pitfalls' output) == 0 ]]
+    make -s step STAGE=00 >output
+    grep -q '^00_serial: hidden 256, batch 128, .* GFLOP/s' output
+    run make -s step STAGE=77
+    [[ $status != 0 && $output == *"found STAGE='77', expected one of: 00_serial "* ]]
+}
+
+@test "make step of a stage that cannot run here says why and goes on" {
+    [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
+    clean_copy
+    make -s step STAGE=04 >output 2>&1
+    grep -qE 'found no nvcc|no usable CUDA device' output
+    grep -qx 'What the profile shows' output
+}
+
+@test "a copy of a stage is a stage: right, then wrong, in every command" {
+    clean_copy
+    make -s new-stage FROM=01 NAME=06_mine >output
+    grep -qx '06_mine: right, [0-9]* tests' output
+    grep -q '^No difference\|^The difference\|^Undecided' output
+    grep -q '^// Stage 06, from 01_vectorized:' stages/06_mine/train.c
+
+    make -s diff STAGE=06 >output
+    grep -q '^-// Stage 01' output
+    ./run_all.sh --stages 01,06 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
+    grep -q '^  06_mine ' output
+    bench/compare.py --runs 8 --hidden 32 06_mine 01 | grep -q 'times as'
+    if g++ -E -include benchmark/benchmark.h -x c++ /dev/null >/dev/null 2>&1; then
+        make -s -C bench
+        MIN_TIME=0.001 REPETITIONS=1 FILTER=06_mine/forward/hidden:32/batch:32 bench/run.sh |
+            grep -q '06_mine/forward'
+    fi
+    [[ $(make -C tests -n programs check-stages) == *../stages/06_mine/train* ]]
+    make -s step STAGE=06 | grep -q '^06_mine: mine'
+
+    # A batch's gradient that is a hundredth too large; b2 is the first to be updated.
+    sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/06_mine/train.c
+    run make -s check STAGE=06_mine
+    [[ $status != 0 && $output == *'06_mine: WRONG'* ]]
+    [[ $output == *'the first that differs is W1[0]['*'expected'* ]]
+}
+
+@test "make new-stage says what is wrong, and touches nothing" {
+    clean_copy
+    for arguments in 'FROM=01 NAME=mine' 'FROM=01 NAME=06-mine' 'FROM=01 NAME=' 'FROM= NAME=06_mine' \
+        'FROM=77 NAME=06_mine' 'FROM=01 NAME=02_openmp' 'FROM=01 NAME=02_mine'; do
+        # shellcheck disable=SC2086 # two words
+        run make -s new-stage $arguments
+        [[ $status != 0 && $output == *found*expected* ]]
+        [[ ! -e stages/06_mine && ! -e stages/02_mine ]]
+    done
+}
