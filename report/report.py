@@ -3,8 +3,8 @@
 
 Reads results/*/runs.csv and what lies beside it (machine.txt; tables.txt for why a stage did not
 run; bench/*.json; growth.csv), paper.csv, the stages' READMEs and profiles. Writes a folder of
-plots beside each runs.csv, README.md, and index.html, which is one file that needs nothing else. A
-second run changes nothing.
+plots beside each runs.csv, README.md, what was measured into the stages' READMEs, and index.html,
+which is one file that needs nothing else. A second run changes nothing.
 """
 
 import base64
@@ -307,34 +307,49 @@ def profile_html(stage):
     return f"<h3>Profile</h3>\n<p>{links}</p>\n{flame}\n"
 
 
-def format_summary(group, cell):
-    """Time, rate and speedup of a cell."""
+def format_summary(group, cell, ceiling):
+    """Time, rate, its part of the ceiling and speedup of a cell."""
     runs = group.cells.get(cell)
     if not runs:
         return "-"
     rate = statistics.median(float(run["gflops"]) for run in runs)
     texts = [f"{format_number('train_s', group.median('train_s', cell))} s",
              f"{tables.three_digits(rate)} GFLOP/s"]
+    if ceiling:
+        texts.append(f"{100e9 * rate / ceiling:.0f} %")
     if cell[1] != group.baseline and group.speedup(cell):
         texts.append(format_cell(group, "speedup", cell))
     return ", ".join(texts)
 
 
 def numbers_markdown(machines, stage):
-    """The stage's training times, rates and speedups, by machine."""
+    """The stage's training times, rates and speedups, by machine: the part of its README that is
+    written here."""
     parts = []
     for machine in machines:
         group = machine.groups[0]
+        ceilings = plots.read_ceilings(machine.benchmarks())
         if stage in absent(group, [stage]):
             parts.append(f"{machine.title}: {machine.why_not(stage)}.\n")
         for line in group.lines:
-            if line[0] == stage:
-                rows = [[f"batch {batch}", *(format_summary(group, (batch, line, hidden))
-                                             for hidden in group.hiddens)]
-                        for batch in group.batches]
-                parts.append(f"{machine.title}; {tables.label(line)}; {group.heading()}:\n")
-                parts.append(markdown_table(["", *(f"{hidden} hidden" for hidden in group.hiddens)],
-                                            rows))
+            if line[0] != stage:
+                continue
+            on_cpu = all(run["device"] == "cpu" for cell, runs in group.cells.items()
+                         if cell[1] == line for run in runs)
+            ceiling = ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
+            rows = [[f"batch {batch}", *(format_summary(group, (batch, line, hidden), ceiling)
+                                         for hidden in group.hiddens)]
+                    for batch in group.batches]
+            what = ["training time", "operations a second"]
+            if ceiling:
+                what.append(f"their part of the {tables.three_digits(ceiling / 1e9)} that "
+                            "multiply-adds alone reach on as many cores")
+            if group.baseline and line != group.baseline:
+                what.append(f"speedup over {tables.label(group.baseline)}")
+            parts.append(f"{machine.title}; {group.heading()}; {group.repeats()}. "
+                         f"In a cell: {', '.join(what)}.\n")
+            parts.append(markdown_table([tables.label(line),
+                                         *(f"{hidden} hidden" for hidden in group.hiddens)], rows))
     return "\n".join(parts)
 
 
@@ -344,9 +359,7 @@ def stage_section(machines, stage):
     return (f'<section class="stage" id="{stage}">\n'
             + to_html(read(folder / "README.md") or f"# {stage}", folder, f"{stage}-", 1)
             + f'<p>Source: <a href="../stages/{stage}/{source}">stages/{stage}/{source}</a></p>\n'
-            + diff_html(stage) + profile_html(stage)
-            + "<h3>Numbers</h3>\n"
-            + to_html(numbers_markdown(machines, stage), HERE, f"{stage}-") + "</section>\n")
+            + diff_html(stage) + profile_html(stage) + "</section>\n")
 
 
 def page(machines, stages, markdown):
@@ -362,6 +375,10 @@ def main():
     machines, stages, paper = find_machines(), find_stages(), read_paper()
     markdown = readme(machines, paper, stages)
     write(HERE / "README.md", markdown)
+    for stage in stages:
+        text = ROOT / "stages" / stage / "README.md"
+        if tables.MARKERS[0] in read(text):
+            tables.update(text, numbers_markdown(machines, stage) or "No results yet.\n")
     write(HERE / "index.html", page(machines, stages, markdown))
     print("Written to report: README.md, index.html"
           + "".join(f", results/{machine.name}/plots" for machine in machines), file=sys.stderr)
