@@ -1,6 +1,10 @@
 # Builds, tests and compares the stages. A directory stages/NN_name with a Makefile is a stage; none
 # is named here. (A directory without one is what git leaves of a stage that another branch has.)
 
+ifneq ($(shell uname -s),Linux)
+$(error needs Linux, found $(shell uname -s): see "What works where" in README.md)
+endif
+
 STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
 
 NVCC ?= nvcc

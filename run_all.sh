@@ -38,6 +38,9 @@ fail() {
     exit 2
 }
 
+system=$(uname -s)
+[[ $system == Linux ]] || fail "needs Linux, found $system: see 'What works where' in README.md"
+
 # A path as seen from where the script was called, kept when it goes to its own directory.
 absolute() {
     case $1 in

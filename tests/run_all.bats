@@ -630,3 +630,15 @@ END
     [ "$(row_count)" -eq 2 ]
     grep -q '^  00_serial  *0\.[0-9]* ±' results/tables.txt
 }
+
+@test "another system than Linux: one line, from make and from run_all.sh" {
+    mkdir bin
+    printf '#!/bin/sh\necho Darwin\n' >bin/uname
+    chmod +x bin/uname
+    PATH=$PWD/bin:$PATH run make
+    [ "$status" -ne 0 ]
+    [[ $output == *'needs Linux, found Darwin'* && ${#lines[@]} == 1 ]]
+    PATH=$PWD/bin:$PATH run ./run_all.sh
+    [ "$status" -eq 2 ]
+    [[ $output == *'needs Linux, found Darwin'* && ${#lines[@]} == 1 ]]
+}

@@ -12,6 +12,10 @@
 #include <math.h>
 #include <string.h>
 
+// Blocks of 32 × 32 threads, the most that a block may have: a warp of 32 along a row, so that it
+// reads and writes neighbouring numbers.
+enum { SIDE = 32 };
+
 struct network {
     size_t hidden; // H
 
@@ -24,15 +28,13 @@ struct network {
     float *bias2, *d_bias2;       // 10
 
     // One batch's intermediate values.
-    float *activations, *d_activations; // N × H: a, da
-    float *logits, *d_logits;           // N × 10: z, dz
-    float *losses;                      // N: −log p[label], added up over the batches of an epoch
-    float *epoch_loss;                  // 1: the sum of the losses
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
 };
-
-// Blocks of 32 × 32 threads, the most that a block may have: a warp of 32 along a row, so that it
-// reads and writes neighbouring numbers.
-enum { SIDE = 32 };
 
 // Blocks for a matrix; its rows along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {

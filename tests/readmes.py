@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Runs every command of every README as it is written there: `make -C tests check-readmes`.
+
+    readmes.py [README ...]
+
+A command is a line of an indented block. If lines of the block begin with "$ ", only those are, and
+the others are what the command prints: there, any number stands for any other and ... for anything.
+"(gdb) ..." is typed into the command before it. In a paragraph, `./run_all.sh ...` and a `make` that
+is given a variable are commands too.
+
+All are run in one clean copy of the checkout, from its root. One that takes longer than some seconds
+is stopped as by Ctrl-C, and passes if it had not failed until then; FULL=1 lets all of them finish.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FULL = bool(os.environ.get("FULL"))
+LIMIT, LIMIT_WITH_OUTPUT = 4, 120  # seconds
+MAY_BE_MISSING = "gdb", "bats"
+NOT_RUN = {
+    "make test": "this is a part of it",
+    "make deps": "`make test` has begun with it",
+    "make peers": "it downloads gigabytes",
+    "make check-NAME": "NAME stands for something",
+}
+# Where something is not installed or not there, a command may say so.
+EXCUSES = r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|found no (nvcc|ncu)"
+INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
+
+
+def blocks(text):
+    """The indented blocks, and each paragraph's code as a block of its own, in order."""
+    for part in re.split(r"\n\s*\n", text):
+        lines = part.strip("\n").splitlines()
+        if all(line.startswith("    ") for line in lines):
+            yield [line[4:] for line in lines]
+        elif not lines[0].startswith("    "):
+            for command in INLINE.findall(" ".join(part.split())):
+                yield [command]
+
+
+def commands(text):
+    """[command, what is typed into it, what it shows] for each."""
+    found = []
+    for lines in blocks(text):
+        prompts = any(line.startswith("$ ") for line in lines)
+        for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+            if line.startswith("(gdb) "):
+                found[-1][1] += line[6:] + "\n"
+            elif not prompts:
+                found.append([line, "", []])
+            elif line.startswith("$ "):
+                found.append([line[2:], "", []])
+            else:
+                found[-1][2].append(line)
+    return [(re.sub(r"\s+", " ", re.sub(r"\s+# .*", "", line)).strip(), typed, shown)
+            for line, typed, shown in found]
+
+
+def looks_like(shown, output):
+    """The first of the lines that the output does not have, in order; None if it has all."""
+    def pattern(line):
+        line = re.sub(r"-?\d[\d.,]*", "\0", re.sub(r"\s+", " ", line.strip()))
+        return re.escape(line).replace("\0", r"-?\d[\d.,]*").replace(r"\.\.\.", ".*")
+
+    lines = iter(re.sub(r"[ \t]+", " ", line.strip()) for line in output.splitlines())
+    for line in shown:
+        if line.strip() != "..." and not any(re.fullmatch(pattern(line), other) for other in lines):
+            return line
+    return None
+
+
+def run(command, typed, limit, folder):
+    """(exit status, output); the status is None if it was stopped and did stop."""
+    with subprocess.Popen(command, shell=True, executable="/bin/bash", cwd=folder,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", start_new_session=True) as process:
+        try:
+            output = process.communicate(typed, timeout=limit)[0]
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            return None, process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return 137, process.communicate()[0] + "did not stop at Ctrl-C"
+
+
+def judge(command, typed, shown, folder):
+    """(verdict, what to print below it): the verdict begins with "not ok" if it is bad."""
+    program = next(word for word in command.split() if "=" not in word)
+    if command in NOT_RUN:
+        return f"ok # skip: {NOT_RUN[command]}", ""
+    if program in MAY_BE_MISSING and not shutil.which(program):
+        return f"ok # skip: found no {program}", ""
+    limit = None if FULL else LIMIT_WITH_OUTPUT if shown else LIMIT
+    status, output = run(command, typed, limit, folder)
+    if status is None:
+        return f"ok # stopped after {limit} s", ""
+    excuse = status and re.search(f".*({EXCUSES}).*", output)
+    if excuse:
+        return f"ok # skip: {excuse[0].strip()}", ""
+    missing = looks_like(shown, output)
+    if status or missing:
+        reason = f"exit status {status}" if status else f"the README shows, and it did not print: {missing}"
+        return f"not ok # {reason}", "".join(f"# {line}\n" for line in output.splitlines()[-20:])
+    return "ok", ""
+
+
+def run_all(readmes, folder):
+    """Runs the commands of these files; returns the exit status."""
+    done, failed = set(), 0
+    for readme in readmes:
+        print(f"# {readme}")
+        for command, typed, shown in commands((ROOT / readme).read_text(encoding="utf-8")):
+            if (command, typed) in done and "06_" not in command:
+                continue
+            done.add((command, typed))
+            start = time.monotonic()
+            verdict, below = judge(command, typed, shown, folder)
+            failed += verdict.startswith("not")
+            words = verdict.split(" # ")
+            print(f"{words[0]} {command} ({time.monotonic() - start:.0f} s)",
+                  *words[1:], sep=" # " if words[1:] else "")
+            print(below, end="", flush=True)
+        for stage in Path(folder).glob("stages/06_*"):  # the next README makes its own
+            shutil.rmtree(stage)
+    print(f"{failed} failed" if failed else f"{len(done)} commands, all right")
+    return failed != 0
+
+
+def main():
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                           cwd=ROOT, capture_output=True, text=True, check=False)
+    if files.returncode:
+        print("skipped: not a checkout of git, so that there is no telling what is in a clean one")
+        return 0
+    names = [name for name in files.stdout.split("\0") if (ROOT / name).is_file()]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, Path(folder) / name)
+        for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
+            os.environ.pop(name, None)
+        # One copy of the data; and where there is no GPU, nothing to compile for one.
+        located = subprocess.run([ROOT / "data/locate.sh"], env={**os.environ, "OFFLINE": "1"},
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        os.environ["MNIST_DIR"] = os.fsdecode(located.stdout).strip()
+        if not shutil.which("nvidia-smi"):
+            os.environ["NVCC"] = "no-nvcc-without-a-gpu"
+        return run_all(sys.argv[1:] or [name for name in names if name.endswith(".md")], folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
