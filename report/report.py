@@ -11,6 +11,7 @@ import base64
 import csv
 import html
 import json
+import math
 import os
 import re
 import statistics
@@ -194,6 +195,26 @@ def draw(machine, plot_folder):
     return result
 
 
+def against_peers(group):
+    """How far ahead of the fastest peer the fastest stage is, over the cells that have both: a line
+    for the CPU, and one for a GPU."""
+    sentences = []
+    for where, on_cpu in (("On the CPU", True), ("On the GPU", False)):
+        fastest = {True: {}, False: {}}  # of peers, of stages: {(batch, hidden): seconds}
+        for cell, runs in group.cells.items():
+            if (runs[0]["device"] == "cpu") == on_cpu:
+                times = fastest[cell[1][0].startswith("peer_")]
+                place = cell[0], cell[2]
+                times[place] = min(group.median("train_s", cell), times.get(place, math.inf))
+        ratios = [time / fastest[False][place] for place, time in fastest[True].items()
+                  if place in fastest[False]]
+        if ratios:
+            sentences.append(f"{where} the fastest stage is {statistics.geometric_mean(ratios):.2f} "
+                             "times as fast as the fastest of the peers (geometric mean over "
+                             f"{len(ratios)} cells; {min(ratios):.2f} to {max(ratios):.2f}).")
+    return " ".join(sentences)
+
+
 def machine_section(machine, paper, stages):
     """The machine's part of README.md."""
     folder = f"results/{machine.name}"
@@ -214,6 +235,8 @@ def machine_section(machine, paper, stages):
         parts.append(f"### Tables\n\n{group.heading()}; {group.repeats()}, ± half the range of a "
                      "cell's runs.\n")
         parts += [f"- {stage}: {machine.why_not(stage)}" for stage in absent(group, stages)] + [""]
+        if against_peers(group):
+            parts.append(against_peers(group) + "\n")
         for measure in MEASURES:
             if measure == "speedup" and not group.baseline:
                 continue

@@ -204,9 +204,11 @@ def headline(path, groups):
             texts.append("-" if time is None else f"{three_digits(time)} s")
             texts[-1] += f", {three_digits(factor)}×" if factor else ""
         table.append(f"| {label(line)} | {' | '.join(texts)} |")
+    peers = any(stage.startswith("peer_") for stage, _ in group.lines)
     over = f" and speedup over {label(group.baseline)}" if group.baseline else ""
     return "\n".join([f"Training time{over}; {group.heading()}; {group.repeats()}; on "
-                      f"{machine(path)}. All cells are in [{path.parent}]({path.parent}).",
+                      f"{machine(path)}. All cells are in [{path.parent}]({path.parent})."
+                      + (" The [peers](bench/peers) are what one would use instead." if peers else ""),
                       "", *table])
 
 

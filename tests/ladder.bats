@@ -139,6 +139,10 @@ clean_copy() {
     fi
     [[ $(make -C tests -n programs check-stages) == *../stages/06_mine/train* ]]
     make -s step STAGE=06 | grep -q '^06_mine: mine'
+    if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib' 2>/dev/null; then
+        make -s report
+        grep -q '<section class="stage" id="06_mine">' report/index.html
+    fi
 
     # A batch's gradient that is a hundredth too large; b2 is the first to be updated.
     sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/06_mine/train.c
