@@ -9,7 +9,8 @@
 #                      UndefinedBehaviorSanitizer
 
 ROOT  := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)
-STAGE := $(notdir $(CURDIR))
+# Whatever STAGE= was given to a make that calls this one.
+override STAGE := $(notdir $(CURDIR))
 
 SOURCE = train.cu
 OUTPUT = train

@@ -3,7 +3,8 @@
 # use both, for sanitizers and for other instruction sets).
 
 ROOT  := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)
-STAGE := $(notdir $(CURDIR))
+# Whatever STAGE= was given to a make that calls this one.
+override STAGE := $(notdir $(CURDIR))
 
 CC       = gcc
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
