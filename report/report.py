@@ -360,19 +360,19 @@ def numbers_markdown(machines, stage):
             on_cpu = all(run["device"] == "cpu" for cell, runs in group.cells.items()
                          if cell[1] == line for run in runs)
             ceiling = ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
-            rows = [[f"batch {batch}", *(format_summary(group, (batch, line, hidden), ceiling)
-                                         for hidden in group.hiddens)]
-                    for batch in group.batches]
+            rows = [[f"hidden {hidden}", *(format_summary(group, (batch, line, hidden), ceiling)
+                                           for batch in group.batches)]
+                    for hidden in group.hiddens]
             what = ["training time", "operations a second"]
             if ceiling:
-                what.append(f"their part of the {tables.three_digits(ceiling / 1e9)} that "
+                what.append(f"their part of the {tables.three_digits(ceiling / 1e9)} GFLOP/s that "
                             "multiply-adds alone reach on as many cores")
             if group.baseline and line != group.baseline:
                 what.append(f"speedup over {tables.label(group.baseline)}")
             parts.append(f"{machine.title}; {group.heading()}; {group.repeats()}. "
                          f"In a cell: {', '.join(what)}.\n")
             parts.append(markdown_table([tables.label(line),
-                                         *(f"{hidden} hidden" for hidden in group.hiddens)], rows))
+                                         *(f"batch {batch}" for batch in group.batches)], rows))
     return "\n".join(parts)
 
 
