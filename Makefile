@@ -70,7 +70,7 @@ profile-gpu: ## profile-gpu STAGE=05: how a CUDA stage's kernels use the GPU
 	@profiles/profile_gpu.sh $(STAGE)
 
 # Debian's matplotlib is for Debian's python3, which another may stand before.
-report: ## write report/README.md, report/index.html and the plots from report/results
+report: ## write report/, the plots and the READMEs' tables from report/results
 	@./deps.sh report
 	@PATH="/usr/bin:$$PATH" python3 report/report.py
 

@@ -3,8 +3,8 @@
 
 Reads results/*/runs.csv and what lies beside it (machine.txt; tables.txt for why a stage did not
 run; bench/*.json; growth.csv), paper.csv, the stages' READMEs and profiles. Writes a folder of
-plots beside each runs.csv, README.md, what was measured into the stages' READMEs, and index.html,
-which is one file that needs nothing else. A second run changes nothing.
+plots beside each runs.csv, README.md, the tables of measurements in the other READMEs, and
+index.html, which is one file that needs nothing else. A second run changes nothing.
 """
 
 import base64
@@ -394,14 +394,30 @@ def page(machines, stages, markdown):
         body=to_html(markdown, HERE) + "".join(stage_section(machines, stage) for stage in stages))
 
 
+def update_readmes(machines, stages):
+    """Writes the headline into the repository's README, of the machine that it is about already (or
+    else the first), and its numbers into each stage's."""
+    def wants_it(text):
+        return tables.MARKERS[0] in read(text)
+
+    if machines and wants_it(ROOT / "README.md"):
+        named = re.search(r"\(report/results/([^)]+)\)", read(ROOT / "README.md"))
+        shown = next((machine for machine in machines if named and machine.name == named[1]),
+                     machines[0])
+        runs = shown.folder.relative_to(ROOT) / "runs.csv"
+        tables.update(ROOT / "README.md", tables.headline(runs, shown.groups))
+    for stage in stages:
+        text = ROOT / "stages" / stage / "README.md"
+        if wants_it(text):
+            tables.update(text, numbers_markdown(machines, stage) or "No results yet.\n")
+
+
 def main():
+    os.chdir(ROOT)
     machines, stages, paper = find_machines(), find_stages(), read_paper()
     markdown = readme(machines, paper, stages)
     write(HERE / "README.md", markdown)
-    for stage in stages:
-        text = ROOT / "stages" / stage / "README.md"
-        if tables.MARKERS[0] in read(text):
-            tables.update(text, numbers_markdown(machines, stage) or "No results yet.\n")
+    update_readmes(machines, stages)
     write(HERE / "index.html", page(machines, stages, markdown))
     print("Written to report: README.md, index.html"
           + "".join(f", results/{machine.name}/plots" for machine in machines), file=sys.stderr)
