@@ -11,6 +11,7 @@ setup() {
     mkdir "$tree/data" "$tree/stages" "$tree/report" "$tree/digits"
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp "$repository"/report/{tables.py,machine.sh} "$tree/report"
+    cp "$repository"/stages/*.sh "$tree/stages"
     touch "$tree/digits/train-images-idx3-ubyte"
     printf '#!/bin/sh\necho "${1:-$PWD/digits}"\n' >"$tree/data/locate.sh"
     chmod +x "$tree/data/locate.sh"
@@ -510,11 +511,17 @@ END
     run make diff STAGE=05
     grep -qx -- '-int new;' <<<"$output"
     grep -qx -- '+int gpu;' <<<"$output"
-    for stage in '' 00 00_one 02 1; do
+    for stage in '' 02 1; do
         run make diff STAGE=$stage
         [ "$status" -ne 0 ]
-        [[ $output == *"found STAGE='$stage', expected one of: 01_two 05_gpu"* ]]
+        [[ $output == *"found STAGE='$stage', expected one of: 00_one 01_two 05_gpu"* ]]
     done
+    run make diff STAGE=00
+    [ "$status" -ne 0 ]
+    [[ $output == *"found STAGE='00', which is the first: there is none before it"* ]]
+    # A stage that says what it is a copy of.
+    printf 'ORIGIN = 00_one\n' >>stages/05_gpu/Makefile
+    make diff STAGE=05 | grep -x -- '-int old;'
     # Colours on a terminal, none in a pipe.
     PAGER='cat' script -qec "make -C $tree diff STAGE=01" /dev/null >screen </dev/null
     grep -q $'\e\\[' screen
@@ -635,7 +642,7 @@ END
     mkdir bin
     printf '#!/bin/sh\necho Darwin\n' >bin/uname
     chmod +x bin/uname
-    PATH=$PWD/bin:$PATH run make
+    PATH=$PWD/bin:$PATH run make --no-print-directory
     [ "$status" -ne 0 ]
     [[ $output == *'needs Linux, found Darwin'* && ${#lines[@]} == 1 ]]
     PATH=$PWD/bin:$PATH run ./run_all.sh
