@@ -1,11 +1,11 @@
 // Compares the weights that a stage has after 50 batches with the float64 reference's:
 //
-//     test_stages [-v] [-1] HIDDEN,HIDDEN,... PROGRAM...
+//     test_stages [-v] [-1] [-f] HIDDEN,HIDDEN,... PROGRAM...
 //
 // Each program is a stage's train, or a build of it with other flags. It is run from its command
 // line, as a person would, on a small data set made here, with each number of hidden units and each
-// batch size below. -v prints how far every run was from the reference; -1 leaves it at one number of
-// threads, for programs that take seconds to start.
+// batch size below. -v prints how far every run was from the reference; -1 leaves it at one number
+// of threads, for programs that take seconds to start; -f at few batches, for those that are slow.
 #include "support.h"
 
 #include <err.h>
@@ -58,7 +58,7 @@ struct context {
     char directory[WORD_SIZE];
     struct digits train, test;
     double *train_images, *test_images;
-    bool verbose, one_number_of_threads;
+    bool verbose, one_number_of_threads, few_batches;
 };
 
 // One cmocka test: a program on a cell.
@@ -294,6 +294,8 @@ static void add_test(struct CMUnitTest *tests, struct test test, CMUnitTestFunct
 static void add_tests(struct CMUnitTest *tests, struct context *context, struct program *programs,
                       int hidden) {
     for (size_t i = 0; i < sizeof CELLS / sizeof *CELLS; ++i) {
+        if (context->few_batches && CELLS[i].batch != 32)
+            continue;
         struct expected *expected = allocate(1, sizeof *expected);
         for (struct program *program = programs; program->path; ++program) {
             const struct test test = {context, program, hidden, &CELLS[i], expected};
@@ -324,8 +326,11 @@ int main(int argc, char **argv) {
     context.one_number_of_threads = argc > 1 && strcmp(argv[1], "-1") == 0;
     argv += context.one_number_of_threads;
     argc -= context.one_number_of_threads;
+    context.few_batches = argc > 1 && strcmp(argv[1], "-f") == 0;
+    argv += context.few_batches;
+    argc -= context.few_batches;
     if (argc < 3 || argc - 2 > MAX_PROGRAMS)
-        errx(2, "usage: test_stages [-v] [-1] HIDDEN,HIDDEN,... PROGRAM...");
+        errx(2, "usage: test_stages [-v] [-1] [-f] HIDDEN,HIDDEN,... PROGRAM...");
 
     create_directory(context.directory);
     write_idx(context.directory, "train", &context.train);
