@@ -523,7 +523,7 @@ END
     printf 'ORIGIN = 00_one\n' >>stages/05_gpu/Makefile
     make diff STAGE=05 | grep -x -- '-int old;'
     # Colours on a terminal, none in a pipe.
-    PAGER='cat' script -qec "make -C $tree diff STAGE=01" /dev/null >screen </dev/null
+    TERM=xterm PAGER=cat script -qec "make -C $tree diff STAGE=01" /dev/null >screen </dev/null
     grep -q $'\e\\[' screen
     [[ $(make diff STAGE=01 | cat) != *$'\e'* ]]
 }
