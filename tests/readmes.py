@@ -83,7 +83,10 @@ def run(command, typed, limit, folder):
     """(exit status, output); the status is None if it was stopped and did stop."""
     with subprocess.Popen(command, shell=True, executable="/bin/bash", cwd=folder,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", start_new_session=True) as process:
+                          text=True, errors="replace", start_new_session=True,
+                          # Ignored in what a script runs in the background, and that is inherited.
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+                          ) as process:
         try:
             output = process.communicate(typed, timeout=limit)[0]
             return process.returncode, output
