@@ -32,7 +32,7 @@ NOT_RUN = {
     "make peers": "it downloads gigabytes",
     "make check-NAME": "NAME stands for something",
 }
-# Where something is not installed or not there, a command may say so.
+# Where something is not installed or not there, a command may fail and say so in its last lines.
 EXCUSES = r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|found no (nvcc|ncu)"
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
@@ -110,7 +110,7 @@ def judge(command, typed, shown, folder):
     status, output = run(command, typed, limit, folder)
     if status is None:
         return f"ok # stopped after {limit} s", ""
-    excuse = status and re.search(f".*({EXCUSES}).*", output)
+    excuse = status and re.search(f".*({EXCUSES}).*", "\n".join(output.splitlines()[-3:]))
     if excuse:
         return f"ok # skip: {excuse[0].strip()}", ""
     missing = looks_like(shown, output)
