@@ -9,6 +9,7 @@ index.html, which is one file that needs nothing else. A second run changes noth
 
 import base64
 import csv
+import functools
 import html
 import json
 import math
@@ -62,6 +63,7 @@ class Machine:
             return "no GPU in this machine"
         return "not run"
 
+    @functools.cached_property
     def benchmarks(self):
         """[(name, run)]: every single run in bench/*.json."""
         found = []
@@ -142,13 +144,10 @@ def absent(group, stages):
 def measure_table(group, paper, stages, measure):
     """One measure: for each batch size a row per stage and, below it, the paper's figures."""
     rows = []
-    lines = sorted(group.lines + [(stage, 0) for stage in absent(group, stages)])
+    lines = sorted(group.lines_of(measure) + [(stage, 0) for stage in absent(group, stages)])
     for batch in group.batches:
         rows.append([f"**batch {batch}**"] + [""] * len(group.hiddens))
         for line in lines:
-            if line == group.baseline if measure == "speedup" else (
-                    line in group.lines and not group.has(measure, line)):
-                continue
             rows.append([tables.label(line)] + [format_cell(group, measure, (batch, line, hidden))
                                                 for hidden in group.hiddens])
             theirs = [paper.get((batch, line[0], hidden), {}).get(measure)
@@ -162,7 +161,7 @@ def measure_table(group, paper, stages, measure):
 def draw(machine, plot_folder):
     """Writes the machine's plots; returns [(title, file or None, what to say)]."""
     group = machine.groups[0]
-    benchmarks = machine.benchmarks()
+    benchmarks = machine.benchmarks
     no_bench, no_growth = "no results of `make bench` here", "no results of `report/growth.sh` here"
     wanted = [
         ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
@@ -351,7 +350,7 @@ def numbers_markdown(machines, stage):
     parts = []
     for machine in machines:
         group = machine.groups[0]
-        ceilings = plots.read_ceilings(machine.benchmarks())
+        ceilings = plots.read_ceilings(machine.benchmarks)
         if stage in absent(group, [stage]):
             parts.append(f"{machine.title}: {machine.why_not(stage)}.\n")
         for line in group.lines:

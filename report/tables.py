@@ -58,10 +58,14 @@ class Group:
         values = [run[measure] for run in self.cells.get(cell, ())]
         return statistics.median(values) if values and None not in values else None
 
-    def has(self, measure, line):
-        """Whether the measure was taken in any cell of the line."""
-        return any(run[measure] is not None for cell, runs in self.cells.items()
-                   if cell[1] == line for run in runs)
+    def lines_of(self, measure):
+        """The lines of the measure's table: those that have it in any cell, and for the speedup all
+        but the baseline."""
+        if measure == "speedup":
+            return [line for line in self.lines if line != self.baseline]
+        having = {line for (_, line, _), runs in self.cells.items()
+                  for run in runs if run[measure] is not None}
+        return [line for line in self.lines if line in having]
 
     def spread(self, cell):
         """Half of what lies between the fastest and the slowest run, over the median."""
@@ -171,13 +175,11 @@ def print_tables(path, groups):
             heads = (f"{f'{hidden} nodes':>10}      " for hidden in group.hiddens)
             print(f"\n{f'Batch size {batch}':<{width}}{''.join(heads)}".rstrip())
             for measure, title in MEASURES.items():
+                lines = group.lines_of(measure)
                 if measure == "speedup":
-                    lines = [line for line in group.lines if line != group.baseline]
                     if not group.baseline or not lines:
                         continue
                     title = title.format(baseline=label(group.baseline))
-                else:
-                    lines = [line for line in group.lines if group.has(measure, line)]
                 print(title)
                 for line in lines:
                     cells = (format_cell(group, measure, (batch, line, hidden))

@@ -39,12 +39,10 @@ heading "On this machine: ${cell[*]}"
 for name in $before $stage; do
     make --no-print-directory "stages/$name" # says so where it leaves it out
 done
-data=$(data/locate.sh)
-if [[ ! -x stages/$stage/train ]]; then
-    :
-elif [[ $before ]]; then
+if [[ -x stages/$stage/train && $before ]]; then
     bench/compare.py "${cell[@]}" --runs 20 -- "$before" "$stage" || (($? == 77))
-else
+elif [[ -x stages/$stage/train ]]; then
+    data=$(data/locate.sh)
     "stages/$stage/train" --data "$data" "${cell[@]}" --quiet
 fi
 echo

@@ -87,11 +87,9 @@ END
     for_each_step has_sections
 }
 
-# A copy of what git would commit, so that what is done in it does no harm.
+# Goes to a copy in which what is done does no harm.
 clean_copy() {
-    cd "$repository" || return
-    git ls-files -z --cached --others --exclude-standard |
-        xargs -0 cp --parents --target-directory "$dir" 2>/dev/null || true # deleted ones
+    "$repository/tests/clean_copy.sh" "$dir"
     cd "$dir" || return
     MNIST_DIR=$(OFFLINE=1 "$repository/data/locate.sh" 2>/dev/null)
     export MNIST_DIR

@@ -100,24 +100,26 @@ def run(command, typed, limit, folder):
 
 
 def judge(command, typed, shown, folder):
-    """(verdict, what to print below it): the verdict begins with "not ok" if it is bad."""
+    """(whether it is right, a remark or "", the end of what it printed if it is not)."""
     program = next(word for word in command.split() if "=" not in word)
     if command in NOT_RUN:
-        return f"ok # skip: {NOT_RUN[command]}", ""
+        return True, f"skip: {NOT_RUN[command]}", []
     if program in MAY_BE_MISSING and not shutil.which(program):
-        return f"ok # skip: found no {program}", ""
+        return True, f"skip: found no {program}", []
     limit = None if FULL else LIMIT_WITH_OUTPUT if shown else LIMIT
     status, output = run(command, typed, limit, folder)
     if status is None:
-        return f"ok # stopped after {limit} s", ""
-    excuse = status and re.search(f".*({EXCUSES}).*", "\n".join(output.splitlines()[-3:]))
-    if excuse:
-        return f"ok # skip: {excuse[0].strip()}", ""
+        return True, f"stopped after {limit} s", []
+    lines = output.splitlines()
+    if status:
+        excuse = re.search(f".*({EXCUSES}).*", "\n".join(lines[-3:]))
+        if excuse:
+            return True, f"skip: {excuse[0].strip()}", []
+        return False, f"exit status {status}", lines[-20:]
     missing = looks_like(shown, output)
-    if status or missing:
-        reason = f"exit status {status}" if status else f"the README shows, and it did not print: {missing}"
-        return f"not ok # {reason}", "".join(f"# {line}\n" for line in output.splitlines()[-20:])
-    return "ok", ""
+    if missing:
+        return False, f"the README shows, and it did not print: {missing}", lines[-20:]
+    return True, "", []
 
 
 def run_all(readmes, folder):
@@ -130,12 +132,11 @@ def run_all(readmes, folder):
                 continue
             done.add((command, typed))
             start = time.monotonic()
-            verdict, below = judge(command, typed, shown, folder)
-            failed += verdict.startswith("not")
-            words = verdict.split(" # ")
-            print(f"{words[0]} {command} ({time.monotonic() - start:.0f} s)",
-                  *words[1:], sep=" # " if words[1:] else "")
-            print(below, end="", flush=True)
+            right, remark, lines = judge(command, typed, shown, folder)
+            failed += not right
+            print(f"{'ok' if right else 'not ok'} {command} ({time.monotonic() - start:.0f} s)"
+                  + (f" # {remark}" if remark else ""), *(f"# {line}" for line in lines), sep="\n",
+                  flush=True)
         for stage in Path(folder).glob("stages/06_*"):  # the next README makes its own
             shutil.rmtree(stage)
     print(f"{failed} failed" if failed else f"{len(done)} commands, all right")
@@ -143,16 +144,10 @@ def run_all(readmes, folder):
 
 
 def main():
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                           cwd=ROOT, capture_output=True, text=True, check=False)
-    if files.returncode:
-        print("skipped: not a checkout of git, so that there is no telling what is in a clean one")
-        return 0
-    names = [name for name in files.stdout.split("\0") if (ROOT / name).is_file()]
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, Path(folder) / name)
+        if subprocess.run([ROOT / "tests/clean_copy.sh", folder], check=False).returncode:
+            print("skipped: not a checkout of git, so that there is no telling what is in a clean one")
+            return 0
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
             os.environ.pop(name, None)
         # One copy of the data; and where there is no GPU, nothing to compile for one.
@@ -161,7 +156,8 @@ def main():
         os.environ["MNIST_DIR"] = os.fsdecode(located.stdout).strip()
         if not shutil.which("nvidia-smi"):
             os.environ["NVCC"] = "no-nvcc-without-a-gpu"
-        return run_all(sys.argv[1:] or [name for name in names if name.endswith(".md")], folder)
+        found = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.md"))
+        return run_all(sys.argv[1:] or found, folder)
 
 
 if __name__ == "__main__":

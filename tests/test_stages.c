@@ -176,12 +176,12 @@ static void fail_at(const struct test *test, struct start start, const float *we
     size_t i = 0;
     while (i + 1 < count && fabs(weights[first + i] - reference[i]) <= bound)
         ++i;
+    const size_t columns = part == WEIGHTS1 ? hidden : OUTPUTS;
     char place[64];
     if (part == BIAS1 || part == BIAS2)
         snprintf(place, sizeof place, "[%zu]", i);
     else
-        snprintf(place, sizeof place, "[%zu][%zu]", i / (part == WEIGHTS1 ? hidden : OUTPUTS),
-                 i % (part == WEIGHTS1 ? hidden : OUTPUTS));
+        snprintf(place, sizeof place, "[%zu][%zu]", i / columns, i % columns);
     fail_msg("%s, %d threads: the first that differs is %s%s: found %.9g, expected %.9g; %s as a "
              "whole is %.2e away from the reference, expected %.0e",
              test->program->path, start.threads, PART_NAMES[part], place,
@@ -320,16 +320,16 @@ int main(int argc, char **argv) {
     struct program programs[MAX_PROGRAMS + 1] = {0};
     struct context context = {.train = draw_digits(TRAIN_SAMPLES, 1),
                               .test = draw_digits(TEST_SAMPLES, 2)};
-    context.verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
-    argv += context.verbose;
-    argc -= context.verbose;
-    context.one_number_of_threads = argc > 1 && strcmp(argv[1], "-1") == 0;
-    argv += context.one_number_of_threads;
-    argc -= context.one_number_of_threads;
-    context.few_batches = argc > 1 && strcmp(argv[1], "-f") == 0;
-    argv += context.few_batches;
-    argc -= context.few_batches;
-    if (argc < 3 || argc - 2 > MAX_PROGRAMS)
+    bool wrong = false;
+    for (int option; (option = getopt(argc, argv, "+v1f")) != -1;) {
+        context.verbose |= option == 'v';
+        context.one_number_of_threads |= option == '1';
+        context.few_batches |= option == 'f';
+        wrong |= option == '?';
+    }
+    argc -= optind;
+    argv += optind;
+    if (wrong || argc < 2 || argc - 1 > MAX_PROGRAMS)
         errx(2, "usage: test_stages [-v] [-1] [-f] HIDDEN,HIDDEN,... PROGRAM...");
 
     create_directory(context.directory);
@@ -337,13 +337,13 @@ int main(int argc, char **argv) {
     write_idx(context.directory, "t10k", &context.test);
     context.train_images = images_of(&context.train);
     context.test_images = images_of(&context.test);
-    for (int i = 0; i < argc - 2; ++i) {
-        programs[i] = probe_program(argv[i + 2], context.directory, context.directory);
+    for (int i = 0; i < argc - 1; ++i) {
+        programs[i] = probe_program(argv[i + 1], context.directory, context.directory);
         if (*programs[i].unavailable)
             append_test(tests, MAX_TESTS, skip_test, NULL, "%s: %s", programs[i].name,
                         programs[i].unavailable);
     }
-    for (char *list = argv[1], *word; (word = strsep(&list, ","));)
+    for (char *list = argv[0], *word; (word = strsep(&list, ","));)
         add_tests(tests, &context, programs, atoi(word));
 
     const int failed = cmocka_run_group_tests_name("stages", tests, NULL, NULL);
