@@ -73,9 +73,18 @@ struct phase_events {
 };
 
 // Events for two phases in each batch, and one before the first. They are created in advance, and
-// read after the run, so that a batch only records them and the host never waits for one.
+// read after the run, so that a batch only records them and the host never waits for one. Where
+// they would take gigabytes, prints one line and exits with EXIT_BAD_INPUT.
 static inline struct phase_events create_events(const struct options *options) {
+    const size_t max_batches = 20000000;
     size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
+    if (batches * (size_t)options->epochs > max_batches) {
+        fprintf(stderr,
+                "--epochs: found %d, expected at most %zu with %zu batches an epoch: each batch's "
+                "phases are timed\n",
+                options->epochs, max_batches / batches, batches);
+        exit(EXIT_BAD_INPUT);
+    }
     struct phase_events events = {
         std::vector<cudaEvent_t>(1 + 2 * batches * (size_t)options->epochs), 0};
     for (cudaEvent_t &event : events.events)

@@ -44,6 +44,15 @@ is_labelled() {
     for_each_cuda_stage is_labelled
 }
 
+refuses_events_without_end() {
+    fails 2 '^--epochs: found 2147483647, expected at most 10000000 with 2 batches an epoch' \
+        --epochs 2147483647
+}
+
+@test "more epochs than there can be events for: one line" {
+    for_each_cuda_stage refuses_events_without_end
+}
+
 ends_without_device() {
     CUDA_ON_CPU_DEVICES=0 fails 77 "^$stage: no usable CUDA device: "
 }
