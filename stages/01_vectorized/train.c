@@ -30,7 +30,7 @@ typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 // The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
 enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
-typedef int32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
 // For the kernels, whose loops over a tile disappear where its size is a constant.
 #define INLINED static inline __attribute__((always_inline))
@@ -176,7 +176,7 @@ static float softmax(outputs *z, uint8_t label) {
     for (int degree = 7; degree > 0; --degree)
         e = 1 + r * (1.0f / (float)degree) * e;
     e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
-    e = (outputs)((outputs_bits)e & (x > -87)); // below, e^x is no normal float
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below, e^x is no normal float
 
     for (size_t o = 0; o < CLASSES; ++o)
         sum += e[o];
