@@ -2,6 +2,7 @@
 #include "common/timing.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 
 enum {
     SIDE = 28,
-    ALIGNMENT = 64, // a cache line, and the widest vector
+    MAX_BLANK_LINES = 1000, // a small gzip file may hold a billion of them
+    ALIGNMENT = 64,         // a cache line, and the widest vector
     LINE_SIZE = 16384,
     GZ_BUFFER = 1 << 17
 };
@@ -73,27 +75,36 @@ static void pixels_to_floats(float *floats, const uint8_t *pixels) {
         floats[k] = (float)pixels[k] / 255.0f;
 }
 
+// Whether there is anything of that name, also what cannot be opened: a loop of links, or a file in
+// a directory that may not be searched.
+static bool is_there(const char *path) {
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 // Writes directory/name, or directory/name.gz if only that is there, into path.
 static bool find_file(char path[4096], const char *directory, const char *name) {
     if (snprintf(path, 4096, "%s/%s", directory, name) + 3 >= 4096)
         return false;
-    if (access(path, F_OK) == 0)
+    if (is_there(path))
         return true;
     strcat(path, ".gz");
-    if (access(path, F_OK) == 0)
+    if (is_there(path))
         return true;
     path[strlen(path) - 3] = '\0';
     return false;
 }
 
-// Opens a file, gzipped or not. Returns NULL after one line.
+// Opens a file, gzipped or not. Returns NULL after one line. What follows the end of gzipped data
+// is passed over, as gzip does.
 static gzFile open_file(const char *path) {
     struct stat status;
     gzFile file = NULL;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        errno = EISDIR;
-    else
-        file = gzopen(path, "rb");
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        complain(path, "%s, expected a file",
+                 S_ISDIR(status.st_mode) ? "a directory" : "a device or a pipe");
+        return NULL;
+    }
+    file = gzopen(path, "rb");
     if (!file)
         complain(path, "cannot read: %s", strerror(errno));
     else
@@ -217,7 +228,13 @@ static int load_idx(const char *directory, const char *images_name, const char *
 // Reads the next line that is not blank, without its end, and counts `number` on. Returns 1, 0 at
 // the end of the file, or -1 after one line of complaint.
 static int read_line(gzFile file, const char *path, char *line, long *number) {
+    const long first = *number;
     do {
+        if (*number - first > MAX_BLANK_LINES) {
+            complain(path, "line %ld: over %d blank lines, expected rows", *number,
+                     MAX_BLANK_LINES);
+            return -1;
+        }
         if (!gzgets(file, line, LINE_SIZE))
             return check_gzip(file, path) ? -1 : 0;
         ++*number;
@@ -389,7 +406,11 @@ float draw_weight(struct pcg32 *generator, size_t fan_in) {
 
 int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
                   const float *weights2, const float *bias2) {
-    FILE *file = fopen(path, "wb");
+    char target[PATH_MAX], partial[PATH_MAX + 32];
+    if (!realpath(path, target)) // a link stays one, and the file that it names is replaced
+        snprintf(target, sizeof target, "%s", path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", target, (long)getpid());
+    FILE *file = fopen(partial, "wb");
     bool written = file &&
                    fwrite(weights1, sizeof(float), PIXELS * hidden, file) == PIXELS * hidden &&
                    fwrite(bias1, sizeof(float), hidden, file) == hidden &&
@@ -397,7 +418,9 @@ int write_weights(const char *path, size_t hidden, const float *weights1, const 
                    fwrite(bias2, sizeof(float), CLASSES, file) == CLASSES;
     if (file && fclose(file) != 0)
         written = false;
-    if (!written)
-        fprintf(stderr, "--save-weights: cannot write %s: %s\n", path, strerror(errno));
-    return written ? 0 : EXIT_RUN_FAILED;
+    if (written && rename(partial, target) == 0)
+        return 0;
+    fprintf(stderr, "--save-weights: cannot write %s: %s\n", path, strerror(errno));
+    unlink(partial);
+    return EXIT_RUN_FAILED;
 }

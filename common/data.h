@@ -74,8 +74,9 @@ struct pcg32 seed_weights(uint64_t seed, uint64_t stream);
 float draw_weight(struct pcg32 *generator, size_t fan_in);
 
 // Writes weights1 (784 × hidden), bias1, weights2 (hidden × 10) and bias2, row-major, as float32 in
-// the machine's byte order, little-endian on every machine this is for. Returns 0, or
-// EXIT_RUN_FAILED after one line.
+// the machine's byte order, little-endian on every machine this is for. They are written to
+// PATH.PID.partial, which is then renamed: whatever stops the run, an earlier file at `path` is
+// whole. Returns 0, or EXIT_RUN_FAILED after one line.
 int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
                   const float *weights2, const float *bias2);
 

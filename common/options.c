@@ -3,11 +3,15 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 // Options without a short form: numbers that are no characters.
 enum {
@@ -86,15 +90,82 @@ static float parse_learning_rate(const char *text) {
     return value;
 }
 
-// Opens the file for appending, which creates it where it can be but keeps what it holds.
+// A file that is opened takes the lowest free descriptor. Where the caller has closed standard
+// error, that would be its, and what is printed there would land in the results.
+static void occupy_standard_streams(void) {
+    int descriptor;
+    do
+        descriptor = open("/dev/null", O_RDONLY);
+    while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+    close(descriptor);
+}
+
+// At exit: what was printed may still have been on its way when the disk was full.
+static void close_stdout(void) {
+    bool failed = ferror(stdout);
+    if (fclose(stdout) != 0 || failed) {
+        fprintf(stderr, "standard output: cannot write: %s\n", strerror(errno));
+        _exit(EXIT_RUN_FAILED);
+    }
+}
+
+// Whether `path`, or a new file of that name, can be written. It is not created: a run that fails
+// before it has something to write leaves no empty file. Sets errno.
+static bool is_writable(const char *path) {
+    struct stat file;
+    if (stat(path, &file) == 0) {
+        errno = EISDIR;
+        return !S_ISDIR(file.st_mode) && access(path, W_OK) == 0;
+    }
+    char *copy = strdup(path);
+    bool writable = *path && path[strlen(path) - 1] != '/' && errno == ENOENT && copy &&
+                    access(dirname(copy), W_OK | X_OK) == 0;
+    free(copy);
+    return writable;
+}
+
 static void check_writable(const char *option, const char *path) {
-    FILE *file = fopen(path, "ab");
-    if (!file) {
-        fprintf(stderr, "--%s: cannot write %s: %s; expected a file in a writable directory\n",
-                option, path, strerror(errno));
+    if (is_writable(path))
+        return;
+    fprintf(stderr, "--%s: cannot write %s: %s; expected a file in a writable directory\n", option,
+            *path ? path : "''", strerror(errno));
+    exit(EXIT_BAD_INPUT);
+}
+
+// The path without links and dots. Its last part may be a file that is not there yet.
+static void resolve(const char *path, char resolved[PATH_MAX]) {
+    char directory[PATH_MAX], name[PATH_MAX];
+    if (realpath(path, resolved))
+        return;
+    snprintf(directory, sizeof directory, "%s", path);
+    snprintf(name, sizeof name, "%s", path);
+    if (realpath(dirname(directory), resolved)) {
+        const size_t length = strlen(resolved);
+        snprintf(resolved + length, PATH_MAX - length, "/%s", basename(name));
+    }
+}
+
+// The weights are written beside `path` and then renamed: it has to be something that a new file
+// may replace, and not the results.
+static void check_weights_file(const char *path, const char *csv) {
+    struct stat file;
+    char weights[PATH_MAX] = "", rows[PATH_MAX] = "";
+    check_writable("save-weights", path);
+    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) {
+        fprintf(stderr,
+                "--save-weights: %s is no regular file: expected a new one, or one to "
+                "replace\n",
+                path);
         exit(EXIT_BAD_INPUT);
     }
-    fclose(file);
+    resolve(path, weights);
+    if (csv)
+        resolve(csv, rows);
+    if (strcmp(weights, rows) == 0) {
+        fprintf(stderr, "--save-weights: found %s, which is the file of --csv: expected another\n",
+                path);
+        exit(EXIT_BAD_INPUT);
+    }
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
@@ -159,11 +230,15 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
         .max_threads = max_threads,
     };
     const struct argp argp = {ARGP_OPTIONS, parse_option, NULL, about, NULL, NULL, NULL};
+    occupy_standard_streams();
+    atexit(close_stdout);
     argp_err_exit_status = EXIT_BAD_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &parse);
-    if (parse.options.csv)
+    if (parse.options.csv) {
+        check_writable("csv", parse.options.csv);
         check_results_file(parse.options.csv);
+    }
     if (parse.options.save_weights)
-        check_writable("save-weights", parse.options.save_weights);
+        check_weights_file(parse.options.save_weights, parse.options.csv);
     return parse.options;
 }

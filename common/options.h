@@ -30,8 +30,9 @@ struct options {
 // Parses the command line every stage shares. `about` is the stage's one line in --help,
 // `max_threads` the largest --threads it accepts. Returns the options, complete and in range;
 // on a wrong argument prints one line that names the option, what was found and what was expected,
-// and exits with EXIT_BAD_INPUT. Files to be written are tried here, so that a long run does not
-// end with a result that it cannot save.
+// and exits with EXIT_BAD_INPUT. Files to be written are tried here, without being created, so that
+// a long run does not end with a result that it cannot save. From here on, a standard output that
+// cannot be written ends the program with EXIT_RUN_FAILED and one line.
 struct options parse_options(int argc, char **argv, const char *about, int max_threads);
 
 #ifdef __cplusplus

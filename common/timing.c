@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ static double gflops(const struct options *options, double train_s) {
 void report_epoch(const struct options *options, int epoch, double loss) {
     if (options->quiet)
         return;
-    printf("epoch %d of %d: loss %.5f\n", epoch + 1, options->epochs, loss);
+    printf("epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
     fflush(stdout);
 }
 
@@ -71,25 +72,51 @@ static void print_timer(const char *phase, const struct timer *timer) {
            1e6 * timer->min, 1e6 * timer->max);
 }
 
-// Formats the row of DESIGN into `row`; returns its length. A column that does not apply is empty.
+// A number as text: 17 digits, a sign, a point and an exponent.
+struct number {
+    char text[32];
+};
+
+// The fewest digits that read back as the same double.
+static struct number shortest(double value) {
+    struct number number;
+    int digits = 0;
+    do
+        snprintf(number.text, sizeof number.text, "%.*g", ++digits, value);
+    while (digits < DBL_DECIMAL_DIG && strtod(number.text, NULL) != value);
+    return number;
+}
+
+// The fewest digits that read back as the same float: 0.1, where that float is 0.100000001 too.
+static struct number shortest_float(float value) {
+    struct number number;
+    int digits = 0;
+    do
+        snprintf(number.text, sizeof number.text, "%.*g", ++digits, (double)value);
+    while (digits < FLT_DECIMAL_DIG && strtof(number.text, NULL) != value);
+    return number;
+}
+
+// Formats a result's row, with the columns of HEADER, into `row`; returns its length. A column that
+// does not apply is empty. Numbers read back equal: what is computed has the digits for it, and
+// what is timed has those of the clock, nanoseconds.
 static int format_row(char *row, size_t size, const struct options *options,
                       const struct data *data, const struct result *result) {
-    char threads[16] = "", loss[32] = "", vram[32] = "";
+    struct number threads = {""}, loss = {""}, vram = {""};
     if (result->threads > 0)
-        snprintf(threads, sizeof threads, "%d", result->threads);
+        snprintf(threads.text, sizeof threads.text, "%d", result->threads);
     if (options->epochs > 0)
-        snprintf(loss, sizeof loss, "%.6f", result->final_loss);
+        loss = shortest(result->final_loss);
     if (result->peak_vram_mib > 0)
-        snprintf(vram, sizeof vram, "%.1f", result->peak_vram_mib);
-    return snprintf(row, size,
-                    "%s,%s,%s,%d,%d,%d,%g,%llu,%d,%d,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%s,%.6f,%.3f,"
-                    "%.1f,%s\n",
-                    STAGE, result->device, threads, options->hidden, options->batch,
-                    options->epochs, (double)options->learning_rate,
-                    (unsigned long long)options->seed, options->train_samples,
-                    options->test_samples, data->name, data->load_s, result->setup_s,
-                    result->train_s, result->forward.total, result->backward.total, loss,
-                    result->test_accuracy, gflops(options, result->train_s), peak_rss_mib(), vram);
+        vram = shortest(result->peak_vram_mib);
+    return snprintf(
+        row, size, "%s,%s,%s,%d,%d,%d,%s,%llu,%d,%d,%s,%.9f,%.9f,%.9f,%.9f,%.9f,%s,%s,%s,%s,%s\n",
+        STAGE, result->device, threads.text, options->hidden, options->batch, options->epochs,
+        shortest_float(options->learning_rate).text, (unsigned long long)options->seed,
+        options->train_samples, options->test_samples, data->name, data->load_s, result->setup_s,
+        result->train_s, result->forward.total, result->backward.total, loss.text,
+        shortest(result->test_accuracy).text, shortest(gflops(options, result->train_s)).text,
+        shortest(peak_rss_mib()).text, vram.text);
 }
 
 // Appends the row, after the header if the file is empty, in a single write: whoever reads the
@@ -138,7 +165,7 @@ int report_result(const struct options *options, const struct data *data,
     }
     char loss[32] = "untrained";
     if (options->epochs > 0)
-        snprintf(loss, sizeof loss, "%.5f", result->final_loss);
+        snprintf(loss, sizeof loss, "%#.5g", result->final_loss);
     int status = options->csv ? append_row(options->csv, options, data, result) : 0;
     printf("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s, forward %.3f s, backward %.3f s, "
            "%.1f GFLOP/s, loss %s, accuracy %.4f\n",
@@ -151,20 +178,25 @@ int report_result(const struct options *options, const struct data *data,
 void check_results_file(const char *path) {
     char line[sizeof HEADER] = "";
     struct stat kind;
-    FILE *file = fopen(path, "a+");
+    // To read from a pipe or a terminal would be to wait for somebody to write.
+    if (stat(path, &kind) < 0 || !S_ISREG(kind.st_mode) || kind.st_size == 0)
+        return;
+    FILE *file = fopen(path, "r");
     if (!file) {
-        fprintf(stderr, "--csv: cannot write %s: %s; expected a file in a writable directory\n",
-                path, strerror(errno));
+        fprintf(stderr,
+                "--csv: cannot read %s: %s; expected a new file or one that a stage wrote\n", path,
+                strerror(errno));
         exit(EXIT_BAD_INPUT);
     }
-    rewind(file);
-    // To read from a pipe or a terminal would be to wait for somebody to write.
-    if (fstat(fileno(file), &kind) == 0 && S_ISREG(kind.st_mode) &&
-        fgets(line, sizeof line, file) && strcmp(line, HEADER) != 0) {
+    if (!fgets(line, sizeof line, file) || strcmp(line, HEADER) != 0) {
         fprintf(stderr,
                 "--csv: %s begins with other columns than a result row's: expected a new "
                 "file or one that a stage wrote\n",
                 path);
+        exit(EXIT_BAD_INPUT);
+    }
+    if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n') {
+        fprintf(stderr, "--csv: %s ends within a row: complete or delete that row\n", path);
         exit(EXIT_BAD_INPUT);
     }
     fclose(file);

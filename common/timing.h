@@ -53,8 +53,8 @@ void report_epoch(const struct options *options, int epoch, double loss);
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result);
 
-// Tries the file --csv names: it is new, empty, or begins with the header of the rows written here.
-// Otherwise prints one line and exits with EXIT_BAD_INPUT.
+// Tries the file that --csv names: it is new, empty, or holds the header of the rows written here
+// and whole rows. Otherwise prints one line and exits with EXIT_BAD_INPUT.
 void check_results_file(const char *path);
 
 #ifdef __cplusplus

@@ -16,7 +16,20 @@ load helpers
 @test "a directory where a file should be" {
     rm "$data/train-images-idx3-ubyte"
     mkdir "$data/train-images-idx3-ubyte"
-    fails 2 'train-images-idx3-ubyte: cannot read: Is a directory'
+    fails 2 'train-images-idx3-ubyte: a directory, expected a file'
+}
+
+@test "a pipe or a device where a file should be" {
+    rm "$data/train-images-idx3-ubyte"
+    mkfifo "$data/train-images-idx3-ubyte"
+    fails 2 'train-images-idx3-ubyte: a device or a pipe, expected a file'
+    ln -sf /dev/zero "$data/train-images-idx3-ubyte"
+    fails 2 'train-images-idx3-ubyte: a device or a pipe, expected a file'
+}
+
+@test "a link that leads back to itself" {
+    ln -sf train-images-idx3-ubyte "$data/train-images-idx3-ubyte"
+    fails 2 'train-images-idx3-ubyte: cannot read: Too many levels of symbolic links'
 }
 
 @test "each of the four files missing" {
@@ -242,6 +255,14 @@ csv_fails() {
     data=$dir/csv fails 2 'line 12: not text, or over 16382 characters'
 }
 
+@test "CSV: blank lines without end" {
+    make_csv "$data" "$dir/csv"
+    { cat "$dir/csv/train.csv"; head -c 100000000 /dev/zero | tr '\0' '\n'; } |
+        gzip -1 >"$dir/csv/train.csv.gz"
+    rm "$dir/csv/train.csv"
+    data=$dir/csv fails 2 'train.csv.gz: line 1012: over 1000 blank lines, expected rows'
+}
+
 @test "CSV: a gzip file without its last byte, and cut in half" {
     make_csv "$data" "$dir/csv"
     gzip "$dir/csv/train.csv"
@@ -302,9 +323,49 @@ csv_fails() {
     [[ $(cat "$dir/people.csv") == 'name,age' ]]
 }
 
+@test "a result file that ends within a row is left as it is" {
+    succeeds --csv "$dir/rows.csv"
+    truncate -s -1 "$dir/rows.csv"
+    cp "$dir/rows.csv" "$dir/before"
+    fails 2 "^--csv: $dir/rows.csv ends within a row: complete or delete that row" \
+        --csv "$dir/rows.csv"
+    cmp "$dir/rows.csv" "$dir/before"
+}
+
 @test "a weights file that cannot be written" {
     fails 2 "^--save-weights: cannot write $dir: Is a directory" --save-weights "$dir"
     fails 2 "^--save-weights: cannot write $dir/no/w: No such file" --save-weights "$dir/no/w"
+}
+
+@test "output files without a name, or with a slash behind it" {
+    for option in csv save-weights; do
+        fails 2 "^--$option: cannot write '': No such file" "--$option" ''
+        fails 2 "^--$option: cannot write $dir/new/: No such file" "--$option" "$dir/new/"
+    done
+}
+
+@test "a weights file that is a pipe or a device" {
+    mkfifo "$dir/pipe"
+    for file in "$dir/pipe" /dev/null /dev/full; do
+        fails 2 "^--save-weights: $file is no regular file: expected a new one" --save-weights "$file"
+        [[ -e $file && ! -f $file ]]
+    done
+}
+
+@test "one file for the row and the weights" {
+    cd "$dir"
+    fails 2 '^--save-weights: found new, which is the file of --csv' --csv new --save-weights new
+    fails 2 '^--save-weights: found ./new, which is' --csv "$dir/new" --save-weights ./new
+    touch new
+    ln -s new link
+    fails 2 '^--save-weights: found link, which is' --csv new --save-weights link
+}
+
+@test "a run that fails leaves no empty files" {
+    fails 2 'No such file' --data "$dir/nowhere" --csv "$dir/rows.csv" --save-weights "$dir/weights"
+    fails 1 'the loss became' --learning-rate 1e30 --csv "$dir/rows.csv" \
+        --save-weights "$dir/weights"
+    [[ ! -e $dir/rows.csv && ! -e $dir/weights ]]
 }
 
 # Runs that fail for another reason than their input: exit status 1.
@@ -320,8 +381,58 @@ csv_fails() {
         --learning-rate 1e30 --epochs 5
 }
 
-@test "a disk that is full when the weights are written" {
-    fails 1 '^--save-weights: cannot write /dev/full: No space left' --save-weights /dev/full
+# The next program may write files of 1 KiB, which is less than the weights.
+limit_files() {
+    ulimit -f 1
+}
+
+@test "a disk that is full when the weights are written: the earlier ones stay" {
+    succeeds --save-weights "$dir/weights"
+    cp "$dir/weights" "$dir/before"
+    trap '' XFSZ # else the kernel ends the process
+    limit_files
+    fails 1 "^--save-weights: cannot write $dir/weights: File too large" --save-weights "$dir/weights"
+    cmp "$dir/weights" "$dir/before"
+    [[ -z $(compgen -G "$dir/*.partial") ]]
+}
+
+@test "a run that is killed while it writes the weights: the earlier ones stay" {
+    succeeds --save-weights "$dir/weights"
+    cp "$dir/weights" "$dir/before"
+    limit_files
+    run_train --save-weights "$dir/weights"
+    [[ $status -gt 128 ]]
+    cmp "$dir/weights" "$dir/before"
+}
+
+@test "a run whose loss is not finite: the earlier weights stay" {
+    succeeds --save-weights "$dir/weights"
+    cp "$dir/weights" "$dir/before"
+    fails 1 'the loss became' --learning-rate 1e30 --epochs 5 --save-weights "$dir/weights"
+    cmp "$dir/weights" "$dir/before"
+}
+
+@test "a standard output that cannot be written" {
+    for options in --epochs=2 --quiet --help; do
+        status=0
+        "$train" --data "$data" --train 6 --test 4 "$options" >/dev/full 2>"$dir/error" || status=$?
+        [[ $status == 1 ]]
+        grep -qx 'standard output: cannot write: No space left on device' "$dir/error"
+        [[ $(wc -l <"$dir/error") == 1 ]]
+    done
+    status=0
+    "$train" --data "$data" --train 6 --test 4 --quiet >&- 2>"$dir/error" || status=$?
+    [[ $status == 1 && $(cat "$dir/error") == 'standard output: cannot write: Bad file descriptor' ]]
+}
+
+@test "a closed standard error: its line does not land in the results" {
+    status=0
+    "$train" --data "$data" --train 6 --test 4 --learning-rate 1e30 --epochs 5 \
+        --csv "$dir/rows.csv" --save-weights "$dir/weights" >"$dir/output" 2>&- || status=$?
+    [[ $status == 1 && ! -s $dir/rows.csv && ! -s $dir/weights ]]
+    run_train --csv "$dir/rows.csv"
+    "$train" --data "$data" --train 7 --csv "$dir/rows.csv" >"$dir/output" 2>&- || status=$?
+    [[ $(wc -l <"$dir/rows.csv") == 2 ]]
 }
 
 @test "a disk that is full when the row is written" {
@@ -333,7 +444,8 @@ csv_fails() {
     succeeds --csv "$dir/rows.csv"
     # A file may grow to a whole number of KiB, and this one is 100 bytes short of it. Without the
     # trap the kernel would end the process.
-    head -c $((1024 * 2 - 100 - $(wc -c <"$dir/rows.csv"))) /dev/zero >>"$dir/rows.csv"
+    head -c $((1024 * 2 - 101 - $(wc -c <"$dir/rows.csv"))) /dev/zero >>"$dir/rows.csv"
+    echo >>"$dir/rows.csv"
     cp "$dir/rows.csv" "$dir/before"
     trap '' XFSZ
     ulimit -f 2
@@ -355,8 +467,10 @@ csv_fails() {
         fails 2 '^--threads: found' --threads 0
         fails 2 '^--csv: cannot write' --csv "$dir/no/rows.csv"
         fails 2 'found 6 images, --train expects at least 7' --train 7
-        fails 1 '^--save-weights: cannot write /dev/full' --save-weights /dev/full
-        fails 1 'the loss became' --learning-rate 1e30 --epochs 5
+        fails 2 '^--save-weights: /dev/full is no regular file' --save-weights /dev/full
+        echo 'good weights' >"$dir/weights"
+        fails 1 'the loss became' --learning-rate 1e30 --epochs 5 --save-weights "$dir/weights"
+        [[ $(cat "$dir/weights") == 'good weights' ]]
         labels 3 1 10 1 5 9 >"$data/train-labels-idx1-ubyte"
         fails 2 'label 3 is 10, expected 0 to 9'
         labels 3 1 4 1 5 9 >"$data/train-labels-idx1-ubyte"

@@ -60,10 +60,10 @@ teardown() {
     rm -rf "$dir"
 }
 
-# Runs the stage on the data set; options given later win.
+# Runs the stage on the data set, for a minute at most; options given later win.
 run_train() {
     status=0
-    "$train" --data "$data" --train 6 --test 4 --hidden 3 --batch 4 --epochs 2 "$@" \
+    timeout 60 "$train" --data "$data" --train 6 --test 4 --hidden 3 --batch 4 --epochs 2 "$@" \
         >"$dir/output" 2>"$dir/error" || status=$?
 }
 

@@ -50,7 +50,7 @@ check_weights() {
     make -s -C "$stages/00_serial"
     train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
     succeeds --csv "$dir/rows.csv" --threads 1
-    expected='^peer_numpy,cpu,1,3,4,2,0\.1,1,6,4,mnist(,[0-9]+\.[0-9]{6}){3},,(,[0-9]+\.[0-9]+){4},$'
+    expected='^peer_numpy,cpu,1,3,4,2,0\.1,1,6,4,mnist(,[0-9]+\.[0-9]{9}){3},,(,[0-9.]+){4},$'
     tail -n 1 "$dir/rows.csv" | grep -qE "$expected"
     train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
     [[ $(wc -l <"$dir/rows.csv") == 4 ]]

@@ -3,6 +3,7 @@
 #include "common/timing.h"
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,12 +189,34 @@ static void batches_cover_the_data_set(void **state) {
     free_data(&data);
 }
 
+// A loss of 1.6e35 has 36 digits before its point.
+static void results_read_back_equal(void **state) {
+    (void)state;
+    static const double LOSSES[] = {1.6e35, DBL_MAX, DBL_TRUE_MIN, 1.0 / 3, -0.1, 2};
+    char directory[WORD_SIZE], path[2 * WORD_SIZE], text[64];
+    create_directory(directory);
+    snprintf(path, sizeof path, "%s/rows.csv", directory);
+    const struct options options = {.epochs = 1, .csv = path, .quiet = true};
+    const struct data data = {.name = "mnist"};
+    for (size_t i = 0; i < sizeof LOSSES / sizeof *LOSSES; ++i) {
+        const struct result result = {
+            .device = "cpu", .final_loss = LOSSES[i], .test_accuracy = 2.0 / 3};
+        assert_int_equal(report_result(&options, &data, &result), 0);
+        csv_value(path, "final_loss", text, sizeof text);
+        assert_true(strtod(text, NULL) == LOSSES[i]);
+        csv_value(path, "test_accuracy", text, sizeof text);
+        assert_true(strtod(text, NULL) == 2.0 / 3);
+    }
+    remove_directory(directory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timer_equals_two_passes),
         cmocka_unit_test(timer_does_not_cancel),
         cmocka_unit_test(timer_of_one_duration_has_no_deviation),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
+        cmocka_unit_test(results_read_back_equal),
         cmocka_unit_test(allocated_floats_are_zero_and_aligned),
         cmocka_unit_test_setup_teardown(idx_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(csv_values_are_exact, create_fixture, destroy_fixture),

@@ -184,19 +184,40 @@ def accuracy(weights, images, labels):
 
 
 def check_files(options):
-    """Before a long run, tries the files that it is to write."""
+    """Before a long run, tries the files that it is to write, without creating them."""
+    for option, name in (("csv", options.csv), ("save-weights", options.save_weights)):
+        if name is None:
+            continue
+        path = Path(name)
+        if not name or not os.access(path if path.exists() else path.parent, os.W_OK) \
+                or path.is_dir():
+            leave(BAD_INPUT, f"--{option}: cannot write '{name}'; expected a file in a writable "
+                  "directory")
+        if option == "save-weights" and path.exists() and not path.is_file():
+            leave(BAD_INPUT, f"--save-weights: {name} is no regular file: expected a new one, or "
+                  "one to replace")
+        if option == "csv" and path.is_file() and path.stat().st_size:
+            content = path.read_bytes()
+            if not content.startswith((",".join(COLUMNS) + "\n").encode()):
+                leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
+            if not content.endswith(b"\n"):
+                leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
+    if options.csv and options.save_weights \
+            and Path(options.csv).resolve() == Path(options.save_weights).resolve():
+        leave(BAD_INPUT, f"--save-weights: found {options.save_weights}, which is the file of --csv: "
+              "expected another")
+
+
+def save(path, weights):
+    """Writes the weights beside the file, and then renames: an earlier file stays whole until then."""
+    target = Path(path).resolve()
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
-        if options.save_weights:
-            open(options.save_weights, "ab").close()
-        if options.csv:
-            with open(options.csv, "ab+") as file:
-                if file.seekable() and file.tell():
-                    file.seek(0)
-                    if file.readline().decode() != ",".join(COLUMNS) + "\n":
-                        leave(BAD_INPUT, f"--csv: {options.csv} begins with other columns than a "
-                              "result row's")
+        partial.write_bytes(b"".join(part.tobytes() for part in weights))
+        partial.replace(target)
     except OSError as error:
-        leave(BAD_INPUT, f"cannot write: {error}")
+        partial.unlink(missing_ok=True)
+        leave(RUN_FAILED, f"--save-weights: cannot write: {error}")
 
 
 def append_row(path, row):
@@ -255,19 +276,20 @@ def report(options, row, loss, train_s):
     flops = (4 * PIXELS + 6 * CLASSES) * options.hidden * options.epochs * options.train
     row.update(
         stage=NAME, hidden=str(options.hidden), batch=str(options.batch),
-        epochs=str(options.epochs), learning_rate=f"{options.learning_rate:g}",
+        epochs=str(options.epochs), learning_rate=repr(options.learning_rate),
         seed=str(options.seed), train_samples=str(options.train),
-        test_samples=str(options.test), train_s=f"{train_s:.6f}", forward_s="", backward_s="",
-        final_loss=f"{loss:.6f}" if options.epochs else "", gflops=f"{flops / train_s / 1e9:.3f}",
-        peak_rss_mib=f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f}")
+        test_samples=str(options.test), train_s=f"{train_s:.9f}", forward_s="", backward_s="",
+        final_loss=repr(loss) if options.epochs else "", gflops=repr(flops / train_s / 1e9),
+        peak_rss_mib=repr(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
     if options.csv:
         try:
             append_row(options.csv, row)
         except OSError as error:
             leave(RUN_FAILED, f"--csv: cannot write: {error}; this run's row is not saved")
     print(f"{NAME}: hidden {options.hidden}, batch {options.batch}, epochs {options.epochs}, "
-          f"{row['dataset']}: train {train_s:.3f} s, {row['gflops']} GFLOP/s, "
-          f"loss {row['final_loss'] or 'untrained'}, accuracy {row['test_accuracy']}")
+          f"{row['dataset']}: train {train_s:.3f} s, {float(row['gflops']):.1f} GFLOP/s, "
+          f"loss {f'{loss:#.5g}' if options.epochs else 'untrained'}, "
+          f"accuracy {float(row['test_accuracy']):.4f}")
 
 
 def main(peer_class):
@@ -293,15 +315,13 @@ def main(peer_class):
 
     train_s, loss = train(peer, OPTIONS)
     weights = [np.ascontiguousarray(part, "<f4") for part in peer.weights()]
-    if OPTIONS.save_weights:
-        with open(OPTIONS.save_weights, "wb") as file:
-            for part in weights:
-                file.write(part.tobytes())
+    if OPTIONS.save_weights and math.isfinite(loss):
+        save(OPTIONS.save_weights, weights)
     vram = peer.peak_vram_mib()
     row = {"device": peer.device, "threads": str(THREADS) if peer.device == "cpu" else "",
-           "dataset": dataset, "load_s": f"{load_s:.6f}", "setup_s": f"{setup_s:.6f}",
-           "test_accuracy": f"{accuracy(weights, test_images, test_labels):.6f}",
-           "peak_vram_mib": "" if vram is None else f"{vram:.1f}"}
+           "dataset": dataset, "load_s": f"{load_s:.9f}", "setup_s": f"{setup_s:.9f}",
+           "test_accuracy": repr(accuracy(weights, test_images, test_labels)),
+           "peak_vram_mib": "" if vram is None else repr(float(vram))}
     report(OPTIONS, row, loss, train_s)
 
 

@@ -282,7 +282,8 @@ int main(int argc, char **argv) {
     train(&network, &training_set, &options, &result);
     result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
-    if (options.save_weights)
+    // Weights that are no numbers do not replace good ones.
+    if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
         status = report_result(&options, &data, &result);

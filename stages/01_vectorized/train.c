@@ -322,7 +322,8 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    if (options.save_weights)
+    // Weights that are no numbers do not replace good ones.
+    if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
         status = report_result(&options, &data, &result);
