@@ -24,6 +24,10 @@ test: ## install what the tests need, build, and prove the stages right
 	$(MAKE) all
 	$(MAKE) -C tests
 
+lint: ## read everything for faults that no test sees: format, bugs that tools know, prose
+	@./deps.sh lint
+	@$(MAKE) --no-print-directory --keep-going -C tests/lint
+
 test-gpu: all ## the CUDA stages on this machine's GPU, and under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
@@ -78,11 +82,11 @@ headline: ## headline RESULTS=report/results/...: write those results into READM
 	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) bench bench/peers data tests; do \
+	@for directory in $(STAGES) bench bench/peers data tests tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test test-gpu sim deps step diff new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)
+.PHONY: all test lint test-gpu sim deps step diff new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)

@@ -29,10 +29,10 @@ def median_with_interval(values, confidence=CONFIDENCE):
     """(median, low, high): the median of the values, and the interval that holds the median of what
     they are drawn from, with at least that confidence.
 
-    A value is as likely to lie below that median as above it, whatever the distribution. So how many
-    lie below is a binomial number, and as many values can be left out at each end of the sorted list
-    as are improbable together: the interval of the sign test. No noise makes it wrong, and runs that
-    took much too long do not widen it as long as they are few.
+    A value is as likely to lie below that median as above it, whatever the distribution. So how
+    many lie below is a binomial number, and as many values can be left out at each end of the
+    sorted list as are improbable together: the interval of the sign test. No noise makes it wrong,
+    and runs that took much too long do not widen it as long as they are few.
     """
     n = len(values)
     left_out, improbable = 0, 1 / 2**n
@@ -192,7 +192,8 @@ def main():
     rows = run_pairs(stages, options, arguments.runs)
     print(
         f"hidden {arguments.hidden}, batch {arguments.batch}, epochs {arguments.epochs} of"
-        f" {arguments.train} images, {len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"
+        f" {arguments.train} images, {len(rows[0])} runs of each in turn,"
+        f" dataset {rows[0][0]['dataset']}"
     )
     print_comparison(stages, rows)
 

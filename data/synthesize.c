@@ -110,7 +110,7 @@ static double max(double a, double b) {
 
 static const struct glyph *choose_glyph(struct pcg32 *generator) {
     const struct glyph *glyph = GLYPHS;
-    uint32_t draw = (uint32_t)((uint64_t)pcg32_next(generator) * (10 * DIGIT_WEIGHT) >> 32);
+    uint32_t draw = (uint32_t)((uint64_t)pcg32_next(generator) * 10 * DIGIT_WEIGHT >> 32);
     for (; draw >= glyph->weight; ++glyph)
         draw -= glyph->weight;
     return glyph;

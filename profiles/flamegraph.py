@@ -3,9 +3,9 @@
 
     google-pprof --collapsed profile | flamegraph.py TITLE >flame.svg
 
-Reads "outer;inner;innermost count" lines. A box is a function, as wide as its share of the samples; on
-it stand the functions that it calls. The colour means nothing. A box's title, which a browser shows
-under the mouse, has its full name and its share.
+Reads "outer;inner;innermost count" lines. A box is a function, as wide as its share of the samples;
+on it stand the functions that it calls. The colour means nothing. A box's title, which a browser
+shows under the mouse, has its full name and its share.
 """
 
 import sys
@@ -43,7 +43,8 @@ def draw(frame, name, x, level, scale, height):
         return
     y = height - MARGIN - (level + 1) * ROW
     share = f"{name}: {frame.samples} samples, {100 * width / (WIDTH - 2 * MARGIN):.1f} %"
-    colour = f"hsl({20 + zlib.crc32(name.encode()) % 35}, 90%, {66 + zlib.crc32(name[::-1].encode()) % 12}%)"
+    hue = 20 + zlib.crc32(name.encode()) % 35
+    colour = f"hsl({hue}, 90%, {66 + zlib.crc32(name[::-1].encode()) % 12}%)"
     print(f'<g><title>{escape(share)}</title><rect x="{x:.1f}" y="{y}" width="{width:.1f}" '
           f'height="{ROW - 1}" rx="2" fill="{colour}"/>', end="")
     room = int((width - 6) / CHARACTER)

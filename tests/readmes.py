@@ -3,13 +3,14 @@
 
     readmes.py [README ...]
 
-A command is a line of an indented block. If lines of the block begin with "$ ", only those are, and
-the others are what the command prints: there, any number stands for any other and ... for anything.
-"(gdb) ..." is typed into the command before it. In a paragraph, `./run_all.sh ...` and a `make` that
-is given a variable are commands too.
+A command is a line of an indented block. If lines of the block begin with "$ ", only those are,
+and the others are what the command prints: there, any number stands for any other and ... for
+anything. "(gdb) ..." is typed into the command before it. In a paragraph, `./run_all.sh ...` and a
+`make` that is given a variable are commands too.
 
-All are run in one clean copy of the checkout, from its root. One that takes longer than some seconds
-is stopped as by Ctrl-C, and passes if it had not failed until then; FULL=1 lets all of them finish.
+All are run in one clean copy of the checkout, from its root. One that takes longer than some
+seconds is stopped as by Ctrl-C, and passes if it had not failed until then; FULL=1 lets all of them
+finish.
 """
 
 import os
@@ -33,7 +34,8 @@ NOT_RUN = {
     "make check-NAME": "NAME stands for something",
 }
 # Where something is not installed or not there, a command may fail and say so in its last lines.
-EXCUSES = r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|found no (nvcc|ncu)"
+EXCUSES = (r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
+           r"found no (nvcc|ncu)")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
 
@@ -146,7 +148,7 @@ def run_all(readmes, folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         if subprocess.run([ROOT / "tests/clean_copy.sh", folder], check=False).returncode:
-            print("skipped: not a checkout of git, so that there is no telling what is in a clean one")
+            print("skipped: not a checkout of git, which knows what is in a clean one")
             return 0
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
             os.environ.pop(name, None)

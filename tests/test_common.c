@@ -182,7 +182,7 @@ static void batches_cover_the_data_set(void **state) {
     assert_int_equal(load_data(&options, &data), 0);
     assert_int_equal(batch_at(&data.train, 0, 3).samples, 3);
     assert_int_equal(batch_at(&data.train, 6, 3).samples, 1);
-    assert_ptr_equal(batch_at(&data.train, 6, 3).images, data.train.images + 6 * INPUTS);
+    assert_ptr_equal(batch_at(&data.train, 6, 3).images, data.train.images + (size_t)6 * INPUTS);
     assert_ptr_equal(batch_at(&data.train, 6, 3).labels, data.train.labels + 6);
     assert_int_equal(largest_batch(&options), 3);
     assert_int_equal(largest_batch(&(struct options){.batch = 99, .train_samples = 7}), 7);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
-import compare  # pylint: disable=wrong-import-position
+import compare  # noqa: E402
 
 
 def made_up_times(generator, pairs, ratio):

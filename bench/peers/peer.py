@@ -19,9 +19,9 @@ HERE = Path(__file__).resolve().parent
 NAME = Path(sys.argv[0]).stem
 PIXELS, CLASSES = 784, 10
 RUN_FAILED, BAD_INPUT, NOT_HERE = 1, 2, 77
-COLUMNS = ("stage device threads hidden batch epochs learning_rate seed train_samples test_samples "
-           "dataset load_s setup_s train_s forward_s backward_s final_loss test_accuracy gflops "
-           "peak_rss_mib peak_vram_mib").split()
+HEADER = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
+          "dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,"
+          "peak_rss_mib,peak_vram_mib\n")
 
 
 def leave(status, message):
@@ -198,18 +198,18 @@ def check_files(options):
                   "one to replace")
         if option == "csv" and path.is_file() and path.stat().st_size:
             content = path.read_bytes()
-            if not content.startswith((",".join(COLUMNS) + "\n").encode()):
+            if not content.startswith(HEADER.encode()):
                 leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
             if not content.endswith(b"\n"):
                 leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
     if options.csv and options.save_weights \
             and Path(options.csv).resolve() == Path(options.save_weights).resolve():
-        leave(BAD_INPUT, f"--save-weights: found {options.save_weights}, which is the file of --csv: "
-              "expected another")
+        leave(BAD_INPUT, f"--save-weights: found {options.save_weights}, which is the file of "
+              "--csv: expected another")
 
 
 def save(path, weights):
-    """Writes the weights beside the file, and then renames: an earlier file stays whole until then."""
+    """Writes the weights beside the file, then renames: an earlier file stays whole until then."""
     target = Path(path).resolve()
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
@@ -224,8 +224,8 @@ def append_row(path, row):
     """Appends the row, after the header if the file is empty, in one write."""
     with open(path, "ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        header = ",".join(COLUMNS) + "\n" if os.fstat(file.fileno()).st_size == 0 else ""
-        line = ",".join(row[name] for name in COLUMNS) + "\n"
+        header = HEADER if os.fstat(file.fileno()).st_size == 0 else ""
+        line = ",".join(row[name] for name in HEADER.strip().split(",")) + "\n"
         file.write((header + line).encode())
 
 

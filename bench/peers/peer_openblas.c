@@ -77,7 +77,7 @@ static double forward(struct network *network, const struct batch *batch) {
     // In loops of their own, so that the compiler takes its vector functions for exp.
     double loss = 0;
     for (int s = 0; s < n; ++s) {
-        float *z = p + s * CLASSES, max = z[0];
+        float *z = p + (size_t)s * CLASSES, max = z[0];
         for (int o = 1; o < CLASSES; ++o)
             max = z[o] > max ? z[o] : max;
         for (int o = 0; o < CLASSES; ++o)
