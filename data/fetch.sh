@@ -26,27 +26,46 @@ declare -Ar SHA256=(
     [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
 )
 
+# The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. What is
+# larger is neither downloaded nor decompressed to its end.
+readonly LIMIT_MIB=48
+
 # is_right FILE NAME: does FILE, raw or gzipped, hold what MNIST's file NAME does?
 is_right() {
     local sum
-    sum=$(gzip -dcf -- "$1" 2>/dev/null | sha256sum) && [[ $sum == "${SHA256[$2]}  -" ]]
+    sum=$(gzip -dcf -- "$1" 2>/dev/null | head -c "${LIMIT_MIB}M" | sha256sum) &&
+        [[ $sum == "${SHA256[$2]}  -" ]]
 }
 
-# download URL FILE LOG: in the background, since bash runs a trap only after the command in the
-# foreground has ended. The next mirror is the retry: with no network, two give up within 20 s.
-download() {
+# await COMMAND...: runs it in the background, since bash runs a trap only after the command in the
+# foreground has ended.
+await() {
     local status=0
-    if command -v curl >/dev/null; then
-        curl --fail --silent --show-error --location --output "$2" --connect-timeout 8 \
-            --speed-limit 1000 --speed-time 10 --max-time 300 "$1" 2>"$3" &
-    else
-        timeout 300 wget --no-verbose --output-document="$2" --tries=1 --dns-timeout=8 \
-            --connect-timeout=8 --read-timeout=10 "$1" 2>"$3" &
-    fi
+    "$@" &
     child=$!
     wait "$child" || status=$?
     child=""
     return "$status"
+}
+
+# limited COMMAND...: no file that it writes grows beyond the limit: not every server says first how
+# much it is going to send.
+limited() {
+    trap '' XFSZ
+    ulimit -f $((LIMIT_MIB * 1024)) 2>/dev/null || true # it may be lower already
+    exec "$@" {lock}>&-
+}
+
+# download URL FILE LOG. The next mirror is the retry: with no network, two give up within 20 s.
+download() {
+    if command -v curl >/dev/null; then
+        await limited curl --fail --silent --show-error --location --output "$2" \
+            --connect-timeout 8 --max-filesize "${LIMIT_MIB}M" --speed-limit 1000 --speed-time 10 \
+            --max-time 300 "$1" 2>"$3"
+    else
+        await limited timeout 300 wget --no-verbose --output-document="$2" --tries=1 \
+            --dns-timeout=8 --connect-timeout=8 --read-timeout=10 "$1" 2>"$3"
+    fi
 }
 
 # fetch NAME: from the first mirror that has it right.
@@ -57,6 +76,8 @@ fetch() {
         echo "fetching $url"
         if ! download "$url" "$partial/$1.gz" "$partial/log"; then
             reasons+="${reasons:+; }$url: $(tail -n 1 "$partial/log")"
+            [[ ! $(find "$partial" -name "$1.gz" -size "+$((LIMIT_MIB - 1))M") ]] ||
+                reasons+=" (more than $LIMIT_MIB MiB)"
         elif ! is_right "$partial/$1.gz" "$1"; then
             reasons+="${reasons:+; }$url: wrong content"
         else
@@ -98,22 +119,37 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-missing=()
-for name in "${!SHA256[@]}"; do
-    # The loader prefers a raw file, so a wrong one would hide the right one beside it.
-    if [[ -e $directory/$name ]]; then
-        is_right "$directory/$name" "$name" || fail "$directory/$name: found other content than" \
-            "MNIST's; move the file away, or name another directory"
-    elif [[ ! -e $directory/$name.gz ]] || ! is_right "$directory/$name.gz" "$name"; then
-        missing+=("$name")
-    fi
-done
+# Sets `missing` to the files that are not there, or not right.
+find_missing() {
+    local name
+    missing=()
+    for name in "${!SHA256[@]}"; do
+        # The loader prefers a raw file, so a wrong one would hide the right one beside it.
+        if [[ -e $directory/$name ]]; then
+            is_right "$directory/$name" "$name" ||
+                fail "$directory/$name: found other content than MNIST's; move the file away, or" \
+                    "name another directory"
+        elif [[ ! -e $directory/$name.gz ]] || ! is_right "$directory/$name.gz" "$name"; then
+            missing+=("$name")
+        fi
+    done
+}
+
+find_missing
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 command -v curl >/dev/null || command -v wget >/dev/null ||
     fail "found neither curl nor wget; install one, or draw a stand-in with data/synthesize"
 unwritable="$directory: cannot write there; name another directory"
 mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
+# One download at a time in a directory. So what another has left there is of one that was killed.
+{ exec {lock}<"$directory"; } 2>/dev/null || fail "$unwritable"
+if ! flock --nonblock "$lock"; then
+    echo "waiting for another download into $directory"
+    await flock "$lock" || fail "$directory: cannot be locked; name another directory"
+    find_missing
+fi
+rm -rf -- "$directory"/.fetch.?????? 2>/dev/null || true # it may be somebody else's
 partial=$(mktemp -d "$directory/.fetch.XXXXXX" 2>/dev/null) || fail "$unwritable"
 for name in "${missing[@]}"; do
     fetch "$name"

@@ -30,6 +30,29 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
+# A mirror each of whose files is a pipe, so that no download ends. The descriptor $pipe keeps it open.
+mirror_pipe() { # directory
+    local name
+    mkdir "$1"
+    mkfifo "$1/pipe"
+    for name in "${FILES[@]}"; do
+        ln -s pipe "$1/$name.gz"
+    done
+    exec {pipe}<>"$1/pipe"
+}
+
+# Starts a download into `out` from that mirror, which has written something there. Sets $fetching.
+start_fetching() { # mirror
+    head -c 30000 /dev/zero >&"$pipe"
+    MNIST_MIRRORS=file://$PWD/$1 "$data/fetch.sh" out &>/dev/null 3>&- {pipe}>&- &
+    fetching=$!
+    for _ in {1..100}; do
+        [[ -z $(find out -name '*.gz' -size +0 2>/dev/null) ]] || return 0
+        sleep 0.05
+    done
+    false
+}
+
 # Makes a mirror out of the real MNIST, or skips the test.
 mirror_real() { # directory
     local name real=${given:-$source_dir/mnist}
@@ -82,27 +105,96 @@ sum_of() { # directory
 }
 
 @test "fetch: interrupted in mid-download, nothing is left and the status says so" {
-    # All four files are one pipe that is kept open, so that no download ends.
-    mkdir mirror
-    mkfifo pipe
-    for name in "${FILES[@]}"; do
-        ln -s ../pipe "mirror/$name.gz"
-    done
-    exec {pipe}<>pipe
+    mirror_pipe mirror
     for signal in TERM HUP; do
-        head -c 30000 /dev/zero >&"$pipe"
-        MNIST_MIRRORS=file://$PWD/mirror "$data/fetch.sh" out &>/dev/null 3>&- &
-        for _ in {1..100}; do
-            [[ -z $(find out -name '*.gz' -size +0 2>/dev/null) ]] || break
-            sleep 0.05
-        done
-        [[ -n $(find out -name '*.gz' -size +0) ]]
-        kill -"$signal" $!
+        start_fetching mirror
+        kill -"$signal" "$fetching"
         status=0
-        wait $! || status=$?
+        wait "$fetching" || status=$?
         [[ $status -eq $((128 + $(kill -l "$signal"))) ]]
         assert_empty out
     done
+}
+
+@test "fetch: what a killed download has left is removed by the next one, not by one beside it" {
+    mirror_pipe mirror
+    mirror_wrong wrong
+    start_fetching mirror
+    # Interrupted, the other one ends at once, and removes nothing.
+    MNIST_MIRRORS=file://$PWD/wrong timeout 1 "$data/fetch.sh" out >log 3>&- || [[ $? -eq 124 ]]
+    grep -q "waiting for another download into out" log
+    [[ $(find out -name '*.gz' | wc -l) -eq 1 ]]
+    kill -KILL "$fetching"
+    wait "$fetching" || true
+    [[ $(find out -name '*.gz' | wc -l) -eq 1 ]]
+    MNIST_MIRRORS=file://$PWD/wrong run --separate-stderr -1 timeout 20 "$data/fetch.sh" out
+    assert_one_line "wrong content"
+    assert_empty out
+}
+
+@test "fetch: a file without end is cut off, said first how long it is or not" {
+    command -v python3 >/dev/null || skip "needs python3, for a server"
+    # A megabyte, times 1,000.
+    cat >server.py <<'END'
+import http.server
+import sys
+
+class Endless(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        if "announced" in self.path:
+            self.send_header("Content-Length", str(1000 << 20))
+        self.end_headers()
+        try:
+            for _ in range(1000):
+                self.wfile.write(bytes(1 << 20))
+                with open("sent", "ab") as file:
+                    file.write(b"x")
+        except OSError:
+            pass
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Endless)
+print(server.server_port, flush=True)
+server.serve_forever()
+END
+    mkdir bin # without curl
+    for tool in bash dirname find flock gzip head mkdir mktemp rm sha256sum tail timeout wget; do
+        command -v $tool >/dev/null && ln -s "$(command -v $tool)" bin
+    done
+    timeout 60 python3 server.py >port 2>/dev/null 3>&- &
+    server=$!
+    for _ in {1..100}; do
+        [[ ! -s port ]] || break
+        sleep 0.05
+    done
+    url=http://127.0.0.1:$(cat port)
+    for tools in "$PATH" "$PWD/bin"; do
+        for kind in announced unannounced; do
+            PATH=$tools command -v curl >/dev/null || PATH=$tools command -v wget >/dev/null || continue
+            : >sent
+            MNIST_MIRRORS=$url/$kind run --separate-stderr -1 env PATH="$tools" "$BASH" \
+                "$data/fetch.sh" out
+            echo "$stderr"
+            assert_one_line "$kind"
+            # And what was on its way.
+            [[ $(stat -c %s sent) -lt 100 ]]
+            assert_empty out
+        done
+    done
+    kill "$server"
+    assert_one_line "more than 48 MiB"
+}
+
+@test "fetch: a small file that becomes a huge one is refused soon" {
+    mkdir mirror
+    # 40 GB, as 40 MB.
+    head -c 10000000 /dev/zero | gzip -9 >part
+    for _ in {1..4000}; do echo part; done | xargs cat >mirror/bomb
+    for name in "${FILES[@]}"; do
+        ln -s bomb "mirror/$name.gz"
+    done
+    MNIST_MIRRORS=file://$PWD/mirror run --separate-stderr -1 timeout 30 "$data/fetch.sh" out
+    assert_one_line "wrong content"
 }
 
 @test "fetch: a raw file that is not MNIST's is reported, and stays" {
@@ -120,7 +212,7 @@ sum_of() { # directory
     assert_one_line "file/out: cannot write there"
 
     mkdir bin
-    for tool in bash dirname gzip sha256sum; do
+    for tool in bash dirname gzip head sha256sum; do
         ln -s "$(command -v $tool)" bin
     done
     run --separate-stderr -1 env PATH="$PWD/bin" "$BASH" "$data/fetch.sh" out
@@ -159,7 +251,7 @@ sum_of() { # directory
     command -v python3 >/dev/null || skip "needs python3, for a server"
     mirror_real real
     mkdir bin
-    for tool in bash dirname gzip mkdir mktemp mv rm sha256sum tail timeout wget; do
+    for tool in bash dirname find flock gzip head mkdir mktemp mv rm sha256sum tail timeout wget; do
         ln -s "$(command -v $tool)" bin
     done
     python3 -u -m http.server --bind 127.0.0.1 --directory real 0 >log 2>&1 3>&- &
