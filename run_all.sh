@@ -54,6 +54,12 @@ absolute() {
 command=("$0" "$@") # to print when interrupted
 stages_wanted='' peers='' hiddens='' batches='' epochs='' repeats='' quick='' data='' output='' resume=''
 
+# Sets the variable $1 to the path $value.
+set_path() {
+    [[ $value ]] || fail "$option: found '', expected a directory"
+    printf -v "$1" '%s' "$(absolute "$value")"
+}
+
 # Leaves $value, comma-separated, as words in the variable $1.
 set_numbers() {
     [[ $value =~ ^[1-9][0-9]{0,6}(,[1-9][0-9]{0,6})*$ ]] ||
@@ -98,8 +104,8 @@ while (($#)); do
     --epochs) set_number epochs ;;
     --repeats) set_number repeats ;;
     --threads) set_number OMP_NUM_THREADS && export OMP_NUM_THREADS ;;
-    --data) data=$(absolute "$value") ;;
-    --output) output=$(absolute "$value") ;;
+    --data) set_path data ;;
+    --output) set_path output ;;
     *) fail "unknown option '$option'; see ./run_all.sh --help" ;;
     esac
 done
@@ -177,6 +183,17 @@ find_peers() {
 declare -A notes=()
 failed=''
 
+# Why make failed, in one of the lines that it printed: the compiler's first error, or what the
+# linker missed. That "ld returned 1 exit status", or "Error 1", follows from it.
+build_failure() {
+    local log
+    log=$(grep -vE '^collect2: error|error: linker command|^make.*\] Error [0-9]+$' <<<"$1") ||
+        log=$1
+    log=$(grep -m 1 -E '\b(error|fatal) *:|undefined reference|cannot find -l' <<<"$log" ||
+        tail -n 1 <<<"$log")
+    echo "${log//"$PWD/"/}"
+}
+
 build_stages() {
     local stage log target
     echo "Building: ${stages[*]}" >&2
@@ -185,7 +202,7 @@ build_stages() {
         [[ $stage != peer_* ]] || target=(-C bench/peers "$stage")
         if ! log=$(make --no-print-directory "${target[@]}" 2>&1); then
             echo "$log" >&2
-            notes[$stage]="does not build: $(grep -m 1 -i error <<<"$log" || tail -n 1 <<<"$log")"
+            notes[$stage]="does not build: $(build_failure "$log")"
             failed=1
         elif [[ $log == *"$stage: left out"* ]]; then
             notes[$stage]="did not run: ${log#*: }"
@@ -213,14 +230,20 @@ machine_field() {
 # The lock is on a descriptor that a running stage inherits, so that it also holds while a stage
 # outlives a run_all.sh that was killed the hard way.
 open_results() {
-    local aside
+    local aside base n
     output=${output:-report/results/$(report/machine.sh --name)${quick:+-quick}}
-    mkdir -p "$output" || exit 2
+    runs=$output/runs.csv
+    { mkdir -p "$output" && [[ -r $output ]] && : >>"$runs"; } 2>/dev/null ||
+        fail "$output: cannot write there; name another directory with --output"
     exec 9<"$output"
     flock --nonblock 9 || fail "$output: another run_all.sh is writing there"
-    runs=$output/runs.csv
     if [[ -s $runs && ! $resume ]]; then
-        aside=$output/$(date -r "$runs" +%Y-%m-%d_%H%M%S)
+        base=$output/$(date -r "$runs" +%Y-%m-%d_%H%M%S)
+        aside=$base
+        for ((n = 2; ; ++n)); do
+            [[ -e $aside ]] || break
+            aside=$base-$n
+        done
         mkdir "$aside"
         for file in runs.csv machine.txt tables.txt; do
             [[ ! -e $output/$file ]] || mv "$output/$file" "$aside"

@@ -224,6 +224,16 @@ wait_for_rows() {
     [ "$(tail -n +2 "$runs" | cut -d, -f4 | sort -u)" = 16 ]
 }
 
+@test "earlier results of the same second are moved to a folder each" {
+    for hidden in 8 9 10; do
+        run ./run_all.sh --output results --hidden $hidden --batch 4 --repeats 1 --stages 00
+        [ "$status" -eq 0 ]
+        touch -d '2024-02-03 04:05:06' "$runs"
+    done
+    [ "$(cut -d, -f4 results/2024-*/runs.csv | sort -n | paste -sd' ')" = 'hidden hidden 8 9' ]
+    [ -s results/2024-02-03_040506/tables.txt ]
+}
+
 @test "resuming counts only the rows of the same sweep" {
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
@@ -296,6 +306,43 @@ wait_for_rows() {
     [ ! -e stages/03_cuda/train ]
 }
 
+@test "the note on a stage that does not build has the reason, not what follows from it" {
+    compiled() { # NAME SOURCE [FLAG]
+        mkdir "stages/$1"
+        echo "$2" >"stages/$1/train.c"
+        printf 'train: train.c\n\tgcc -Werror=return-type -o $@ $< %s\n' "${3:-}" >"stages/$1/Makefile"
+    }
+    compiled 02_undeclared 'int main(void) { return x; }'
+    compiled 03_undefined 'int f(void); int main(void) { return f(); }'
+    compiled 04_library 'int main(void) { return 0; }' -lno_such_library
+    compiled 05_compiler 'int main(void) { return 0; }'
+    sed -i 's/gcc/no-such-compiler/' stages/05_compiler/Makefile
+    compiled 06_source ''
+    rm stages/06_source/train.c
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 1 ]
+    cat results/tables.txt
+    grep -qx '02_undeclared: does not build: train.c:1:25: error: .x. undeclared .*' results/tables.txt
+    grep -qx '03_undefined: does not build: .*undefined reference to .f.' results/tables.txt
+    grep -qx '04_library: does not build: .*cannot find -lno_such_library.*' results/tables.txt
+    grep -qx '05_compiler: does not build: .*no-such-compiler: No such file.*' results/tables.txt
+    grep -qx '06_source: does not build: .*No rule to make target .train.c.*' results/tables.txt
+    run grep "$tree" results/tables.txt
+    [ "$status" -eq 1 ]
+}
+
+@test "a folder that cannot be written to is refused in one line" {
+    touch file
+    for folder in /proc file/results file; do
+        run ./run_all.sh --output $folder --hidden 8 --batch 4 --repeats 1
+        echo "$status: $output"
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ $output == "run_all.sh: "*": cannot write there; name another directory with --output" ]]
+    done
+    [ ! -e calls ]
+}
+
 # --- wrong options ---
 
 @test "a wrong option is one line and exit status 2" {
@@ -323,6 +370,8 @@ results|unknown option 'results'
 --stages 00,09|--stages: found '09', expected some of: 00_one 01_two
 --stages ,|--stages: found ''
 --stages=|--stages: found ''
+--output=|--output: found '', expected a directory
+--data=|--data: found '', expected a directory
 END
     [ ! -e calls ]
 }
