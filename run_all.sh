@@ -445,8 +445,10 @@ dataset=$(dataset_name)
 machine=$(report/machine.sh)
 if [[ $peers ]]; then
     # A library's own choice of its kernels, not one left in the environment: machine.txt does not
-    # show it, and it can halve a peer's speed.
-    unset "${!OPENBLAS_@}" "${!MKL_@}"
+    # show it, and it can halve a peer's speed or its precision.
+    unset "${!BLIS_@}" "${!CUBLAS_@}" "${!DNNL_@}" "${!JAX_@}" "${!KMP_@}" "${!LIBXSMM_@}" \
+        "${!MKL_@}" "${!NPY_@}" "${!NUMBA_@}" "${!ONEDNN_@}" "${!OPENBLAS_@}" "${!TORCH@}" \
+        ATEN_CPU_CAPABILITY CUDA_LAUNCH_BLOCKING NVIDIA_TF32_OVERRIDE XLA_FLAGS
     find_peers
     machine+=$'\n'$(make --silent --no-print-directory -C bench/peers versions)
 fi

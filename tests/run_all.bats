@@ -343,6 +343,28 @@ wait_for_rows() {
     [ ! -e calls ]
 }
 
+# --- peers ---
+
+@test "no variable of the environment changes a peer" {
+    mkdir -p bench/peers
+    printf 'peer_one:\nversions:\n\t@echo peers: none\n' >bench/peers/Makefile
+    printf '#!/bin/sh\nenv >seen\necho "not installed" >&2\nexit 77\n' >bench/peers/peer_one.py
+    chmod +x bench/peers/peer_one.py
+    cleared=(ATEN_CPU_CAPABILITY BLIS_ARCH_TYPE CUBLAS_WORKSPACE_CONFIG CUDA_LAUNCH_BLOCKING
+        JAX_ENABLE_X64 KMP_BLOCKTIME LIBXSMM_TARGET MKL_NUM_THREADS NPY_DISABLE_CPU_FEATURES
+        NUMBA_DISABLE_JIT NVIDIA_TF32_OVERRIDE ONEDNN_MAX_CPU_ISA OPENBLAS_CORETYPE
+        TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCHINDUCTOR_MAX_AUTOTUNE XLA_FLAGS)
+    run env "${cleared[@]/%/=1}" OMP_PLACES=cores KEPT=1 \
+        ./run_all.sh --peers --output results --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 0 ]
+    grep -qx KEPT=1 seen
+    grep -qx OMP_PLACES=cores seen # machine.txt has it
+    for name in "${cleared[@]}"; do
+        run grep "^$name=" seen
+        [ "$status" -eq 1 ]
+    done
+}
+
 # --- wrong options ---
 
 @test "a wrong option is one line and exit status 2" {
