@@ -256,6 +256,7 @@ open_results() {
         return
     fi
     [[ ! $(tail -c 1 "$runs") ]] || fail "$runs: ends within a row; delete that row to resume"
+    python3 report/tables.py "$runs" >/dev/null # which would otherwise refuse it in the end
     # The threads that were asked for are not in every row: a serial stage has one, whatever is.
     grep -qx "threads: $(machine_field threads)" "$output/machine.txt" ||
         fail "--resume: $output has $(grep '^threads: ' "$output/machine.txt"), found" \
@@ -419,7 +420,7 @@ print_tables() {
     for stage in "${stages[@]}"; do
         [[ ! ${notes[$stage]:-} ]] || arguments+=(--note "$stage: ${notes[$stage]}")
     done
-    python3 report/tables.py "${arguments[@]}" "$runs" >"$output/tables.txt"
+    python3 report/tables.py "${arguments[@]}" --output "$output/tables.txt" "$runs" || return
     cat "$output/tables.txt"
     echo "Written to $output: runs.csv, machine.txt, tables.txt" >&2
 }

@@ -4,6 +4,7 @@ Each function draws one plot and returns the figure, or None where there is noth
 keeps its colour, marker, line and hatch in all of them, so that they can be told apart in grey too.
 """
 
+import io
 import math
 import statistics
 from collections import defaultdict
@@ -35,14 +36,17 @@ plt.rcParams.update({
     "hatch.linewidth": 0.6,
     "lines.markersize": 5,
     "figure.facecolor": "white",
+    "text.parse_math": False,  # a $ in a name is one
 })
 
 
 def save(figure, path):
     # Neither date nor version: the same plot is the same file.
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
+    picture = io.StringIO()
+    figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight")
     plt.close(figure)
+    tables.write(path, picture.getvalue())
 
 
 def style(index, peer=False):
@@ -222,10 +226,8 @@ def roofline(group, ceilings, intensities):
     for corner in corners:
         hidden, batch = corner
         for line, look in styles(group.lines).items():
-            rates = [float(run["gflops"]) for run in group.cells.get((batch, line, hidden), ())
-                     if run["device"] == "cpu"]  # the ceilings are the processor's
-            if rates:
-                rate = statistics.median(rates)
+            rate = group.median("gflops", (batch, line, hidden))
+            if rate and group.is_on_cpu(line):  # the ceilings are the processor's
                 lowest = min(lowest, rate)
                 panel.plot(intensities[corner], rate, label=tables.label(line),
                            **{**point(look), "markersize": 7})
@@ -334,7 +336,7 @@ def learning(runs):
         epochs = sorted(points)
         accuracies = [100 * median_of(points[epoch], lambda run: run["test_accuracy"])
                       for epoch in epochs]
-        left.plot(epochs, [median_of(points[epoch], lambda run: float(run["final_loss"]))
+        left.plot(epochs, [median_of(points[epoch], lambda run: run["final_loss"])
                            for epoch in epochs], label=stage, **look)
         right.plot([median_of(points[epoch], lambda run: run["train_s"]) for epoch in epochs],
                    accuracies, label=stage, **style(index))
@@ -349,27 +351,13 @@ def learning(runs):
     return figure
 
 
-def read_ceilings(benchmarks):
-    """{"flops", "L1", ..., "memory": {threads: a second}} from the results of bench/ceilings."""
-    found = defaultdict(lambda: defaultdict(list))
-    for name, run in benchmarks:
-        parts = name.split("/")
-        threads = int(next((part[8:] for part in parts if part.startswith("threads:")), "1"))
-        if parts[:2] == ["ceilings", "multiply_add"] and "flops" in run:
-            found["flops"][threads].append(run["flops"])
-        elif parts[:2] == ["ceilings", "read"] and "bytes_read" in run:
-            found[parts[2]][threads].append(run["bytes_read"])
-    return {level: {threads: statistics.median(values) for threads, values in by_threads.items()}
-            for level, by_threads in found.items()}
-
-
 def read_intensities(benchmarks):
     """{(hidden, batch): operations a byte} of both phases together, from the results of bench/."""
     cells = defaultdict(dict)
     for name, run in benchmarks:
         parts = name.split("/")
         numbers = dict(part.split(":", 1) for part in parts if ":" in part)
-        if {"hidden", "batch"} <= numbers.keys() and {"bytes", "flops_per_byte"} <= run.keys():
+        if {"hidden", "batch"} <= numbers.keys() and run.get("bytes") and run.get("flops_per_byte"):
             cells[int(numbers["hidden"]), int(numbers["batch"])][parts[1]] = run
     return {cell: sum(run["bytes"] * run["flops_per_byte"] for run in both.values()) /
             sum(run["bytes"] for run in both.values())

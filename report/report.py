@@ -11,7 +11,6 @@ import base64
 import csv
 import functools
 import html
-import json
 import math
 import os
 import re
@@ -20,9 +19,10 @@ import subprocess
 import sys
 from pathlib import Path
 from string import Template
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import tables
+from tables import markdown as md
 
 try:
     import plots
@@ -47,7 +47,8 @@ class Machine:
         if (folder / "growth.csv").exists():
             groups = tables.read_groups(folder / "growth.csv")
             self.growth = [run for group in groups for cell in group.cells.values() for run in cell
-                           if group.settings["dataset"] == groups[0].settings["dataset"]]
+                           if group.settings["dataset"] == groups[0].settings["dataset"]
+                           and run["epochs"] and run["train_s"] and run["final_loss"] is not None]
 
     def fields(self):
         """What machine.txt says, by key."""
@@ -65,24 +66,11 @@ class Machine:
 
     @functools.cached_property
     def benchmarks(self):
-        """[(name, run)]: every single run in bench/*.json."""
-        found = []
-        for path in sorted(self.folder.glob("bench/*.json")):
-            try:
-                runs = json.loads(read(path))["benchmarks"]
-            except (ValueError, KeyError):
-                sys.exit(f"report.py: {path}: expected the JSON of Google Benchmark")
-            found += [(run["name"], run) for run in runs if run.get("run_type") == "iteration"]
-        return found
+        return tables.read_benchmarks(self.folder)
 
 
 def read(path):
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def write(path, text):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    return tables.read(path) if path.exists() else ""
 
 
 def find_machines():
@@ -112,6 +100,7 @@ def read_paper():
 # --- Markdown ---
 
 def markdown_table(heads, rows):
+    """The cells are Markdown."""
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -148,13 +137,13 @@ def measure_table(group, paper, stages, measure):
     for batch in group.batches:
         rows.append([f"**batch {batch}**"] + [""] * len(group.hiddens))
         for line in lines:
-            rows.append([tables.label(line)] + [format_cell(group, measure, (batch, line, hidden))
-                                                for hidden in group.hiddens])
+            ours = (format_cell(group, measure, (batch, line, hidden)) for hidden in group.hiddens)
+            rows.append([md(tables.label(line)), *ours])
             theirs = [paper.get((batch, line[0], hidden), {}).get(measure)
                       for hidden in group.hiddens]
             if any(theirs):
-                rows.append([PAPER + line[0]] + [f"*{format_number(measure, number)}*"
-                                                 for number in theirs])
+                rows.append([PAPER + md(line[0]), *(f"*{format_number(measure, number)}*"
+                                                    for number in theirs)])
     return markdown_table(["hidden units", *map(str, group.hiddens)], rows)
 
 
@@ -166,12 +155,13 @@ def draw(machine, plot_folder):
     wanted = [
         ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
         ("Speedup", "speedup", plots.speedup(group),
-         f"Over {tables.label(group.baseline or ('', 0))}, in the same cell.",
+         f"Over {md(tables.label(group.baseline or ('', 0)))}, in the same cell.",
          "nothing to compare with 00_serial"),
         ("Forward and backward", "phases", plots.phases(group),
          "Backward includes the update of the weights.", "no times of the phases"),
         ("Roofline", "roofline",
-         plots.roofline(group, plots.read_ceilings(benchmarks), plots.read_intensities(benchmarks)),
+         plots.roofline(group, tables.read_ceilings(benchmarks),
+                        plots.read_intensities(benchmarks)),
          "Whole trainings, under what the machine can do at most: multiply-adds in registers, and "
          "reading from each level of memory with all threads.", no_bench),
         ("How the cost grows", "growth", plots.growth(machine.growth),
@@ -185,7 +175,6 @@ def draw(machine, plot_folder):
     for title, name, figure, text, why_not in wanted:
         path = plot_folder / f"{name}.svg"
         if figure:
-            path.parent.mkdir(exist_ok=True)
             plots.save(figure, path)
             result.append((title, path, text))
         else:
@@ -206,7 +195,7 @@ def against_peers(group):
                 place = cell[0], cell[2]
                 times[place] = min(group.median("train_s", cell), times.get(place, math.inf))
         ratios = [time / fastest[False][place] for place, time in fastest[True].items()
-                  if place in fastest[False]]
+                  if time and fastest[False].get(place)]
         if ratios:
             sentences.append(f"{where} the fastest stage is {statistics.geometric_mean(ratios):.2f} "
                              "times as fast as the fastest of the peers (geometric mean over "
@@ -216,24 +205,25 @@ def against_peers(group):
 
 def machine_section(machine, paper, stages):
     """The machine's part of README.md."""
-    folder = f"results/{machine.name}"
+    folder = f"results/{tables.url(machine.name)}"
     fields = machine.fields()
     facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
-    parts = [f"## {machine.title}\n",
-             f"[{machine.name}]({folder}): [every run]({folder}/runs.csv), "
-             f"[the machine]({folder}/machine.txt){f' ({facts})' if facts else ''}.\n"]
+    parts = [f"## {md(machine.title)}\n",
+             f"[{md(machine.name)}]({folder}): [every run]({folder}/runs.csv), "
+             f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
     for title, path, text in draw(machine, machine.folder / "plots"):
         parts.append(f"### {title}\n\n{text}\n")
         if path:
-            parts.append(f"![{title}: {machine.title}]({path.relative_to(HERE).as_posix()})\n")
+            parts.append(f"![{title}: {md(machine.title)}]({folder}/plots/{path.name})\n")
     for group in machine.groups:
         # The paper's runs were of this length.
         length = group.settings["epochs"], group.settings["train_samples"]
         theirs = paper if length == (5, 37800) else {}
-        baseline = tables.label(group.baseline or ("", 0))
-        parts.append(f"### Tables\n\n{group.heading()}; {group.repeats()}, ± half the range of a "
-                     "cell's runs.\n")
-        parts += [f"- {stage}: {machine.why_not(stage)}" for stage in absent(group, stages)] + [""]
+        baseline = md(tables.label(group.baseline or ("", 0)))
+        parts.append(f"### Tables\n\n{md(group.heading())}; {group.repeats()}, ± half the range of "
+                     "a cell's runs.\n")
+        parts += [f"- {md(stage)}: {md(machine.why_not(stage))}"
+                  for stage in absent(group, stages)] + [""]
         if against_peers(group):
             parts.append(against_peers(group) + "\n")
         for measure in MEASURES:
@@ -263,7 +253,7 @@ measured on other machines with other code; their speedups are over their own se
 def readme(machines, paper, stages):
     parts = [INTRODUCTION]
     if len(machines) > 1:
-        parts += [f"- {machine.title} ({machine.name})" for machine in machines] + [""]
+        parts += [f"- {md(f'{machine.title} ({machine.name})')}" for machine in machines] + [""]
     if not machines:
         parts.append("No results yet: `./run_all.sh` writes some.\n")
     return "\n".join(parts + [machine_section(machine, paper, stages) for machine in machines])
@@ -291,7 +281,8 @@ def to_html(markdown, folder, prefix="", shift=0):
         return f'href="{html.escape(os.path.relpath(folder / target, HERE))}"'
 
     def embed(match):
-        picture = base64.b64encode((folder / html.unescape(match[1])).read_bytes()).decode()
+        path = folder / unquote(html.unescape(match[1]))
+        picture = base64.b64encode(read(path).encode()).decode()
         return f'src="data:image/svg+xml;base64,{picture}"'
 
     return re.sub(r'src="([^":]+\.svg)"', embed, re.sub(r'href="([^"]*)"', relink, text))
@@ -302,7 +293,7 @@ def diff_html(stage):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff", f"STAGE={stage}"],
                             cwd=ROOT, env=environment, capture_output=True, encoding="utf-8",
-                            check=False)
+                            errors="replace", check=False)
     if answer.returncode:
         return ""
     kinds = {"+": "added", "-": "removed", "@": "place"}
@@ -324,21 +315,20 @@ def profile_html(stage):
     if not flame:
         return ""
     flame = re.sub(r"^.*?(?=<svg)", "", flame, flags=re.DOTALL)
-    links = ", ".join(f'<a href="../profiles/{stage}/{path.name}">{path.name}</a>'
-                      for path in sorted(folder.iterdir()))
+    links = ", ".join(f'<a href="../profiles/{tables.url(stage)}/{tables.url(path.name)}">'
+                      f"{html.escape(path.name)}</a>" for path in sorted(folder.iterdir()))
     return f"<h3>Profile</h3>\n<p>{links}</p>\n{flame}\n"
 
 
-def format_summary(group, cell, ceiling):
+def format_summary(group, cell, ceilings):
     """Time, rate, its part of the ceiling and speedup of a cell."""
-    runs = group.cells.get(cell)
-    if not runs:
+    if not group.cells.get(cell):
         return "-"
-    rate = statistics.median(float(run["gflops"]) for run in runs)
     texts = [f"{format_number('train_s', group.median('train_s', cell))} s",
-             f"{tables.three_digits(rate)} GFLOP/s"]
-    if ceiling:
-        texts.append(f"{100e9 * rate / ceiling:.0f} %")
+             f"{tables.three_digits(group.median('gflops', cell))} GFLOP/s"]
+    part = group.part_of_ceiling(cell, ceilings)
+    if part:
+        texts.append(tables.percent(part))
     if cell[1] != group.baseline and group.speedup(cell):
         texts.append(format_cell(group, "speedup", cell))
     return ", ".join(texts)
@@ -350,16 +340,14 @@ def numbers_markdown(machines, stage):
     parts = []
     for machine in machines:
         group = machine.groups[0]
-        ceilings = plots.read_ceilings(machine.benchmarks)
+        ceilings = tables.read_ceilings(machine.benchmarks)
         if stage in absent(group, [stage]):
-            parts.append(f"{machine.title}: {machine.why_not(stage)}.\n")
+            parts.append(md(f"{machine.title}: {machine.why_not(stage)}.") + "\n")
         for line in group.lines:
             if line[0] != stage:
                 continue
-            on_cpu = all(run["device"] == "cpu" for cell, runs in group.cells.items()
-                         if cell[1] == line for run in runs)
-            ceiling = ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
-            rows = [[f"hidden {hidden}", *(format_summary(group, (batch, line, hidden), ceiling)
+            ceiling = group.ceiling(line, ceilings)
+            rows = [[f"hidden {hidden}", *(format_summary(group, (batch, line, hidden), ceilings)
                                            for batch in group.batches)]
                     for hidden in group.hiddens]
             what = ["training time", "operations a second"]
@@ -368,9 +356,9 @@ def numbers_markdown(machines, stage):
                             "multiply-adds alone reach on as many cores")
             if group.baseline and line != group.baseline:
                 what.append(f"speedup over {tables.label(group.baseline)}")
-            parts.append(f"{machine.title}; {group.heading()}; {group.repeats()}. "
-                         f"In a cell: {', '.join(what)}.\n")
-            parts.append(markdown_table([tables.label(line),
+            parts.append(md(f"{machine.title}; {group.heading()}; {group.repeats()}. "
+                            f"In a cell: {', '.join(what)}.") + "\n")
+            parts.append(markdown_table([md(tables.label(line)),
                                          *(f"batch {batch}" for batch in group.batches)], rows))
     return "\n".join(parts)
 
@@ -378,14 +366,16 @@ def numbers_markdown(machines, stage):
 def stage_section(machines, stage):
     folder = ROOT / "stages" / stage
     source = next((name for name in ("train.c", "train.cu") if (folder / name).exists()), "")
-    return (f'<section class="stage" id="{stage}">\n'
-            + to_html(read(folder / "README.md") or f"# {stage}", folder, f"{stage}-", 1)
-            + f'<p>Source: <a href="../stages/{stage}/{source}">stages/{stage}/{source}</a></p>\n'
+    return (f'<section class="stage" id="{html.escape(stage)}">\n'
+            + to_html(read(folder / "README.md") or f"# {md(stage)}", folder, f"{stage}-", 1)
+            + f'<p>Source: <a href="../stages/{tables.url(stage)}/{source}">'
+            f"stages/{html.escape(stage)}/{source}</a></p>\n"
             + diff_html(stage) + profile_html(stage) + "</section>\n")
 
 
 def page(machines, stages, markdown):
-    links = "\n".join(f'<a href="#{stage}">{stage}</a>' for stage in stages)
+    links = "\n".join(f'<a href="#{tables.url(stage)}">{html.escape(stage)}</a>'
+                      for stage in stages)
     return Template(read(HERE / "template.html")).substitute(
         title="One network, made fast step by step: report",
         navigation='<a href="#report">Report</a>\n'
@@ -400,9 +390,9 @@ def update_readmes(machines, stages):
         return tables.MARKERS[0] in read(text)
 
     if machines and wants_it(ROOT / "README.md"):
-        named = re.search(r"\(report/results/([^)]+)\)", read(ROOT / "README.md"))
-        shown = next((machine for machine in machines if named and machine.name == named[1]),
-                     machines[0])
+        named = re.search(r"\(report/results/([^/)]+)", read(ROOT / "README.md"))
+        shown = next((machine for machine in machines
+                      if named and tables.url(machine.name) == named[1]), machines[0])
         runs = shown.folder.relative_to(ROOT) / "runs.csv"
         tables.update(ROOT / "README.md", tables.headline(runs, shown.groups))
     for stage in stages:
@@ -415,12 +405,15 @@ def main():
     os.chdir(ROOT)
     machines, stages, paper = find_machines(), find_stages(), read_paper()
     markdown = readme(machines, paper, stages)
-    write(HERE / "README.md", markdown)
+    tables.write(HERE / "README.md", markdown)
     update_readmes(machines, stages)
-    write(HERE / "index.html", page(machines, stages, markdown))
+    tables.write(HERE / "index.html", page(machines, stages, markdown))
     print("Written to report: README.md, index.html"
           + "".join(f", results/{machine.name}/plots" for machine in machines), file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"report.py: {error}")

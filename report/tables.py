@@ -11,16 +11,25 @@ runs.csv names the machine.
 """
 
 import argparse
+import contextlib
 import csv
+import io
+import json
 import math
+import os
+import re
 import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
+from urllib.parse import quote
 
-INTEGERS = "threads", "hidden", "batch", "epochs", "seed", "train_samples", "test_samples"
-NUMBERS = "learning_rate", "train_s", "forward_s", "backward_s", "test_accuracy"
-MAY_BE_EMPTY = "forward_s", "backward_s"
+# The columns of whole numbers, and the smallest of each.
+WHOLE = {"threads": 0, "hidden": 1, "batch": 1, "epochs": 0, "seed": 0, "train_samples": 1,
+         "test_samples": 1}
+NUMBERS = ("learning_rate", "train_s", "forward_s", "backward_s", "final_loss", "test_accuracy",
+           "gflops")
+MAY_BE_EMPTY = "threads", "forward_s", "backward_s", "final_loss"
 TEXTS = "stage", "device", "dataset"
 SETTINGS = "dataset", "epochs", "learning_rate", "seed", "train_samples", "test_samples"
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST"}
@@ -34,9 +43,59 @@ MEASURES = {
 MARKERS = "<!-- table: begin -->", "<!-- table: end -->"
 
 
-def fail(message):
-    print(f"tables.py: {message}", file=sys.stderr)
-    sys.exit(2)
+def fail(message, status=2):
+    """Ends the program with one line."""
+    print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def read(path):
+    """The text of a file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        fail(f"{path}: cannot read: {error.strerror}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[:error.start]
+        fail(f"{path}: line {before.count(10) + 1}: byte {error.start - before.rfind(10)}: found "
+             f"0x{data[error.start]:02x}, expected UTF-8")
+
+
+def write(path, text):
+    """Writes a file, in a folder that may be new: it is complete, or as it was."""
+    path = path.resolve()  # a link stays one
+    new = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        fail(f"{path}: cannot write: {error.strerror}", 1)
+
+
+def readable(text):
+    """An argument or the name of a file, without what is no UTF-8 in it."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def url(path):
+    """A path, as it stands in a link."""
+    return quote(os.fsencode(path))
+
+
+def markdown(text):
+    """Any text as Markdown that shows it, in one line: `<int>` is no tag, `|` ends no cell. An
+    underscore within a word needs nothing, nor does an ampersand that begins no entity."""
+    return re.sub(r"[\\`*<|\[~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>",
+                  " ".join(text.split()))
+
+
+def plural(number, thing):
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 class Group:
@@ -70,7 +129,8 @@ class Group:
     def spread(self, cell):
         """Half of what lies between the fastest and the slowest run, over the median."""
         times = [run["train_s"] for run in self.cells[cell]]
-        return (max(times) - min(times)) / 2 / statistics.median(times)
+        median = statistics.median(times)
+        return (max(times) - min(times)) / 2 / median if median else 0
 
     def speedup(self, cell):
         """How many times faster than the baseline's cell; None where there is no such cell."""
@@ -79,10 +139,25 @@ class Group:
         baseline = self.median("train_s", (batch, self.baseline, hidden))
         return baseline / time if baseline and time else None
 
+    def is_on_cpu(self, line):
+        return all(run["device"] == "cpu" for (_, other, _), runs in self.cells.items()
+                   if other == line for run in runs)
+
+    def ceiling(self, line, ceilings):
+        """The operations a second that multiply-adds alone reach with as many threads as the line
+        has; None where that was not measured, and for a GPU, of which it says nothing."""
+        on_cpu = self.is_on_cpu(line)
+        return ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
+
+    def part_of_ceiling(self, cell, ceilings):
+        """How much of its ceiling a cell reaches; None where there is none."""
+        rate, ceiling = self.median("gflops", cell), self.ceiling(cell[1], ceilings)
+        return 1e9 * rate / ceiling if rate and ceiling else None
+
     def heading(self):
         value = self.settings
-        return (f"{DATASETS.get(value['dataset'], value['dataset'])}: {value['epochs']} "
-                f"epoch{'' if value['epochs'] == 1 else 's'} of {value['train_samples']:,} images, "
+        return (f"{DATASETS.get(value['dataset'], value['dataset'])}: "
+                f"{plural(value['epochs'], 'epoch')} of {value['train_samples']:,} images, "
                 f"accuracy on {value['test_samples']:,} others")
 
     def repeats(self):
@@ -93,45 +168,87 @@ class Group:
         return f"medians of {'' if len(counts) == 1 else 'up to '}{max(counts)} runs"
 
 
+def parse(name, text):
+    """The value of a column's text, None for an empty one. A ValueError says what was expected."""
+    if not text and name in MAY_BE_EMPTY:
+        return None
+    smallest = WHOLE.get(name)
+    expected = "a number, not below 0" if smallest is None else f"a whole number from {smallest}"
+    try:
+        value = float(text) if smallest is None else int(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    # No nan, and nothing whose ratio to another one is not finite.
+    if value != 0 and not 1e-100 < value < 1e100 or value < (smallest or 0):
+        raise ValueError(expected)
+    return value
+
+
 def read_groups(path):
     """The groups in a file of rows, MNIST first. An empty file has none."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            header, *rows = list(csv.reader(file)) or [[*INTEGERS, *NUMBERS, *TEXTS]]
-    except OSError as error:
-        fail(f"{path}: cannot read: {error.strerror}")
-    for name in INTEGERS + NUMBERS + TEXTS:
-        if name not in header:
-            fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
+    reader = csv.reader(io.StringIO(read(path), newline=""), strict=True)
     groups = defaultdict(list)
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            fail(f"{path}: line {number}: found {len(row)} columns, expected {len(header)}")
-        run = dict(zip(header, row))
-        if run["device"] == "simulated":  # by tests/cuda_on_cpu: its times mean nothing
-            continue
-        run["threads"] = run["threads"] or "0"
-        for name in INTEGERS + NUMBERS:
-            try:
-                if name in MAY_BE_EMPTY and not run[name]:
-                    run[name] = None
-                else:
-                    run[name] = int(run[name]) if name in INTEGERS else float(run[name])
-            except ValueError:
-                fail(f"{path}: line {number}: {name}: found '{run[name]}', expected a number")
-        groups[tuple(run[name] for name in SETTINGS)].append(run)
+    try:
+        header = next(reader, [*WHOLE, *NUMBERS, *TEXTS])
+        for name in (*WHOLE, *NUMBERS, *TEXTS):
+            if name not in header:
+                fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
+        for row in reader:
+            where = f"{path}: line {reader.line_num}"
+            if len(row) != len(header):
+                fail(f"{where}: found {len(row)} columns, expected {len(header)}")
+            run = dict(zip(header, row))
+            if run["device"] == "simulated":  # by tests/cuda_on_cpu: its times mean nothing
+                continue
+            for name in (*WHOLE, *NUMBERS):
+                try:
+                    run[name] = parse(name, run[name])
+                except ValueError as expected:
+                    fail(f"{where}: {name}: found '{run[name]}', expected {expected}")
+            run["threads"] = run["threads"] or 0
+            groups[tuple(run[name] for name in SETTINGS)].append(run)
+    except csv.Error as error:
+        fail(f"{path}: line {reader.line_num}: found no row of --csv: {error}")
     return [Group(settings, runs)
             for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
                                                                            item[0]))]
 
 
+def read_benchmarks(folder):
+    """[(name, run)]: every single run in what `make bench` wrote, if it did."""
+    found = []
+    for path in sorted(folder.glob("bench/*.json")):
+        try:
+            for run in json.loads(read(path))["benchmarks"]:
+                if run.get("run_type") == "iteration":
+                    for name in {"flops", "bytes_read", "bytes", "flops_per_byte"} & run.keys():
+                        run[name] = parse(name, run[name])
+                    found.append((run["name"], run))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fail(f"{path}: expected the JSON of Google Benchmark; `make bench` writes it anew")
+    return found
+
+
+def read_ceilings(benchmarks):
+    """{"flops", "L1", ..., "memory": {threads: a second}} from the results of bench/ceilings."""
+    found = defaultdict(lambda: defaultdict(list))
+    for name, run in benchmarks:
+        parts = name.split("/")
+        threads = int(next((part[8:] for part in parts if part.startswith("threads:")), "1"))
+        if parts[:2] == ["ceilings", "multiply_add"] and run.get("flops"):
+            found["flops"][threads].append(run["flops"])
+        elif parts[:2] == ["ceilings", "read"] and run.get("bytes_read"):
+            found[parts[2]][threads].append(run["bytes_read"])
+    return {level: {threads: statistics.median(values) for threads, values in by_threads.items()}
+            for level, by_threads in found.items()}
+
+
 def machine(path):
     """What machine.txt beside the runs says of the machine."""
-    try:
-        text = path.with_name("machine.txt").read_text(encoding="utf-8")
-    except OSError:
+    path = path.with_name("machine.txt")
+    if not path.exists():
         return "unknown machine"
-    field = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    field = dict(line.split(": ", 1) for line in read(path).splitlines() if ": " in line)
     return "; ".join(name for name in (field.get("cpu"), field.get("gpu")) if name not in
                      (None, "none"))
 
@@ -144,6 +261,11 @@ def label(line):
 def three_digits(value):
     """0.0971, 3.96, 71.8, 641, 1203."""
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value else "0"
+
+
+def percent(part):
+    """0.9 %, 12 %."""
+    return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
 
 
 def middle(values):
@@ -164,29 +286,31 @@ def format_cell(group, measure, cell):
     return f"{number:>10}{spread:<6}"
 
 
-def print_tables(path, groups):
+def table_lines(path, groups):
     """The tables in the layout of the papers, with a line for each stage under each measure."""
-    print(machine(path))
+    yield machine(path)
     for group in groups:
-        print(f"\n{group.heading()}\n{group.repeats()}; ± is half the range of a cell's runs, where "
-              "there are several")
+        yield ""
+        yield group.heading()
+        yield f"{group.repeats()}; ± is half the range of a cell's runs, where there are several"
         width = max(24, *(len(label(line)) + 4 for line in group.lines))
         for batch in group.batches:
             heads = (f"{f'{hidden} nodes':>10}      " for hidden in group.hiddens)
-            print(f"\n{f'Batch size {batch}':<{width}}{''.join(heads)}".rstrip())
+            yield ""
+            yield f"{f'Batch size {batch}':<{width}}{''.join(heads)}".rstrip()
             for measure, title in MEASURES.items():
                 lines = group.lines_of(measure)
                 if measure == "speedup":
                     if not group.baseline or not lines:
                         continue
                     title = title.format(baseline=label(group.baseline))
-                print(title)
+                yield title
                 for line in lines:
                     cells = (format_cell(group, measure, (batch, line, hidden))
                              for hidden in group.hiddens)
-                    print(f"  {label(line):<{width - 2}}{''.join(cells)}".rstrip())
+                    yield f"  {label(line):<{width - 2}}{''.join(cells)}".rstrip()
     if not groups:
-        print("no finished runs")
+        yield "no finished runs"
 
 
 def headline(path, groups):
@@ -205,27 +329,26 @@ def headline(path, groups):
             factor = group.speedup(cell) if line != group.baseline else None
             texts.append("-" if time is None else f"{three_digits(time)} s")
             texts[-1] += f", {three_digits(factor)}×" if factor else ""
-        table.append(f"| {label(line)} | {' | '.join(texts)} |")
+        table.append(f"| {markdown(label(line))} | {' | '.join(texts)} |")
     peers = any(stage.startswith("peer_") for stage, _ in group.lines)
     over = f" and speedup over {label(group.baseline)}" if group.baseline else ""
-    return "\n".join([f"Training time{over}; {group.heading()}; {group.repeats()}; on "
-                      f"{machine(path)}. All cells are in [{path.parent}]({path.parent})."
-                      + (" The [peers](bench/peers) are what one would use instead." if peers else ""),
-                      "", *table])
+    folder = Path(os.path.relpath(path.parent))
+    text = markdown(f"Training time{over}; {group.heading()}; {group.repeats()}; on {machine(path)}.")
+    text += f" All cells are in [{markdown(readable(str(folder)))}]({url(folder)})."
+    if peers:
+        text += " The [peers](bench/peers) are what one would use instead."
+    return "\n".join([text, "", *table])
 
 
 def update(target, text):
     """Puts the text between the markers of a file."""
-    try:
-        old = target.read_text(encoding="utf-8")
-    except OSError as error:
-        fail(f"{target}: cannot read: {error.strerror}")
+    old = read(target)
     begin, end = (old.find(marker) for marker in MARKERS)
     if any(old.count(marker) != 1 for marker in MARKERS) or begin > end:
         fail(f"{target}: expected '{MARKERS[0]}' and, below it, '{MARKERS[1]}', each once")
     new = f"{old[:begin]}{MARKERS[0]}\n{text}\n{old[end:]}"
     if new != old:
-        target.write_text(new, encoding="utf-8")
+        write(target, new)
 
 
 def main():
@@ -234,20 +357,31 @@ def main():
     parser.add_argument("runs", type=Path, metavar="runs.csv")
     parser.add_argument("--markdown", action="store_true", help="print the headline")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the headline into FILE")
+    parser.add_argument("--output", type=Path, metavar="FILE",
+                        help="write the tables there instead of printing them")
     parser.add_argument("--note", action="append", default=[], metavar="TEXT",
                         help="a line below the tables, such as why a stage is not in them")
     arguments = parser.parse_args()
-    sys.stdout.reconfigure(encoding="utf-8")  # for ± and ×, whatever the locale
 
     groups = read_groups(arguments.runs)
     if arguments.update:
         update(arguments.update, headline(arguments.runs, groups))
-    elif arguments.markdown:
-        print(headline(arguments.runs, groups))
+        return
+    if arguments.markdown:
+        lines = [headline(arguments.runs, groups)]
     else:
-        print_tables(arguments.runs, groups)
-        for number, note in enumerate(arguments.note):
-            print("" if number else "\n", note, sep="")
+        notes = [readable(note) for note in arguments.note]
+        lines = [*table_lines(arguments.runs, groups), *([""] if notes else []), *notes]
+    text = "\n".join([*lines, ""])
+    if arguments.output:
+        write(arguments.output, text)
+        return
+    try:
+        # Not sys.stdout: it has the locale's encoding, and complains a second time at the end.
+        with open(1, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
+    except OSError as error:
+        fail(f"cannot write: {error.strerror}", 1)
 
 
 if __name__ == "__main__":

@@ -101,17 +101,127 @@ in_section() {
 }
 
 @test "a stage's README has its numbers, of the machines that have any" {
-    grep -F 'A & B <1>; MNIST: 5 epochs' stages/02_openmp/README.md
+    grep -F 'A & B \<1>; MNIST: 5 epochs' stages/02_openmp/README.md
     grep -F '| hidden 256 | 2.00 s, 100 GFLOP/s, 50 %, 16.0× | 2.00 s, 100 GFLOP/s, 50 %, 16.0× |' \
         stages/02_openmp/README.md
     grep -F 'Alone: not run' stages/02_openmp/README.md
-    grep -F 'A & B <1>: no GPU in this machine' stages/03_cuda_unified/README.md
+    grep -F 'A & B \<1>: no GPU in this machine' stages/03_cuda_unified/README.md
     # The headline is of the machine that it was of, or else of the first.
     grep -F 'on Alone. All cells are in [report/results/alone]' README.md
     grep -xF '| 01_vectorized | 0.500 s |' README.md
     sed -i 's|(report/results/alone)|(report/results/full)|' README.md
     report/report.py
     grep -xF '| 02_openmp | 0.250 s, 16.0× | 2.00 s, 16.0× |' README.md
+}
+
+# Changes results in a copy of the tree, for a test of its own.
+copy_tree() {
+    cp -a "$tree" "$BATS_TEST_TMPDIR/copy"
+    cd "$BATS_TEST_TMPDIR/copy" || return
+}
+
+@test "names, notes and data sets are shown as they are, whatever characters they have" {
+    copy_tree
+    mkdir 'stages/06_<u>mine'
+    cp stages/01_vectorized/{Makefile,train.c} 'stages/06_<u>mine'
+    mv report/results/alone 'report/results/a <b> (1)'
+    cd 'report/results/a <b> (1)'
+    sed -i 's/,mnist,/,<script>alert(1)<\/script>,/; $p; $s/^[^,]*/07_<b>|`x`/' runs.csv
+    echo 'cpu: <img src=x onerror=alert(2)> | &lt; `code` __init__ $1$' >machine.txt
+    cat >tables.txt <<'END'
+00_serial: does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [g](javascript:h)
+END
+    cd "$OLDPWD"
+    sed -i 's|(report/results/[^/)]*|(report/results/a%20%3Cb%3E%20%281%29|' README.md
+    report/report.py
+    for markdown in README.md report/README.md stages/00_serial/README.md; do
+        pandoc --from=gfm --to=html "$markdown" >"$(dirname "$markdown")/shown.html"
+    done
+    python3 - <<'END'
+from html.parser import HTMLParser
+from pathlib import Path
+
+class Page(HTMLParser):
+    text = ""
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        assert tag not in ("b", "i", "u", "script", "int"), tag
+        assert attributes.get("src") != "x" and "onerror" not in attributes, attributes
+        assert not attributes.get("href", "").startswith("javascript:"), attributes
+
+MACHINE = "<img src=x onerror=alert(2)> | &lt; `code` __init__ $1$"
+NOTE = "does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [g](javascript:h)"
+STAGE, DATA = "07_<b>|`x`", "<script>alert(1)</script>: 5 epochs"
+for path, expected in {
+        "shown.html": (MACHINE, STAGE, DATA, "report/results/a <b> (1)"),
+        "report/shown.html": (MACHINE, STAGE, DATA, f"00_serial: {NOTE}", "06_<u>mine"),
+        "stages/00_serial/shown.html": (f"{MACHINE}: {NOTE}",),
+        "report/index.html": (MACHINE, STAGE, DATA, NOTE, "06_<u>mine")}.items():
+    page = Page()
+    page.feed(Path(path).read_text(encoding="utf-8"))
+    page.close()
+    for text in expected:
+        assert text in " ".join(page.text.split()), (path, text)
+END
+    # All pictures are in the page.
+    run grep -E '<img[^>]*src="[^d]' report/index.html
+    [ "$status" -eq 1 ]
+}
+
+@test "runs of no epochs and of no time are shown as well" {
+    copy_tree
+    for file in runs.csv growth.csv; do
+        awk -F, -v OFS=, 'NR > 1 { $6 = 0; $14 = "0.000000"; $17 = ""; $19 = "0.000"
+            if ($15 != "") $15 = $16 = "0.000000" } { print }' "report/results/full/$file" >new
+        mv new "report/results/full/$file"
+    done
+    run report/report.py
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 1 ]
+    in_section 'A & B' '| 00_serial | 0 | 0 |'
+    in_section 'A & B' 'Not drawn: no times of the phases.'
+    in_section 'A & B' 'Not drawn: no results of `report/growth.sh` here.'
+}
+
+@test "results that are none are refused in one line, and the pages stay" {
+    copy_tree
+    results=report/results/full
+    while IFS='|' read -r file script message; do
+        cp "$results/$file" saved
+        LC_ALL=C sed -i "$script" "$results/$file"
+        run cmp "$results/$file" saved
+        [ "$status" -eq 1 ]
+        find report README.md stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
+        run report/report.py
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [ "$output" = "report.py: $PWD/$results/$file: $message" ]
+        find report README.md stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort |
+            diff before -
+        mv saved "$results/$file"
+    done <<'END'
+runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
+growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
+machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
+bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; `make bench` writes it anew
+END
+}
+
+@test "a full disk: one line, and the pages stay" {
+    copy_tree
+    sed -i 's/A & B/Another/' report/results/full/machine.txt
+    cp report/index.html before
+    run bash -c 'ulimit -f 100; report/report.py'
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == 'report.py: '*': cannot write: File too large' && ${#lines[@]} == 1 ]]
+    cmp report/index.html before
+    [[ ! $(find . -name '*.new') ]]
 }
 
 @test "a second run changes nothing" {

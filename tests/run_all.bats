@@ -343,6 +343,36 @@ wait_for_rows() {
     [ ! -e calls ]
 }
 
+@test "rows that cannot be read are refused before the sweep, and the tables stay" {
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    cp results/tables.txt before
+    rm calls
+    row 00_one 1 8 4 nan 0 0 0.9 mnist 7 >>"$runs"
+    run ./run_all.sh --output results --hidden 16 --batch 4 --repeats 1 --resume
+    [ "$status" -eq 2 ]
+    [ "$output" = "tables.py: $runs: line 4: train_s: found 'nan', expected a number, not below 0" ]
+    cmp results/tables.txt before
+    [ ! -e calls ]
+}
+
+@test "a disk that fills up: exit status 1, and the tables stay" {
+    # All files are shorter than 4 KiB, but for the tables with the reasons below them.
+    printf '#!/bin/sh\necho "threads: 1"\n' >report/machine.sh
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    cp results/tables.txt before
+    for stage in {10..59}_fake; do
+        mkdir "stages/$stage"
+        echo train: >"stages/$stage/Makefile"
+        printf '#!/bin/sh\necho %070d >&2\nexit 77\n' 0 >"stages/$stage/train"
+        chmod +x "stages/$stage/train"
+    done
+    run bash -c 'ulimit -f 4; ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume'
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "tables.py: $results/tables.txt: cannot write: File too large" ]
+    cmp results/tables.txt before
+    [ "$(find results -type f | wc -l)" -eq 3 ] # no part of a file
+}
+
 # --- peers ---
 
 @test "no variable of the environment changes a peer" {
@@ -410,9 +440,9 @@ END
 
 header=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,peak_rss_mib,peak_vram_mib
 
-# row STAGE THREADS HIDDEN BATCH TRAIN_S FORWARD_S BACKWARD_S ACCURACY [DATASET [EPOCHS]]
+# row STAGE THREADS HIDDEN BATCH TRAIN_S FORWARD_S BACKWARD_S ACCURACY [DATASET [EPOCHS [GFLOPS]]]
 row() {
-    echo "$1,cpu,$2,$3,$4,${10:-5},0.1,1,37800,4200,${9:-mnist},0.5,0.01,$5,$6,$7,0.3,$8,1.5,100.0,"
+    echo "$1,cpu,$2,$3,$4,${10:-5},0.1,1,37800,4200,${9:-mnist},0.5,0.01,$5,$6,$7,0.3,$8,${11:-1.5},100.0,"
 }
 
 # Two stages; 01 has three runs at hidden 32 and none at batch 64.
@@ -498,19 +528,75 @@ SYNTHETIC DIGITS, NOT MNIST: 5 epochs' ]
  02_openmp, 16 threads 10.0×" ]
 }
 
+@test "tables: runs of no epochs" {
+    {
+        echo "$header"
+        for stage in 00_serial 01_vectorized peer_one; do
+            row $stage 1 32 32 0.000000 0.000000 0.000000 0.1 mnist 0 0.000
+            row $stage 1 32 32 0.000000 0.000000 0.000000 0.1 mnist 0 0.000
+        done
+    } >runs.csv
+    run python3 report/tables.py runs.csv
+    [ "$status" -eq 0 ]
+    grep -qx '  00_serial                 0.0000 ±0%' <<<"$output"
+    grep -qx '  01_vectorized                  -' <<<"$output" # the speedup
+    run python3 report/tables.py --markdown runs.csv
+    [ "$status" -eq 0 ]
+    grep -qx '| 01_vectorized | 0 s |' <<<"$output"
+}
+
 @test "tables: a file that is not one of rows is refused in one line" {
     while IFS='|' read -r text message; do
         printf '%b' "$text" >runs.csv
         run python3 report/tables.py runs.csv
+        echo "$output"
         [ "$status" -eq 2 ]
         [ "$output" = "tables.py: runs.csv: $message" ]
     done <<END
 a,b\n|line 1: found no column 'threads', expected the header of --csv
 $header\n00_serial,cpu,1\n|line 2: found 3 columns, expected 21
-$header\n$(row 00_serial 1 x 32 4 2 2 0.9)\n|line 2: hidden: found 'x', expected a number
+$header\n$(row 00_serial 1 x 32 4 2 2 0.9)\n|line 2: hidden: found 'x', expected a whole number from 1
+$header\n$(row 00_serial 1 0 32 4 2 2 0.9)\n|line 2: hidden: found '0', expected a whole number from 1
+$header\n$(row 00_serial 1 32 32 4 2 2 0.9)\n$(row 00_serial 1 32 32 nan 2 2 0.9)\n|line 3: train_s: found 'nan', expected a number, not below 0
+$header\n$(row 00_serial 1 32 32 inf 2 2 0.9)\n|line 2: train_s: found 'inf', expected a number, not below 0
+$header\n$(row 00_serial 1 32 32 4 -2 2 0.9)\n|line 2: forward_s: found '-2', expected a number, not below 0
+$header\n$(row 00_serial 1 32 32 4 2 2 0.9 mnist 5 -nan)\n|line 2: gflops: found '-nan', expected a number, not below 0
+$header\n00_serial,c\xffpu\n|line 2: byte 12: found 0xff, expected UTF-8
+$header\n"00_serial\n|line 2: found no row of --csv: unexpected end of data
 END
     run python3 report/tables.py missing.csv
     [ "$status" -eq 2 ]
+    write_runs
+    printf 'cpu: \xe4\n' >machine.txt
+    run python3 report/tables.py runs.csv
+    [ "$status" -eq 2 ]
+    [ "$output" = 'tables.py: machine.txt: line 1: byte 6: found 0xe4, expected UTF-8' ]
+}
+
+@test "tables: a disk that is full is one line, exit status 1, and what was there stays" {
+    write_runs
+    run bash -c 'python3 report/tables.py runs.csv >/dev/full'
+    [ "$status" -eq 1 ]
+    [ "$output" = 'tables.py: cannot write: No space left on device' ]
+    {
+        printf '%s\n' '<!-- table: begin -->' '<!-- table: end -->'
+        printf '%01500d\n' 0
+    } >README.md
+    cp README.md before
+    for option in --output --update; do
+        run bash -c "ulimit -f 1; python3 report/tables.py $option README.md runs.csv"
+        [ "$status" -eq 1 ]
+        [ "$output" = "tables.py: $tree/README.md: cannot write: File too large" ]
+        cmp README.md before
+    done
+    [[ ! $(find . -name '*.new') ]]
+}
+
+@test "tables: a note that is no UTF-8 is shown all the same" {
+    write_runs
+    run python3 report/tables.py --note $'00_one: \xff <int>' runs.csv
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = '00_one: � <int>' ]
 }
 
 @test "the headline is written between the markers, and only there" {
