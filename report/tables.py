@@ -7,7 +7,7 @@
     tables.py --update README.md runs.csv   the headline, put between the markers in README.md
 
 Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
-runs.csv names the machine.
+runs.csv names the machine; bench/ceilings.json beside it has what the machine can do at most.
 """
 
 import argparse
@@ -41,6 +41,7 @@ MEASURES = {
     "speedup": "Speedup over {baseline}",
 }
 MARKERS = "<!-- table: begin -->", "<!-- table: end -->"
+HEADLINE_LINES = 8
 
 
 def fail(message, status=2):
@@ -153,6 +154,23 @@ class Group:
         """How much of its ceiling a cell reaches; None where there is none."""
         rate, ceiling = self.median("gflops", cell), self.ceiling(cell[1], ceilings)
         return 1e9 * rate / ceiling if rate and ceiling else None
+
+    def fastest_peer(self):
+        """(line, cells): the CPU peer with the least geometric mean of the times in the cells that
+        all CPU peers have, and how many these are. (None, 0) if there are none."""
+        peers = [line for line in self.lines
+                 if line[0].startswith("peer_") and self.is_on_cpu(line)]
+        times = {line: [] for line in peers}
+        for batch in self.batches:
+            for hidden in self.hiddens:
+                medians = [self.median("train_s", (batch, line, hidden)) for line in peers]
+                if all(medians):
+                    for line, median in zip(peers, medians):
+                        times[line].append(median)
+        cells = len(times[peers[0]]) if peers else 0
+        if not cells:
+            return None, 0
+        return min(peers, key=lambda line: statistics.geometric_mean(times[line])), cells
 
     def heading(self):
         value = self.settings
@@ -313,31 +331,71 @@ def table_lines(path, groups):
         yield "no finished runs"
 
 
+def ceiling_in_words(group, lines, corners, ceilings):
+    """What the part of the ceiling is, and how much of it the baseline reaches."""
+    by_threads = {line[1] or 1: group.ceiling(line, ceilings)
+                  for line in lines if group.ceiling(line, ceilings)}
+    each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
+                     for threads, flops in sorted(by_threads.items()))
+    text = ("The ceiling is what multiply-adds alone reach with as many threads as the line has: "
+            f"{each}.")
+    if not all(group.is_on_cpu(line) for line in lines):
+        text += " A GPU's line has no such part."
+    parts = sorted(filter(None, (group.part_of_ceiling((batch, group.baseline, hidden), ceilings)
+                                 for hidden, batch in corners)))
+    if parts:
+        reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
+        text = (f"{label(group.baseline)}, the textbook's loops, reaches "
+                f"{' to '.join(reached)} of the ceiling. {text}")
+    return text
+
+
 def headline(path, groups):
-    """Markdown: time and speedup in the smallest cell, one in the middle and the largest."""
+    """Markdown: time, speedup and part of the ceiling in the smallest cell, one in the middle and
+    the largest; of the stages, and of the fastest peer."""
     if not groups:
         fail(f"{path}: found no runs")
     group = groups[0]
+    ceilings = read_ceilings(read_benchmarks(path.parent))
     corners = sorted({(pick(group.hiddens), pick(group.batches)) for pick in (min, middle, max)})
+    peer, cells = group.fastest_peer()
+    lines = [line for line in group.lines if not line[0].startswith("peer_")]
+    most = HEADLINE_LINES - (peer is not None)
+    if len(lines) > most:
+        lines = lines[:1] + lines[1 - most:]
+    lines += [peer] if peer else []
+    measured = any(group.ceiling(line, ceilings) for line in lines)
+
     heads = (f"{hidden} hidden, batch {batch}" for hidden, batch in corners)
     table = [f"| stage | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(corners)}"]
-    for line in group.lines:
+    for line in lines:
         texts = []
         for hidden, batch in corners:
             cell = batch, line, hidden
             time = group.median("train_s", cell)
             factor = group.speedup(cell) if line != group.baseline else None
+            part = group.part_of_ceiling(cell, ceilings)
             texts.append("-" if time is None else f"{three_digits(time)} s")
             texts[-1] += f", {three_digits(factor)}×" if factor else ""
+            texts[-1] += f", {percent(part)}" if part else ""
         table.append(f"| {markdown(label(line))} | {' | '.join(texts)} |")
-    peers = any(stage.startswith("peer_") for stage, _ in group.lines)
-    over = f" and speedup over {label(group.baseline)}" if group.baseline else ""
-    folder = Path(os.path.relpath(path.parent))
-    text = markdown(f"Training time{over}; {group.heading()}; {group.repeats()}; on {machine(path)}.")
-    text += f" All cells are in [{markdown(readable(str(folder)))}]({url(folder)})."
-    if peers:
-        text += " The [peers](bench/peers) are what one would use instead."
-    return "\n".join([text, "", *table])
+
+    what = ["the training time"]
+    if group.baseline:
+        what.append(f"the speedup over {label(group.baseline)}")
+    if measured:
+        what.append("the part of the ceiling that is reached")
+    above = f"A cell has {' and '.join(filter(None, (', '.join(what[:-1]), what[-1])))}."
+    if measured:
+        above += " " + ceiling_in_words(group, lines, corners, ceilings)
+    conditions = f"{group.heading()}; {group.repeats()}; on {machine(path)}."
+    below = ""
+    if peer:
+        below = (f"{markdown(peer[0])} is the fastest of the CPU [peers](bench/peers), which are "
+                 f"what one would use instead (geometric mean over {plural(cells, 'cell')}). ")
+    full = Path(os.path.relpath(path)).with_name("tables.txt")
+    below += f"All stages, peers and cells: [{markdown(readable(str(full)))}]({url(full)})."
+    return "\n".join([markdown(above), "", markdown(conditions), "", *table, "", below])
 
 
 def update(target, text):
