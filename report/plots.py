@@ -12,10 +12,10 @@ from collections import defaultdict
 import matplotlib
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
-from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-import tables  # noqa: E402
+import tables
 
 # Okabe and Ito's colours, but for the yellow one, which is pale on white; dark and light in turn,
 # for a printer without colours.
@@ -44,7 +44,7 @@ def save(figure, path):
     # Neither date nor version: the same plot is the same file.
     picture = io.StringIO()
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
-                   bbox_inches="tight")
+                   bbox_inches="tight", facecolor=figure.get_facecolor())
     plt.close(figure)
     tables.write(path, picture.getvalue())
 
@@ -97,6 +97,42 @@ def legend_below(figure, axes, columns=4):
             entries.setdefault(text, handle)
     figure.legend(entries.values(), entries.keys(), loc="upper center", ncol=columns, frameon=False,
                   bbox_to_anchor=(0.5, 0), handlelength=3.5)
+
+
+def ladder(group, lines, cell, ceilings, dark=False):
+    """The picture of the repository's README: how fast the lines compute in one cell, (hidden,
+    batch), beside what the machine can do at most. For a dark page, with `dark`."""
+    hidden, batch = cell
+    rates = {line: group.median("gflops", (batch, line, hidden)) for line in lines}
+    rates = {line: rate for line, rate in rates.items() if rate}
+    if not rates or not any(group.ceiling(line, ceilings) for line in rates):
+        return None
+    ink, bar, peer_bar = ("#e6edf3", "#56B4E9", "#7d8590") if dark else \
+        ("#1f2328", "#0072B2", "#8c959f")
+    colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
+                             "ytick.color"), ink)
+    with plt.rc_context({**colours, "font.size": 10, "axes.grid": False}):
+        figure, panel = plt.subplots(figsize=(WIDTH, 0.9 + 0.5 * len(rates)), layout="constrained",
+                                     facecolor="none")
+        panel.set_facecolor("none")
+        for y, (line, rate) in enumerate(rates.items()):
+            panel.barh(y, rate, height=0.62, color=peer_bar if is_peer(line) else bar)
+            texts = [f"{tables.three_digits(group.median('train_s', (batch, line, hidden)))} s"]
+            if line != group.baseline and group.speedup((batch, line, hidden)):
+                texts.append(f"{tables.three_digits(group.speedup((batch, line, hidden)))}×")
+            ceiling = group.ceiling(line, ceilings)
+            if ceiling:
+                panel.plot([ceiling / 1e9] * 2, [y - 0.4, y + 0.4], color=ink, linewidth=1.5)
+                texts.append(f"{tables.percent(rate * 1e9 / ceiling)} of the ceiling")
+            panel.text(max(rate, (ceiling or 0) / 1e9), y, "   " + ", ".join(texts), va="center")
+        panel.set_yticks(range(len(rates)), [tables.label(line) for line in rates])
+        panel.set_ylim(len(rates) - 0.4, -0.6)
+        panel.set_xlim(0, 1.5 * panel.dataLim.xmax)
+        panel.tick_params(axis="y", length=0)
+        panel.spines["left"].set_visible(False)
+        panel.set_xlabel(f"10⁹ operations a second with {hidden} hidden units, batch {batch}; the "
+                         "upright lines are ceilings: what as many threads can do at most")
+    return figure
 
 
 def training_time(group):

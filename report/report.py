@@ -151,6 +151,11 @@ def draw(machine, plot_folder):
     """Writes the machine's plots; returns [(title, file or None, what to say)]."""
     group = machine.groups[0]
     benchmarks = machine.benchmarks
+    for name, dark in (("ladder", False), ("ladder-dark", True)):
+        figure = plots.ladder(group, tables.headline_lines(group), tables.corners_of(group)[-1],
+                              tables.read_ceilings(benchmarks), dark)
+        if figure:
+            plots.save(figure, plot_folder / f"{name}.svg")
     no_bench, no_growth = "no results of `make bench` here", "no results of `report/growth.sh` here"
     wanted = [
         ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
@@ -197,9 +202,10 @@ def against_peers(group):
         ratios = [time / fastest[False][place] for place, time in fastest[True].items()
                   if time and fastest[False].get(place)]
         if ratios:
-            sentences.append(f"{where} the fastest stage is {statistics.geometric_mean(ratios):.2f} "
-                             "times as fast as the fastest of the peers (geometric mean over "
-                             f"{len(ratios)} cells; {min(ratios):.2f} to {max(ratios):.2f}).")
+            mean = statistics.geometric_mean(ratios)
+            sentences.append(f"{where} the fastest stage is {mean:.2f} times as fast as the fastest "
+                             f"of the peers (geometric mean over {len(ratios)} cells; "
+                             f"{min(ratios):.2f} to {max(ratios):.2f}).")
     return " ".join(sentences)
 
 

@@ -350,6 +350,21 @@ def ceiling_in_words(group, lines, corners, ceilings):
     return text
 
 
+def corners_of(group):
+    """[(hidden, batch)]: the smallest cell, one in the middle and the largest."""
+    return sorted({(pick(group.hiddens), pick(group.batches)) for pick in (min, middle, max)})
+
+
+def headline_lines(group):
+    """The first stage, the last ones and the fastest CPU peer: eight lines at most."""
+    peer, _ = group.fastest_peer()
+    lines = [line for line in group.lines if not line[0].startswith("peer_")]
+    most = HEADLINE_LINES - (peer is not None)
+    if len(lines) > most:
+        lines = lines[:1] + lines[1 - most:]
+    return lines + ([peer] if peer else [])
+
+
 def headline(path, groups):
     """Markdown: time, speedup and part of the ceiling in the smallest cell, one in the middle and
     the largest; of the stages, and of the fastest peer."""
@@ -357,13 +372,9 @@ def headline(path, groups):
         fail(f"{path}: found no runs")
     group = groups[0]
     ceilings = read_ceilings(read_benchmarks(path.parent))
-    corners = sorted({(pick(group.hiddens), pick(group.batches)) for pick in (min, middle, max)})
+    corners = corners_of(group)
+    lines = headline_lines(group)
     peer, cells = group.fastest_peer()
-    lines = [line for line in group.lines if not line[0].startswith("peer_")]
-    most = HEADLINE_LINES - (peer is not None)
-    if len(lines) > most:
-        lines = lines[:1] + lines[1 - most:]
-    lines += [peer] if peer else []
     measured = any(group.ceiling(line, ceilings) for line in lines)
 
     heads = (f"{hidden} hidden, batch {batch}" for hidden, batch in corners)
