@@ -1,8 +1,7 @@
 // Stage 02: the same kernels, on all cores. Each thread owns a slice of the hidden units, that is,
 // some panels of W1 and of W2, and keeps it for the whole run. All that a batch needs from other
 // threads is their hidden units' share of the ten outputs: one barrier. What follows from the
-// outputs (softmax, dz, b2) every thread computes for itself, which takes less time than a second
-// barrier.
+// outputs (softmax, dz, b2) every thread computes for itself, so that there is no second barrier.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The lanes of the
 // last vector that stand for no hidden unit hold zeros, and stay zero: their weights, activations
