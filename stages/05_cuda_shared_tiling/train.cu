@@ -15,8 +15,8 @@ enum {
     // Outputs of a block, squared: large enough to use what it loads 32 times, small enough that a
     // batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // Outputs of a thread, ROWS × COLUMNS: a step is 8 multiply-adds for 6 numbers, of which the
-    // four of a row are one float4.
+    // Outputs of a thread, ROWS × COLUMNS: a step is 8 multiply-adds for 6 numbers, which the
+    // compiler reads from shared memory two or four at a time.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
