@@ -18,7 +18,7 @@ $(STAGES):
 	    $(MAKE) --no-print-directory -C $@; \
 	fi
 
-test: ## install what the tests need, build, and prove the stages right
+test: ## install what the tests need, build, and test all of it
 	./deps.sh test
 	-@./deps.sh # for bench, profiles and report, whose tests are skipped where it cannot be had
 	$(MAKE) all

@@ -1,4 +1,4 @@
-// Proves the reference, so that the stages can be proven by it.
+// Tests the reference that the stages are compared with.
 #include "cmocka_tests.h"
 #include "reference.h"
 
