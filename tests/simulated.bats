@@ -81,6 +81,19 @@ compiles_without_warning() {
     make -s -C "$stages/$stage" OUTPUT="$dir/train" EXTRA='-Werror all-warnings'
 }
 
+# What a reader would type at the stop is given on the command line.
+@test "the gdb command of README.md stops in a thread that has work, and shows its sum" {
+    command -v gdb >/dev/null || skip "found no gdb"
+    "$BATS_TEST_DIRNAME/clean_copy.sh" "$dir/copy"
+    cd "$dir/copy"
+    awk -v RS= '/^ .*gdb /' README.md | sed "s/ --args/ -batch -ex 'print sum'&/" >"$dir/commands"
+    make -s -C data
+    data/synthesize --train 100 --test 100 "$dir/digits"
+    MNIST_DIR=$dir/digits bash -e "$dir/commands" 2>&1 | tee "$dir/output"
+    grep -qE '^[0-9]+\s+sum \+= ' "$dir/output"
+    grep -qxE '\$1 = -?[0-9.]+(e-[0-9]+)?' "$dir/output"
+}
+
 @test "nvcc compiles every CUDA stage, warnings being errors" {
     command -v nvcc >/dev/null || skip "found no nvcc"
     for_each_cuda_stage compiles_without_warning
