@@ -13,11 +13,14 @@ cpu_field() {
     sed -nE "s/^ *$1: *//p" <<<"$cpu_info" | sed 1q
 }
 
-# "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" is called Intel Xeon Platinum 8488C.
+# "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" is called Intel Xeon Platinum 8488C. A virtual
+# machine may name a whole line of processors: "AMD EPYC" needs its family and model.
 cpu_name() {
     local name
     name=$(cpu_field 'Model name' |
         sed -E 's/\((R|TM)\)//g; s/ *@.*//; s/ +[0-9]+-Core//; s/ +(CPU|Processor)\>//g')
+    [[ ! $name || $name =~ [0-9] ]] ||
+        name+=" family $(cpu_field 'CPU family') model $(cpu_field 'Model')"
     echo "${name:-$(uname -m)}"
 }
 

@@ -130,8 +130,8 @@ def ladder(group, lines, cell, ceilings, dark=False):
         panel.set_xlim(0, 1.5 * panel.dataLim.xmax)
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
-        panel.set_xlabel(f"10⁹ operations a second with {hidden} hidden units, batch {batch}; the "
-                         "upright lines are ceilings: what as many threads can do at most")
+        panel.set_xlabel(f"10⁹ operations a second, {hidden} hidden units, batch {batch}\n"
+                         "An upright line is the ceiling: the most that as many threads can do.")
     return figure
 
 

@@ -203,9 +203,11 @@ def against_peers(group):
                   if time and fastest[False].get(place)]
         if ratios:
             mean = statistics.geometric_mean(ratios)
+            peers = sorted({line[0] for line in group.lines if line[0].startswith("peer_")
+                            and group.is_on_cpu(line) == on_cpu})
             sentences.append(f"{where} the fastest stage is {mean:.2f} times as fast as the fastest "
-                             f"of the peers (geometric mean over {len(ratios)} cells; "
-                             f"{min(ratios):.2f} to {max(ratios):.2f}).")
+                             f"of {', '.join(md(peer) for peer in peers)} (geometric mean over "
+                             f"{len(ratios)} cells; {min(ratios):.2f} to {max(ratios):.2f}).")
     return " ".join(sentences)
 
 

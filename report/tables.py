@@ -365,6 +365,18 @@ def headline_lines(group):
     return lines + ([peer] if peer else [])
 
 
+def picture(plots):
+    """The plot of the ladder, if `make report` has drawn it, as GitHub shows it on light and on dark
+    pages."""
+    light, dark = plots / "ladder.svg", plots / "ladder-dark.svg"
+    if not light.exists() or not dark.exists():
+        return []
+    return ["<picture>",
+            f'<source media="(prefers-color-scheme: dark)" srcset="{url(dark)}">',
+            f'<img alt="How fast each stage computes, beside the ceiling" src="{url(light)}">',
+            "</picture>", ""]
+
+
 def headline(path, groups):
     """Markdown: time, speedup and part of the ceiling in the smallest cell, one in the middle and
     the largest; of the stages, and of the fastest peer."""
@@ -406,7 +418,8 @@ def headline(path, groups):
                  f"what one would use instead (geometric mean over {plural(cells, 'cell')}). ")
     full = Path(os.path.relpath(path)).with_name("tables.txt")
     below += f"All stages, peers and cells: [{markdown(readable(str(full)))}]({url(full)})."
-    return "\n".join([markdown(above), "", markdown(conditions), "", *table, "", below])
+    return "\n".join([*picture(full.parent / "plots"), markdown(above), "", markdown(conditions), "",
+                      *table, "", below])
 
 
 def update(target, text):
