@@ -142,20 +142,98 @@ clean_copy() {
         grep -q '<section class="stage" id="06_mine">' report/index.html
     fi
 
-    # A batch's gradient that is a hundredth too large; b2 is the first to be updated.
+    # A batch's gradient that is a hundredth too large.
     sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/06_mine/train.c
     run make -s check STAGE=06_mine
     [[ $status != 0 && $output == *'06_mine: WRONG'* ]]
-    [[ $output == *'the first that differs is W1[0]['*'expected'* ]]
+    [[ $output == *'The step of W1 is 1.0101 times the right one.'* ]]
 }
 
-@test "make new-stage says what is wrong, and touches nothing" {
+# plant FROM SED: makes 06_mine from a stage, with a mistake. The sed command has to change something.
+plant() {
+    local origin
+    origin=$(basename stages/"$1"_*)
+    rm -rf stages/06_mine
+    cp -r "stages/$origin" stages/06_mine
+    rm -f stages/06_mine/train stages/06_mine/train.sim
+    echo "ORIGIN = $origin" >>stages/06_mine/Makefile
+    sed -i "$2" stages/06_mine/train.c*
+    ! cmp -s "stages/$origin"/train.c* stages/06_mine/train.c*
+}
+
+# finds FROM SED ROWS TEXT: `make check` finds these rows of its table wrong and no other, and says the
+# text.
+finds() {
+    plant "$1" "$2"
+    run make -s check STAGE=06_mine
+    rows=$(awk '$3 == "WRONG" { printf "%s ", $1 }' <<<"$output")
+    if [[ $status == 0 || $output == *learning-rate\ below* || $rows != "${3:+$3 }" || $output != *"$4"* ]]; then
+        echo "$2: exit status $status, found '$rows', expected '$3' and '$4' in:"
+        echo "$output"
+        return 1
+    fi
+}
+
+@test "make check names the mistake" {
     clean_copy
-    for arguments in 'FROM=01 NAME=mine' 'FROM=01 NAME=06-mine' 'FROM=01 NAME=' 'FROM= NAME=06_mine' \
-        'FROM=77 NAME=06_mine' 'FROM=01 NAME=02_openmp' 'FROM=01 NAME=02_mine'; do
-        # shellcheck disable=SC2086 # two words
-        run make -s new-stage $arguments
-        [[ $status != 0 && $output == *found*expected* ]]
-        [[ ! -e stages/06_mine && ! -e stages/02_mine ]]
+    finds 01 '/bias2 -= learning_rate/d' b2 'b2 did not move.'
+    finds 01 's/w2\[o\] -= learning_rate/w2[o] -= 2 * learning_rate/' W2 \
+        'The step of W2 is 2 times the right one.'
+    finds 01 's/, db1 = {0};/; static vec kept[64]; vec db1 = kept[v];/
+              s/bias1\[v\] -= learning_rate \* db1;/&kept[v] = db1;/' b1 \
+        'The step of b1 is 1 × the right one + 1 × that of the batch before'
+    finds 01 's/k < PIXELS; k += TILE_ROWS/k < PIXELS - TILE_ROWS; k += TILE_ROWS/' W1 \
+        '..783][0..32] did not move.'
+    finds 01 's|dz\[s\] /= (float)n|dz[s] /= (float)network->stride|' 'W1 b1 W2 b2' \
+        'The step of b2 is 0.53125 times the right one: divided by 32 images, not 17?'
+    finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'W1 and b1 share da'
+    finds 01 's|\*z = e / sum|*z = e|' 'W1 b1 W2 b2' 'The loss is right'
+    finds 01 's/return logf(sum)/return 0 * logf(-1)/' loss \
+        'the arithmetic is wrong, not the learning rate'
+    finds 01 's/.* = batch->samples, vectors = .*/&if (n == 128) abort();/' '' \
+        '--batch 128 --train 165 --epochs 25: ended by a signal: Aborted'
+    finds 01 's/size_t o/size_t p/' '' ' undeclared'
+    # A race: which of the weights are wrong is not the same in every run.
+    plant 02 '/pragma omp barrier/d'
+    run make -s check STAGE=06_mine
+    [[ $status != 0 && $output == *'06_mine: '*WRONG* ]]
+}
+
+@test "make check stops a stage that hangs, in proportion to its origin" {
+    clean_copy
+    SECONDS=0
+    finds 02 's/^#pragma omp barrier/if (slice->thread == 0) {\n&\n}/' '' \
+        'hangs, or takes over 5 s where 02_openmp takes 0.'
+    ((SECONDS < 60))
+
+    make -s stages/01_vectorized
+    # One run of each takes long: the origin's 0.5 s, and ten times as long as that is allowed.
+    for seconds in 0.5 5.5; do
+        printf '#!/bin/sh\ncase "$*" in *--train=49*) sleep %s ;; esac\nexec %s "$@"\n' "$seconds" \
+            "$PWD/stages/01_vectorized/train" >"after_$seconds"
+        chmod +x "after_$seconds"
     done
+    tests/build/test_stages -c "$PWD/after_0.5" 33 "$PWD/after_5.5" >output
+    grep -q 'right, [0-9]* tests' output
+}
+
+@test "a program that had to be stopped is not run again" {
+    clean_copy
+    make -s -C tests build build/test_stages
+    # The exit status of timeout(1), without the ten minutes.
+    printf '#!/bin/sh\necho >>%s\nexit 124\n' "$dir/runs" >hangs
+    chmod +x hangs
+    run tests/build/test_stages 7,33 ./hangs
+    [[ $status == 1 && $output == *'hangs: had to be stopped'*'not run: it had to be stopped before'* ]]
+    (($(wc -l <"$dir/runs") == 2)) # the first is the probe
+}
+
+@test "make check compiles nothing for a GPU that is not there" {
+    [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
+    clean_copy
+    printf '#!/bin/sh\ntouch %s\n' "$PWD/nvcc_was_run" >nvcc
+    printf '#!/bin/sh\necho for the simulated device >&2\nexit 1\n' >g++
+    chmod +x nvcc g++
+    PATH=$PWD:$PATH finds 04 '1s/$/ (a copy)/' '' 'for the simulated device'
+    [[ ! -e nvcc_was_run ]]
 }

@@ -91,7 +91,9 @@ void add_word(struct command *command, const char *format, ...) {
 }
 
 int run_command(const struct command *command, const char *error) {
-    char *arguments[WORDS + 4] = {"timeout", "--foreground", "600"};
+    char limit[16];
+    snprintf(limit, sizeof limit, "%d", command->limit ? command->limit : 600);
+    char *arguments[WORDS + 4] = {"timeout", "--foreground", limit};
     for (int i = 0; i < command->count; ++i)
         arguments[i + 3] = (char *)command->words[i];
     posix_spawn_file_actions_t files;
@@ -149,9 +151,9 @@ void csv_value(const char *path, const char *column, char *value, size_t size) {
     }
 }
 
-struct program probe_program(const char *path, const char *data, const char *directory) {
+struct program probe_program(const char *path, const char *data, const char *directory, int limit) {
     struct program program = {.path = path};
-    struct command command = {0};
+    struct command command = {.limit = limit};
     char error[2 * WORD_SIZE];
     snprintf(error, sizeof error, "%s/error", directory);
 
@@ -172,10 +174,11 @@ struct program probe_program(const char *path, const char *data, const char *dir
     add_word(&command, "--epochs=0");
     add_word(&command, "--train=8");
     add_word(&command, "--test=8");
-    if (run_command(&command, error) == 77) {
+    const int status = run_command(&command, error);
+    if (status == 77)
         first_line(error, program.unavailable, sizeof program.unavailable);
+    if (status == 77 || status == TOO_SLOW)
         return program;
-    }
     add_word(&command, "--threads=2");
     program.threads = run_command(&command, error) != 2;
     return program;

@@ -34,6 +34,7 @@ void write_idx(const char *directory, const char *set, const struct digits *digi
 // A command line under construction.
 struct command {
     int count;
+    int limit; // seconds that it may take; 0: ten minutes
     char words[WORDS][WORD_SIZE];
 };
 
@@ -41,7 +42,8 @@ __attribute__((format(printf, 2, 3))) void add_word(struct command *command, con
                                                     ...);
 
 // Runs the command with its output thrown away and its standard error in the file `error`. Returns
-// its exit status, 124 if it had to be stopped after ten minutes, 128 + the signal that ended it.
+// its exit status, TOO_SLOW if it had to be stopped, or 128 + the signal that ended it.
+enum { TOO_SLOW = 124 };
 int run_command(const struct command *command, const char *error);
 
 // The first line of a file, without its end; empty if there is none.
@@ -59,10 +61,12 @@ struct program {
     char name[64];
     char unavailable[256]; // why it cannot run here; empty: it can
     bool threads;          // accepts --threads 2
+    bool hangs;            // had to be stopped once: is not run again
 };
 
-// Tries the program on the data set in `data`; `directory` is for what it says.
-struct program probe_program(const char *path, const char *data, const char *directory);
+// Tries the program on the data set in `data`, for so many seconds (0: ten minutes); `directory` is
+// for what it says.
+struct program probe_program(const char *path, const char *data, const char *directory, int limit);
 
 // Adds a test with a name of its own to an array that was all zeros at first.
 __attribute__((format(printf, 5, 6))) void append_test(struct CMUnitTest *tests, size_t capacity,

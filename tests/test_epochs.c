@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
     if (has_mnist(data)) {
         train_cells(cells, data);
         for (int i = 1; i < argc; ++i) {
-            const struct program program = probe_program(argv[i], data, directory);
+            const struct program program = probe_program(argv[i], data, directory, 0);
             add_tests(tests, &program, cells, directory, data);
         }
     } else {
