@@ -40,5 +40,12 @@ tests/build/test_stages -c "$origin" 33,1,7,100 "$train"
 if [[ $train == *.sim ]]; then
     echo "How fast is not known: a simulated device's times mean nothing."
 elif [[ $before ]]; then
-    bench/compare.py --train 6400 --runs 20 -- "$before" "$stage"
+    status=0
+    { said=$(bench/compare.py --train 6400 --runs 20 -- "$before" "$stage" 2>&1 >&3) || status=$?; } 3>&1
+    # The origin was run first, at the same learning rate.
+    if [[ $said == *"$stage: the loss became"* ]]; then
+        said=${said/: try a --learning-rate*/, that of $before did not: the arithmetic is wrong, not the learning rate}
+    fi
+    [[ ! $said ]] || echo "$said" >&2
+    exit $status
 fi

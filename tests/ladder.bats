@@ -228,6 +228,13 @@ finds() {
     (($(wc -l <"$dir/runs") == 2)) # the first is the probe
 }
 
+@test "make check blames the learning rate for what diverges only if the origin does, too" {
+    clean_copy
+    # Past all that the tests train.
+    finds 01 's/double loss = 0;/static int calls; double loss = ++calls > 90 ? NAN : 0;/' '' \
+        'the loss became nan, that of 01_vectorized did not: the arithmetic is wrong'
+}
+
 @test "make check compiles nothing for a GPU that is not there" {
     [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
     clean_copy
