@@ -716,6 +716,15 @@ END
     [[ $(report/machine.sh --name) =~ ^[a-z0-9]+(-[a-z0-9]+)*$ ]]
 }
 
+@test "a processor that is named for its whole line is told by family and model" {
+    printf '#!/bin/sh\n[ "$1" ] || printf "%%s\\n" "CPU family: 25" "Model: 17" "Model name: $NAME"\n' \
+        >"$BATS_TEST_TMPDIR/lscpu"
+    chmod +x "$BATS_TEST_TMPDIR/lscpu"
+    export PATH=$BATS_TEST_TMPDIR:$PATH
+    [[ $(NAME='AMD EPYC' report/machine.sh --name) == amd-epyc-family-25-model-17-*-cores* ]]
+    [[ $(NAME='AMD EPYC 9654' report/machine.sh --name) == amd-epyc-9654-*-cores* ]]
+}
+
 # --- make ---
 
 @test "make builds every stage, make help lists the targets" {
