@@ -21,7 +21,7 @@ CXX      = g++
 NVCC     = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 # As in stage.mk, so that the data are loaded and the phases timed by the same code.
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
-CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"' -DDATA_DIR='"$(ROOT)/data/mnist"'
+CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 
 # The GPU of this machine, or where there is none (to compile is a test, too) the major ones from

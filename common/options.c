@@ -31,7 +31,9 @@ enum {
 
 static const struct argp_option ARGP_OPTIONS[] = {
     {"data", DATA, "DIR", 0,
-     "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then " DATA_DIR ")", 0},
+     "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the repository's "
+     "data/mnist)",
+     0},
     {"hidden", HIDDEN, "N", 0, "hidden units (128)", 0},
     {"batch", BATCH, "N", 0, "samples in a batch (64)", 0},
     {"epochs", EPOCHS, "N", 0, "passes over the training set; 0 trains nothing (5)", 0},
@@ -216,10 +218,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     }
 }
 
+const char *default_data(void) {
+    static char program[PATH_MAX], data[PATH_MAX + sizeof "/data/mnist"];
+    const bool found = realpath("/proc/self/exe", program);
+    snprintf(data, sizeof data, "%s/data/mnist", found ? dirname(dirname(dirname(program))) : ".");
+    return data;
+}
+
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
     const char *mnist_dir = getenv("MNIST_DIR");
     struct parse parse = {
-        .options = {.data = mnist_dir && *mnist_dir ? mnist_dir : DATA_DIR,
+        .options = {.data = mnist_dir && *mnist_dir ? mnist_dir : default_data(),
                     .hidden = 128,
                     .batch = 64,
                     .epochs = 5,

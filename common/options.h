@@ -27,6 +27,10 @@ struct options {
     bool quiet;               // print the result line only
 };
 
+// data/mnist of the repository that the running program lies in, two folders below its root, as in
+// stages/00_serial or tests/build. It is found at run time, so that the repository can be moved.
+const char *default_data(void);
+
 // Parses the command line every stage shares. `about` is the stage's one line in --help,
 // `max_threads` the largest --threads it accepts. Returns the options, complete and in range;
 // on a wrong argument prints one line that names the option, what was found and what was expected,

@@ -8,7 +8,7 @@ override STAGE := $(notdir $(CURDIR))
 
 CC       = gcc
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
-CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"' -DDATA_DIR='"$(ROOT)/data/mnist"'
+CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 OUTPUT   = train
 EXTRA    =

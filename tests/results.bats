@@ -199,7 +199,12 @@ sys.exit(written != given)' "$(column learning_rate)" "$rate"
     done
 }
 
-@test "no directory given, nor MNIST_DIR: data/mnist of the repository" {
-    succeeds --help
-    grep -q "$(realpath "$stages/..")/data/mnist" <(tr -d '\n' <"$dir/output" | tr -s ' ')
+@test "no directory given, nor MNIST_DIR: data/mnist of the repository, wherever that has been moved" {
+    mkdir -p "$dir/stages/00" "$dir/data"
+    cp "$train" "$dir/stages/00/train"
+    error=$("$dir/stages/00/train" 2>&1 >/dev/null) || [[ $? == 2 ]]
+    [[ $error == "$(realpath "$dir")/data/mnist: No such file or directory; expected "* ]]
+    make_idx "$dir/data/mnist"
+    "$dir/stages/00/train" --train 6 --test 4
+    tr -s ' \n' ' ' < <("$train" --help) | grep -q "the repository's data/mnist"
 }

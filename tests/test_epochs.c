@@ -5,6 +5,7 @@
 //
 // After so many steps two right versions have different weights, but the same loss and accuracy.
 #include "common/data.h"
+#include "common/options.h"
 #include "support.h"
 
 #include <err.h>
@@ -117,7 +118,7 @@ int main(int argc, char **argv) {
     char directory[WORD_SIZE];
     const char *data = getenv("MNIST_DIR");
     if (!data || !*data)
-        data = DATA_DIR;
+        data = default_data();
     create_directory(directory);
     if (has_mnist(data)) {
         train_cells(cells, data);
