@@ -5,5 +5,5 @@ BENCH := $(ROOT)/bench
 
 $(BENCH_OBJECT): train.c Makefile $(BENCH)/stage.c $(BENCH)/stage.h $(BENCH)/object.mk \
                  $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk
-	$(CC) $(CPPFLAGS) -DSTAGE_SOURCE='"$(CURDIR)/train.c"' $(CFLAGS) $(EXTRA) -r -o $@ \
+	$(CC) $(CPPFLAGS) -I. $(CFLAGS) $(EXTRA) -r -o $@ \
 	    $(BENCH)/stage.c $(COMMON_SOURCES)

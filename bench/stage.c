@@ -2,7 +2,7 @@
 // destroy and train, whose parameters are the same in all stages; those of forward and backward are
 // not.
 #define main stage_main
-#include STAGE_SOURCE
+#include "train.c"
 #undef main
 
 #include "bench/stage.h"

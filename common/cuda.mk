@@ -8,9 +8,10 @@
 #     SANITIZE=1       builds train.sanitized.sim, with AddressSanitizer and
 #                      UndefinedBehaviorSanitizer
 
-ROOT  := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)
-# Whatever STAGE= was given to a make that calls this one.
-override STAGE := $(notdir $(CURDIR))
+ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+# The folder's name, whatever STAGE= was given to a make that calls this one. (To make, the path of a
+# folder is several words where it has spaces.)
+override STAGE := $(lastword $(notdir $(CURDIR)))
 
 SOURCE = train.cu
 OUTPUT = train

@@ -1,10 +1,14 @@
 # What every CPU stage's Makefile includes: one set of flags for all, so that a speedup comes from
 # the code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags (the tests
 # use both, for sanitizers and for other instruction sets).
+#
+# Paths are relative, here and in the other Makefiles: the repository's own may have a space in it, or
+# another sign that make or the shell reads.
 
-ROOT  := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)
-# Whatever STAGE= was given to a make that calls this one.
-override STAGE := $(notdir $(CURDIR))
+ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+# The folder's name, whatever STAGE= was given to a make that calls this one. (To make, the path of a
+# folder is several words where it has spaces.)
+override STAGE := $(lastword $(notdir $(CURDIR)))
 
 CC       = gcc
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra

@@ -13,6 +13,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <float.h>
+#include <libgen.h>
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
@@ -336,6 +337,14 @@ static void check_directory(const char *directory, const struct file *files, int
             fail(EXIT_BAD_INPUT, directory, "holds another data set, expected a new directory");
 }
 
+// The folder beside this program, wherever the repository lies now.
+static const char *default_directory(void) {
+    static char program[PATH_MAX], directory[PATH_MAX + sizeof "/synthetic"];
+    const bool found = realpath("/proc/self/exe", program);
+    snprintf(directory, sizeof directory, "%s/synthetic", found ? dirname(program) : ".");
+    return directory;
+}
+
 int main(int argc, char **argv) {
     const struct argp_option known[] = {
         {"seed", SEED, "N", 0, "seed of every random choice (1)", 0},
@@ -347,9 +356,9 @@ int main(int argc, char **argv) {
         .options = known,
         .parser = parse_option,
         .args_doc = "[DIR]",
-        .doc = "Draws a stand-in for MNIST into DIR (" DEFAULT_DIR ").",
+        .doc = "Draws a stand-in for MNIST into DIR (synthetic, beside this program).",
     };
-    struct options options = {DEFAULT_DIR, 1, 60000, 10000};
+    struct options options = {default_directory(), 1, 60000, 10000};
     argp_err_exit_status = EXIT_BAD_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &options);
 

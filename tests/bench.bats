@@ -41,8 +41,9 @@ END
 @test "the GPU's programs compile" {
     needs_library
     nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || skip "found no nvcc"
-    for source in "$bench"/gpu_*.cu; do
-        "$nvcc" -I"$bench/.." '-DSTAGE="bench"' -std=c++17 -arch=sm_75 \
+    cd "$bench"
+    for source in gpu_*.cu; do
+        "$nvcc" -I.. '-DSTAGE="bench"' -std=c++17 -arch=sm_75 \
             -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -c -o "$dir/object" "$source"
     done
 }

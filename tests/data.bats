@@ -278,7 +278,7 @@ END
 @test "synthesize: the same bytes whatever the compiler" {
     for compiler in "gcc -O0" "gcc -O3 -march=native" "clang -O2"; do
         command -v "${compiler%% *}" >/dev/null || continue
-        $compiler -ffp-contract=off -DDEFAULT_DIR='"."' -o other "$data/synthesize.c" -lm
+        $compiler -ffp-contract=off -o other "$data/synthesize.c" -lm
         ./other --train 500 --test 100 out
         [[ $(sum_of out) == "$SMALL_SHA256" ]]
     done
@@ -290,6 +290,13 @@ END
     "$data/synthesize" --train 500 one
     run -1 cmp -s {one,two}/train-labels-idx1-ubyte
     cmp one/t10k-images-idx3-ubyte "$full/t10k-images-idx3-ubyte"
+}
+
+@test "synthesize: no directory given: synthetic, beside the program, wherever that has been moved" {
+    mkdir moved
+    cp "$data/synthesize" moved
+    moved/synthesize --train 500 --test 100
+    [[ $(sum_of moved/synthetic) == "$SMALL_SHA256" ]]
 }
 
 @test "synthesize: headers, labels and ink are as in MNIST" {

@@ -8,9 +8,9 @@ and the others are what the command prints: there, any number stands for any oth
 anything. "(gdb) ..." is typed into the command before it. In a paragraph, `./run_all.sh ...` and a
 `make` that is given a variable are commands too.
 
-All are run in one clean copy of the checkout, from its root. One that takes longer than some
-seconds is stopped as by Ctrl-C, and passes if it had not failed until then; FULL=1 lets all of them
-finish.
+All are run in one clean copy of the checkout, from its root. The copy's path has signs in it that
+make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C. It
+passes if it had not failed until then; FULL=1 lets all of them finish.
 """
 
 import os
@@ -146,7 +146,7 @@ def run_all(readmes, folder):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="a b'c$d(e#f:g=h[i]") as folder:
         if subprocess.run([ROOT / "tests/clean_copy.sh", folder], check=False).returncode:
             print("skipped: not a checkout of git, which knows what is in a clean one")
             return 0

@@ -15,6 +15,8 @@
 #include "support.h"
 
 #include <err.h>
+#include <libgen.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,7 +157,7 @@ static int run_for(const struct test *test, const struct program *program, struc
     struct command command = {.limit = limit};
     if (start.many) {
         add_word(&command, "env");
-        add_word(&command, "LD_PRELOAD=%s", MANY_PROCESSORS);
+        add_word(&command, "LD_PRELOAD=%s/many_processors.so", directory);
     }
     add_word(&command, "%s", program->path);
     add_word(&command, "--data=%s", test->context->directory);
@@ -468,6 +470,18 @@ static int check(const struct CMUnitTest *tests, const struct program *program) 
     return 0;
 }
 
+// Gives the library that lies beside this program a path in `directory`: LD_PRELOAD takes none with
+// a space or a colon.
+static void link_many_processors(const char *directory) {
+    char program[PATH_MAX], library[PATH_MAX + WORD_SIZE], link[2 * WORD_SIZE];
+    if (!realpath("/proc/self/exe", program))
+        err(EXIT_FAILURE, "/proc/self/exe");
+    snprintf(library, sizeof library, "%s/many_processors.so", dirname(program));
+    snprintf(link, sizeof link, "%s/many_processors.so", directory);
+    if (symlink(library, link) != 0)
+        err(EXIT_FAILURE, "%s", link);
+}
+
 int main(int argc, char **argv) {
     static struct CMUnitTest tests[MAX_TESTS + 1];
     struct program programs[MAX_PROGRAMS + 1] = {0};
@@ -489,6 +503,7 @@ int main(int argc, char **argv) {
         errx(2, "usage: test_stages [-v] [-1] [-f] [-c ORIGIN] HIDDEN,HIDDEN,... PROGRAM...");
 
     create_directory(context.directory);
+    link_many_processors(context.directory);
     write_idx(context.directory, "train", &context.train);
     write_idx(context.directory, "t10k", &context.test);
     context.train_images = images_of(&context.train);
