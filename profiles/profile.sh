@@ -125,13 +125,16 @@ describe_run() {
 
 # $work/lines gets "samples file:line" (or, of the heap, bytes), the largest first, of the lines that
 # are this repository's. $1: the column of pprof's table, 1 for what a line costs by itself and 4 for
-# what is called from it, too.
+# what is called from it, too. What stands before stages/ and common/ is where the repository lay when
+# the stage was built.
 by_line() {
     local column=$1
     shift
     pprof --text --lines "$@" |
-        sed "s|$root/||" |
-        awk -v column="$column" '$NF ~ /^(stages|common)\/.*:[0-9]+$/ { sum[$NF] += $column }
+        awk -v column="$column" '
+            match($0, /\/(stages\/[^\/]+|common)\/[^\/]+:[0-9]+$/) {
+                sum[substr($0, RSTART + 1)] += $column
+            }
             END { for (place in sum) print sum[place], place }' |
         sort -k1,1nr -k2,2V >"$work/lines"
 }
@@ -265,7 +268,9 @@ profile_heap() {
 
 for stage in "${stages[@]}"; do
     make -s "stages/$stage"
-    binary=$root/stages/$stage/train
+    # pprof knows no program by a path with a space, and env none with an equals sign.
+    binary=$work/train
+    cp "stages/$stage/train" "$binary"
     folder=$output/$stage
     mkdir -p "$folder"
     rm -f "$work"/*.heap

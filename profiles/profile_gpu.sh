@@ -66,6 +66,7 @@ mkdir -p "profiles/$stage"
     report/machine.sh | grep -E '^(gpu|nvcc): '
     echo
     # ncu's own messages, with process ids and paths, begin with ==.
-    grep -v '^==' "$work/ncu.txt" | sed "s|$PWD/||g"
+    text=$(grep -v '^==' "$work/ncu.txt")
+    echo "${text//"$PWD/"/}"
 } >"profiles/$stage/kernels.txt"
 echo "$stage: written to profiles/$stage/kernels.txt" >&2
