@@ -214,7 +214,7 @@ build_stages() {
 dataset_name() {
     if [[ -e $data/SYNTHETIC ]]; then
         echo synthetic
-    elif compgen -G "$data/train-images-idx3-ubyte*" >/dev/null; then
+    elif [[ -e $data/train-images-idx3-ubyte || -e $data/train-images-idx3-ubyte.gz ]]; then
         echo mnist
     else
         echo csv

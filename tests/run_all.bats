@@ -137,6 +137,12 @@ wait_for_rows() {
     [ -s here/runs.csv ]
 }
 
+@test "data in a folder whose name is a pattern" {
+    mv digits '[digits]'
+    run ./run_all.sh --data '[digits]' --output results --hidden 8 --batch 4 --repeats 1
+    [[ $status == 0 && $output == *"Data: $tree/[digits] (mnist)"* ]]
+}
+
 @test "progress says what runs, what is left and how long it takes" {
     run ./run_all.sh --output results --hidden 1000 --batch 4 --repeats 2
     [[ $output == *"00_one, hidden 1000, batch 4, run 1; 4 to go, time not known yet"* ]]
