@@ -5,6 +5,12 @@ ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see "What works where" in README.md)
 endif
 
+# nvcc hands the path of the folder to a shell, between quotation marks.
+UNREADABLE := " ` $$( $${
+ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
+$(error needs a path without any of $(UNREADABLE) which nvcc cannot read: found $(CURDIR))
+endif
+
 STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
 
 NVCC ?= nvcc

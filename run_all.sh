@@ -134,6 +134,14 @@ export LC_ALL=C # a decimal point, not a comma
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+# As in the Makefile: nvcc hands the path of the folder to a shell, between quotation marks.
+folder=$(pwd -P)
+case $folder in
+*[\"\`]* | *\$[\(\{]*)
+    fail "needs a path without any of \" \` \$( \${ which nvcc cannot read: found $folder"
+    ;;
+esac
+
 # --- the stages, the data, the machine ---
 
 # What trains, by stage.

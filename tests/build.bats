@@ -30,3 +30,16 @@ clean_copy() {
     make -s -C tests build/test_stages build/many_processors.so
     tests/build/test_stages 7 stages/02_openmp/train
 }
+
+@test "a path that nvcc cannot read: one line, from make and from run_all.sh" {
+    for name in 'a"b' 'a`b' 'a$(b' 'a${b'; do
+        mkdir "$dir/$name"
+        cp "$repository"/{Makefile,run_all.sh} "$dir/$name"
+        for command in 'make --no-print-directory' ./run_all.sh; do
+            cd "$dir/$name"
+            run $command
+            [[ $status == 2 && ${#lines[@]} == 1 ]]
+            [[ $output == *"needs a path without any of \" \` \$( \${ which nvcc cannot read: found $PWD"* ]]
+        done
+    done
+}
