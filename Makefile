@@ -2,7 +2,7 @@
 # is named here. (A directory without one is what git leaves of a stage that another branch has.)
 
 ifneq ($(shell uname -s),Linux)
-$(error needs Linux, found $(shell uname -s): see "What works where" in README.md)
+$(error needs Linux, found $(shell uname -s): see INSTALL.md)
 endif
 
 # nvcc hands the path of the folder to a shell, between quotation marks.

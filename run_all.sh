@@ -39,7 +39,7 @@ fail() {
 }
 
 system=$(uname -s)
-[[ $system == Linux ]] || fail "needs Linux, found $system: see 'What works where' in README.md"
+[[ $system == Linux ]] || fail "needs Linux, found $system: see INSTALL.md"
 
 # A path as seen from where the script was called, kept when it goes to its own directory.
 absolute() {

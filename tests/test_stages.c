@@ -85,7 +85,7 @@ struct start {
 
 static struct samples samples_from(const struct digits *digits, const double *images, int first,
                                    int count) {
-    return (struct samples){(size_t)count, images + first * INPUTS, digits->labels + first};
+    return (struct samples){(size_t)count, images + (size_t)first * INPUTS, digits->labels + first};
 }
 
 static void compute_expected(const struct test *test) {
@@ -140,7 +140,7 @@ fail_test(const struct test *test, struct start start, const char *format, ...) 
 }
 
 static void path_of(const struct test *test, const char *name, char path[2 * WORD_SIZE]) {
-    snprintf(path, 2 * WORD_SIZE, "%s/%s", test->context->directory, name);
+    snprintf(path, (size_t)2 * WORD_SIZE, "%s/%s", test->context->directory, name);
 }
 
 // Runs the program, or its origin, for so many seconds. Returns its exit status.
@@ -157,7 +157,7 @@ static int run_for(const struct test *test, const struct program *program, struc
     struct command command = {.limit = limit};
     if (start.many) {
         add_word(&command, "env");
-        add_word(&command, "LD_PRELOAD=%s/many_processors.so", directory);
+        add_word(&command, "LD_PRELOAD=%s/many_processors.so", test->context->directory);
     }
     add_word(&command, "%s", program->path);
     add_word(&command, "--data=%s", test->context->directory);
@@ -397,7 +397,7 @@ static void initial_weights(void **state) {
     initial_parameters(expected, hidden, test->cell->seed);
     for (size_t i = 0; i < count; ++i) {
         const float value = (float)expected[i];
-        if (memcmp(&weights[i], &value, sizeof value) != 0)
+        if (weights[i] != value || signbit(weights[i]) != signbit(value))
             fail_test(test, start, "%s is %.9g at the start, expected %.9g",
                       name_of(i, hidden).text, (double)weights[i], expected[i]);
     }
