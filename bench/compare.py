@@ -4,8 +4,8 @@
     make compare A=01_vectorized B=02_openmp [HIDDEN=128] [BATCH=64] [EPOCHS=1]
                  [TRAIN=37800] [RUNS=30]
 
-Runs the two in turn. What disturbs the machine for longer than a run then disturbs both of a pair,
-so it is the ratio within each pair that is looked at. README.md explains the statistics.
+Runs the two in turn. What disturbs the machine for longer than a run then disturbs both runs of a
+pair. So the ratio is taken within each pair. README.md explains the statistics.
 """
 
 import argparse
@@ -20,19 +20,19 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIDENCE = 0.99
-FEWEST_PAIRS = 8  # with fewer, no interval is as sure as that
-UNEVEN = 1.1  # an interval from its low end to more than so many times that says nothing
+FEWEST_PAIRS = 8  # fewer pairs give no interval of that confidence
+UNEVEN = 1.1  # an interval whose ends have a larger ratio says nothing
 PHASES = {"training": "train_s", "forward": "forward_s", "backward": "backward_s"}
 
 
 def median_with_interval(values, confidence=CONFIDENCE):
-    """(median, low, high): the median of the values, and the interval that holds the median of what
-    they are drawn from, with at least that confidence.
+    """(median, low, high): the median of the values and an interval. With at least that confidence,
+    the interval holds the median of the distribution that the values come from.
 
-    A value is as likely to lie below that median as above it, whatever the distribution. So how
-    many lie below is a binomial number, and as many values can be left out at each end of the
-    sorted list as are improbable together: the interval of the sign test. No noise makes it wrong,
-    and runs that took much too long do not widen it as long as they are few.
+    Whatever the distribution, a value is as likely to lie below that median as above it. So the
+    number of values below it is binomial. At each end of the sorted list, values are left out as
+    long as it is improbable that the median lies among them: the interval of the sign test. No
+    noise makes it wrong. A few runs that took much too long do not widen it.
     """
     n = len(values)
     left_out, improbable = 0, 1 / 2**n
@@ -46,7 +46,7 @@ def median_with_interval(values, confidence=CONFIDENCE):
 
 
 def ratio_with_interval(a, b):
-    """How many times as long A takes as B, from the times of pairs of runs; (ratio, low, high)."""
+    """(ratio, low, high): how many times as long A takes as B, from the times of pairs of runs."""
     logarithms = [math.log(x / y) for x, y in zip(a, b)]
     return tuple(math.exp(x) for x in median_with_interval(logarithms))
 
@@ -62,8 +62,8 @@ def verdict(name_a, name_b, ratio, low, high, pairs):
         interval = f"{name_a} takes {digits(low)} to {digits(high)} times as long as {name_b}."
         if high / low > UNEVEN:
             return (
-                f"Undecided: {interval} {pairs} pairs of runs are too few for runs that differ so"
-                " much from each other; is something else running on this machine?"
+                f"Undecided: {interval} {pairs} pairs are too few for runs that differ so much."
+                " Is something else running on this machine?"
             )
         return f"No difference that {pairs} pairs of runs show: {interval}"
     if ratio < 1:
@@ -80,7 +80,7 @@ def fail(message, status=2):
 
 
 def find_stage(option, name):
-    """The stage of that name, or the only one whose name begins with it."""
+    """The stage that has this name, or the only one whose name begins with it."""
     stages = sorted(path.parent.name for path in ROOT.glob("stages/[0-9][0-9]_*/Makefile"))
     found = [stage for stage in stages if stage == name] or [
         stage for stage in stages if name and stage.startswith(name)
@@ -93,7 +93,7 @@ def find_stage(option, name):
 def build(stage):
     command = ["make", "-s", "-C", str(ROOT / "stages" / stage)]
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-        fail(f"{stage} does not build, see above", 1)
+        fail(f"{stage} does not build: see above", 1)
 
 
 def run(stage, options):
@@ -110,7 +110,7 @@ def run(stage, options):
 
 
 def run_pairs(stages, options, pairs):
-    """Rows of both stages. A run of each comes first and does not count; an interrupt ends it."""
+    """Rows of both stages. The first run of each does not count. An interrupt ends the runs."""
     rows = ([], [])
     try:
         for stage in stages:
@@ -118,7 +118,7 @@ def run_pairs(stages, options, pairs):
         for pair in range(pairs):
             if sys.stderr.isatty():
                 print(f"\rpair {pair + 1} of {pairs} ", end="", file=sys.stderr, flush=True)
-            # A B, B A, A B: neither always has the other's heat or clock rate before it.
+            # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
             both = {side: run(stages[side], options) for side in ((0, 1), (1, 0))[pair % 2]}
             for side, row in both.items():
                 rows[side].append(row)
@@ -151,7 +151,7 @@ def print_comparison(stages, rows):
 
 
 def whole_number(option, smallest):
-    """For argparse, which would print more than one line."""
+    """A type for argparse whose error is one line: argparse itself would print more."""
 
     def parse(text):
         if not text.isdecimal() or int(text) < smallest:

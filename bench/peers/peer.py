@@ -1,6 +1,6 @@
 """What the Python peers share: options, data, initial weights, the clock and the result row.
 
-Import it before NumPy: it goes on in the environment that `make peers` made, if there is one, and
+Import it before NumPy. It switches to the environment that `make peers` made, if there is one, and
 sets how many threads the libraries start.
 """
 
@@ -68,7 +68,7 @@ def rate(text):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but for the one line that a stage prints."""
+    """argparse with a stage's errors: one line."""
 
     def error(self, message):
         leave(BAD_INPUT, message.removeprefix("argument "))
@@ -93,7 +93,7 @@ def parse_options():
 
 
 def set_threads(wanted):
-    """Tells every library before it is loaded. Returns the number: no more than processors."""
+    """Tells every library before it is loaded. Returns the number: at most one a processor."""
     if not wanted:
         text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
         wanted = int(text) if text.isdecimal() and int(text) else sys.maxsize
@@ -108,7 +108,7 @@ def set_threads(wanted):
 
 
 def open_idx(directory, name, images):
-    """An IDX file's bytes as an array, one row an item."""
+    """An IDX file's bytes as an array with a row for each item."""
     path = directory / name
     if not path.exists() and path.with_name(name + ".gz").exists():
         path = path.with_name(name + ".gz")
@@ -132,7 +132,7 @@ def take(option, count, images, labels):
 
 
 def load_data(options):
-    """Training set, test set, and the name of what they are."""
+    """The training set, the test set, and the name of the data set."""
     directory = Path(options.data)
     if not list(directory.glob("train-images-idx3-ubyte*")):
         path = next(iter(directory.glob("train.csv*")), None)
@@ -150,7 +150,7 @@ def load_data(options):
 
 
 def draw(seed, stream, fan_in, count):
-    """Weights from PCG32, all at once: after i steps from s the state is aⁱ·s + c·(1 + … + aⁱ⁻¹),
+    """Draws all weights from PCG32 at once: i steps after s the state is aⁱ·s + c·(1 + … + aⁱ⁻¹),
     modulo 2⁶⁴."""
     mask = 2**64 - 1
     multiplier, increment = 6364136223846793005, stream << 1 | 1
@@ -184,7 +184,7 @@ def accuracy(weights, images, labels):
 
 
 def check_files(options):
-    """Before a long run, tries the files that it is to write, without creating them."""
+    """Checks before a long run that its files can be written. Creates none."""
     for option, name in (("csv", options.csv), ("save-weights", options.save_weights)):
         if name is None:
             continue
@@ -209,7 +209,7 @@ def check_files(options):
 
 
 def save(path, weights):
-    """Writes the weights beside the file, then renames: an earlier file stays whole until then."""
+    """Writes a new file and renames it, so that an earlier file stays whole until then."""
     target = Path(path).resolve()
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
@@ -230,8 +230,8 @@ def append_row(path, row):
 
 
 def train(peer, options):
-    """Runs all epochs. Returns the last one's mean loss and the seconds from the first batch to the
-    last weight being final."""
+    """Runs all epochs. Returns the seconds from the first batch until the last weight is final, and
+    the mean loss of the last epoch."""
     loss = 0.0
     start = time.perf_counter()
     for epoch in range(options.epochs):
@@ -244,32 +244,32 @@ def train(peer, options):
 
 
 class Peer:
-    """What a peer defines. `images` is train × 784 float32, `labels` train uint8, both on the host;
-    `options` has the command line's."""
+    """What a peer defines. `images` is train × 784 float32, `labels` is train uint8, both on the
+    host. `options` are those of the command line."""
     device = "cpu"
 
     def __init__(self, options, images, labels):
-        """Allocates, and puts the data where they stay."""
+        """Allocates, and puts the data where the training reads them."""
 
     def load(self, weights):
-        """Sets the weights, from arrays that are the peer's to keep."""
+        """Sets the weights. The peer may keep and change the arrays."""
 
     def epoch(self):
         """Trains on all batches. Returns the sum of the samples' losses, maybe not computed yet."""
 
     def wait(self):
-        """Returns when all that was started is done."""
+        """Returns when all work that was started is done."""
 
     def weights(self):
         """W1, b1, W2, b2 as NumPy arrays."""
 
     def peak_vram_mib(self):
-        """Device memory, where there is any."""
+        """The most device memory in use, or None without a device."""
 
 
 def report(options, row, loss, train_s):
-    """Prints the result line and appends the row. A peer's phases are not told apart: frameworks
-    compute loss, gradient and update in one go, or asynchronously."""
+    """Prints the result line and appends the row. It has no times of the phases: frameworks compute
+    loss, gradient and update in one call, or asynchronously."""
     if not math.isfinite(loss):
         leave(RUN_FAILED, f"{NAME}: the loss became {loss}: try a --learning-rate below "
               f"{options.learning_rate:g}")
@@ -293,7 +293,7 @@ def report(options, row, loss, train_s):
 
 
 def main(peer_class):
-    """A run from the command line to the row."""
+    """Runs the peer, from the command line to the row."""
     check_files(OPTIONS)
     clock = time.perf_counter()
     try:
@@ -302,7 +302,8 @@ def main(peer_class):
         leave(BAD_INPUT, error)
     load_s = time.perf_counter() - clock
 
-    # An epoch to warm up: it compiles for the short last batch, too. Then the start once more.
+    # The first epoch warms up, and compiles for the short last batch too. Then the weights are set
+    # back.
     clock = time.perf_counter()
     peer = peer_class(OPTIONS, images, labels)
     peer.load(initial_weights(OPTIONS))
@@ -329,4 +330,4 @@ enter_environment()
 OPTIONS = parse_options()
 THREADS = set_threads(OPTIONS.threads)
 np = require("numpy")
-np.seterr(all="ignore")  # a loss that is not finite is reported in the end, in one line
+np.seterr(all="ignore")  # report() says in one line if the loss is not finite

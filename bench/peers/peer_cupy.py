@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""CuPy: peer_numpy's steps on a GPU, what lies between the products fused into kernels."""
+"""CuPy: peer_numpy's steps on a GPU. The steps between the products are fused into kernels."""
 
 import peer
 
@@ -40,7 +40,7 @@ class CuPy(peer.Peer):
             p = cupy.exp(z)
             sums = p.sum(axis=1, keepdims=True)
             total += cupy.log(sums).sum() - (z * target).sum()
-            # The gradients are scaled by the learning rate where they are smallest.
+            # The learning rate is multiplied in here, where the gradients have the fewest numbers.
             dz = (p / sums - target) * cupy.float32(self.rate / len(x))
             da = mask(dz @ weights2.T, a)
             weights2 -= a.T @ dz

@@ -6,7 +6,7 @@ import peer_jax
 
 try:
     device = peer_jax.jax.devices("cuda")[0]
-except (RuntimeError, AssertionError) as error:  # the latter where JAX came without CUDA
+except (RuntimeError, AssertionError) as error:  # AssertionError: JAX came without CUDA
     peer.leave(peer.NOT_HERE, f"JAX finds no usable CUDA device. {error}")
 
 

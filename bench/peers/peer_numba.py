@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Numba: the epoch as one compiled function. The products call SciPy's OpenBLAS, what lies between
-them are loops."""
+"""Numba: the epoch as one compiled function. The products call SciPy's OpenBLAS. Everything
+between them is loops."""
 
 import peer
 import numpy as np
 
 numba = peer.require("numba")
-peer.require("scipy")  # whose BLAS np.dot is compiled to
+peer.require("scipy")  # np.dot compiles to calls of its BLAS
 
 
 @numba.njit(fastmath=True, cache=True)

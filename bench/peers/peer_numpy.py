@@ -36,7 +36,7 @@ class NumPy(peer.Peer):
             np.exp(z, out=z)
             sums = z.sum(axis=1, keepdims=True)
             total += np.log(sums).sum()
-            # The gradients are scaled by the learning rate where they are smallest.
+            # The learning rate is multiplied in here, where the gradients have the fewest numbers.
             z /= sums
             z -= target
             z *= np.float32(self.rate / n)

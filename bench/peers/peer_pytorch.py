@@ -7,8 +7,8 @@ torch = peer.require("torch")
 
 
 def step(x, target, weights1, bias1, weights2, bias2, rate):
-    """One batch, the gradients written out. nn.Sequential with cross_entropy and SGD computes the
-    same; autograd and the optimizer take about as long again as the arithmetic of a small batch."""
+    """One batch, with the gradients written out. nn.Sequential with cross_entropy and SGD computes
+    the same. For a small batch, autograd and the optimizer take about as long as the arithmetic."""
     a = torch.addmm(bias1, x, weights1).relu_()
     z = torch.log_softmax(torch.addmm(bias2, a, weights2), 1)
     loss = -(z * target).sum()

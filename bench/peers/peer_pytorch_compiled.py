@@ -7,18 +7,18 @@ import peer
 import peer_pytorch
 import torch
 
-# Where there is a CUDA toolkit and no GPU it says so, though nobody asked.
+# Without this, it prints a warning where there is a CUDA toolkit but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
 
 class Compiled(peer_pytorch.PyTorch):
-    # Once for whole batches and once for the short last one.
+    # Compiled once for whole batches and once for the short last one.
     step = staticmethod(torch.compile(peer_pytorch.step, dynamic=False))
 
     def epoch(self):
         try:
             return super().epoch()
-        except RuntimeError as error:  # mostly a compiler or Python.h that is missing
+        except RuntimeError as error:  # mostly a missing compiler or Python.h
             peer.leave(peer.NOT_HERE, f"torch.compile does not work here: {str(error)[:200]}")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch on a GPU, eager: peer_pytorch with the data and the weights there."""
+"""PyTorch on a GPU, eager: peer_pytorch with the data and the weights in device memory."""
 
 import peer
 import peer_pytorch

@@ -12,7 +12,7 @@ class Graphs(peer_pytorch.PyTorch):
 
     def epoch(self):
         if self.graph is None:
-            super().epoch()  # libraries allocate their workspaces, which a recording may not
+            super().epoch()  # libraries allocate workspaces, which a recording must not do
             self.wait()
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):

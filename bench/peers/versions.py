@@ -1,4 +1,4 @@
-"""Prints the versions of what the peers run on, for machine.txt, in one line."""
+"""Prints the versions of the libraries that the peers use, in one line, for machine.txt."""
 
 import ctypes
 import importlib.metadata
@@ -7,8 +7,8 @@ PACKAGES = "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x"
 
 
 def openblas():
-    """The version of the library that peer_openblas finds, and the processor whose kernels it
-    takes."""
+    """The version of the OpenBLAS that peer_openblas finds, and the processor whose kernels it
+    uses."""
     try:
         library = ctypes.CDLL("libopenblas.so.0")
         texts = library.openblas_get_config, library.openblas_get_corename
