@@ -3,9 +3,9 @@
 
     google-pprof --collapsed profile | flamegraph.py TITLE >flame.svg
 
-Reads "outer;inner;innermost count" lines. A box is a function, as wide as its share of the samples;
-on it stand the functions that it calls. The colour means nothing. A box's title, which a browser
-shows under the mouse, has its full name and its share.
+Reads "outer;inner;innermost count" lines. A box is a function, as wide as its share of the samples.
+On it stand the functions that it calls. The colour means nothing. A browser shows a box's title
+under the mouse: the full name and the share.
 """
 
 import sys
@@ -13,7 +13,7 @@ import zlib
 from xml.sax.saxutils import escape
 
 WIDTH, MARGIN, ROW, TOP = 1000, 10, 18, 36
-CHARACTER = 6.6  # width of one, in pixels, a bit more than the widest monospaced font of 11 pixels
+CHARACTER = 6.6  # its width in pixels, a bit above that of the widest monospaced font at 11 pixels
 
 
 class Frame:

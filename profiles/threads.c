@@ -1,11 +1,11 @@
-// Loaded before a stage (LD_PRELOAD), together with gperftools' libprofiler, so that each of its
-// threads is sampled by a timer of its own, of that thread's CPU time.
+// Loaded before a stage (LD_PRELOAD), together with gperftools' libprofiler. Each thread of the
+// stage is then sampled by its own timer, which counts that thread's CPU time.
 //
-// libprofiler's usual timer is the process's. The kernel looks at it when a processor ticks and
-// interrupts the thread that runs there; where two processors tick together, the same one tends to
-// win, and the other thread's samples are charged to it. With CPUPROFILE_PER_THREAD_TIMERS=1 there
-// is a timer a thread, but only for threads that register themselves, which a stage's do not. So
-// each thread is made to start here.
+// libprofiler's usual timer belongs to the process. The kernel looks at it when a processor ticks,
+// and interrupts the thread that runs there. If two processors tick together, the same one tends to
+// win, and also gets the other thread's samples. With CPUPROFILE_PER_THREAD_TIMERS=1 each thread
+// has a timer, but only if it registers itself. A stage's threads do not, so they are made to start
+// here.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <gperftools/profiler.h>
@@ -24,7 +24,7 @@ static void *run(void *argument) {
     return start.function(start.argument);
 }
 
-// Takes the place of the C library's, and calls it.
+// Replaces the C library's function, and calls it.
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
                    void *argument) {
     static int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
