@@ -1,7 +1,7 @@
 """The plots of a machine's results, as SVG: the same input gives the same bytes.
 
-Each function draws one plot and returns the figure, or None where there is nothing to draw. A stage
-keeps its colour, marker, line and hatch in all of them, so that they can be told apart in grey too.
+Each function draws one plot and returns the figure, or None if it has no data to draw. A stage
+keeps its colour, marker and line in all plots. They differ enough to be told apart in grey too.
 """
 
 import io
@@ -17,8 +17,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 import tables
 
-# Okabe and Ito's colours, but for the yellow one, which is pale on white; dark and light in turn,
-# for a printer without colours.
+# Okabe and Ito's colours without the yellow one, which is pale on white. Dark and light ones take
+# turns, for a printer without colours.
 COLOURS = "#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
 MARKERS = "osD^vPX*<>hp"
 DASHES = "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))
@@ -36,12 +36,12 @@ plt.rcParams.update({
     "hatch.linewidth": 0.6,
     "lines.markersize": 5,
     "figure.facecolor": "white",
-    "text.parse_math": False,  # a $ in a name is one
+    "text.parse_math": False,  # a $ in a name stays a $
 })
 
 
 def save(figure, path):
-    # Neither date nor version: the same plot is the same file.
+    # The file has no date and no version: the same plot is the same file.
     picture = io.StringIO()
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight", facecolor=figure.get_facecolor())
@@ -50,7 +50,7 @@ def save(figure, path):
 
 
 def style(index, peer=False):
-    """What plot() needs to draw the line number `index`; a peer's is thin."""
+    """What plot() needs to draw the line number `index`. A peer's line is thin."""
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)],
             "linestyle": DASHES[index % len(DASHES)], "linewidth": 1 if peer else 1.8,
             "markerfacecolor": "white" if peer else COLOURS[index % len(COLOURS)]}
@@ -65,12 +65,12 @@ def is_peer(line):
 
 
 def point(style_of_line):
-    """A line's style, for its marker alone."""
+    """The style of a line's marker, without the line."""
     return {**style_of_line, "linestyle": "none"}
 
 
 def plain(value, _=None):
-    """Tick labels without powers of ten: 0.05, 3, 2000."""
+    """A tick's label without powers of ten: 0.05, 3, 2000."""
     return f"{value:g}" if value < 1e6 else f"{value:.0e}"
 
 
@@ -83,14 +83,14 @@ def log_axis(panel, which):
 
 
 def log_ticks(panel, values):
-    """A logarithmic x axis with a tick at each of these values."""
+    """Makes the x axis logarithmic, with a tick at each of these values."""
     log_axis(panel, "x")
     panel.set_xticks(values)
     panel.set_xticks([], minor=True)
 
 
 def legend_below(figure, axes, columns=4):
-    """One legend for all panels, under them, off the data."""
+    """Puts one legend for all panels below them, so that it hides no data."""
     entries = {}
     for panel in axes:
         for handle, text in zip(*panel.get_legend_handles_labels()):
@@ -101,7 +101,7 @@ def legend_below(figure, axes, columns=4):
 
 def ladder(group, lines, cell, ceilings, dark=False):
     """The picture of the repository's README: how fast the lines compute in one cell, (hidden,
-    batch), beside what the machine can do at most. For a dark page, with `dark`."""
+    batch), beside the most that the machine can do. `dark` is for dark pages."""
     hidden, batch = cell
     rates = {line: group.median("gflops", (batch, line, hidden)) for line in lines}
     rates = {line: rate for line, rate in rates.items() if rate}
@@ -136,7 +136,7 @@ def ladder(group, lines, cell, ceilings, dark=False):
 
 
 def training_time(group):
-    """Against the hidden units, a panel for each batch size."""
+    """The training time against the hidden units, with a panel for each batch size."""
     figure, axes = plt.subplots(1, len(group.batches), figsize=(WIDTH, 3.6), sharey=True,
                                 squeeze=False, layout="constrained")
     for panel, batch in zip(axes[0], group.batches):
@@ -156,7 +156,7 @@ def training_time(group):
 
 
 def speedup(group):
-    """Over the baseline: from the least to the most of all cells, and the geometric mean."""
+    """The speedup over the baseline: the range of all cells, and their geometric mean."""
     rows = []
     for line in group.lines:
         factors = [group.speedup((batch, line, hidden))
@@ -190,8 +190,8 @@ def speedup(group):
 
 
 def phases(group):
-    """Forward and backward stacked, as shares of the training time; the time itself is written
-    beside it, because on one scale the textbook would leave nothing to be seen of the others."""
+    """Forward and backward stacked, as shares of the training time. The time itself is written
+    beside each bar: on one scale with the textbook's, the other bars would be too short to see."""
     corners = sorted({(pick(group.hiddens), pick(group.batches))
                       for pick in (min, tables.middle, max)})
     lines = [line for line in group.lines
@@ -228,8 +228,8 @@ def phases(group):
 
 
 def roofline(group, ceilings, intensities):
-    """Where the whole training lies under the machine's ceilings. `ceilings` are
-    {"flops" or a level of memory: {threads: operations or bytes a second}}, `intensities` are
+    """Where whole trainings lie under the machine's ceilings. `ceilings` is
+    {"flops" or a level of memory: {threads: operations or bytes a second}}. `intensities` is
     {(hidden, batch): operations a byte of memory}."""
     corners = [(pick(group.hiddens), pick(group.batches)) for pick in (min, max)]
     corners = [corner for corner in dict.fromkeys(corners) if corner in intensities]
@@ -275,7 +275,7 @@ def roofline(group, ceilings, intensities):
     panel.set_xlim(low / 2, high * 1.3)
     if lowest < math.inf:
         panel.set_ylim(bottom=lowest / 5)  # room for the names of the cells
-    panel.set_xlabel("operations for a byte that a batch has to read or write once")
+    panel.set_xlabel("operations for each byte that a batch must read or write once")
     panel.set_ylabel("10⁹ operations a second")
     legend_below(figure, [panel])
     return figure
@@ -287,13 +287,13 @@ PARAMETERS = "train_samples", "hidden", "batch", "epochs"
 
 
 def base_of(runs):
-    """The point at which the sweeps of growth.csv meet: most runs differ from it in one thing."""
+    """The point where the sweeps of growth.csv meet. Most runs differ from it in one thing."""
     return {name: statistics.mode(run[name] for run in runs) for name in PARAMETERS}
 
 
 def along(runs, base, axis):
-    """{stage: {value: runs}} of the runs that differ from the base in nothing but `axis`. But for
-    `threads` itself, a stage's threads are its most frequent ones: all."""
+    """{stage: {value: runs}} of the runs that differ from the base only in `axis`. Along the other
+    axes, the runs of a stage are those with its largest number of threads."""
     chosen = defaultdict(lambda: defaultdict(list))
     most = {}
     for run in runs:
@@ -310,7 +310,7 @@ def median_of(runs, value):
 
 
 def apart(values):
-    """Those of the values that are far enough apart for a label each, on a logarithmic axis."""
+    """The values that are far enough apart to have a label each, on a logarithmic axis."""
     chosen = []
     for value in sorted(values):
         if not chosen or value >= 1.5 * chosen[-1]:
@@ -323,7 +323,7 @@ def epoch_time(run):
 
 
 def growth(runs):
-    """Time per epoch against each of the four things it depends on."""
+    """The time of an epoch against each of the four settings that it depends on."""
     if not runs:
         return None
     base = base_of(runs)
@@ -332,7 +332,7 @@ def growth(runs):
     for panel, (axis, title) in zip(axes.flat, AXES):
         ticks = set()
         for stage, points in along(runs, base, axis).items():
-            # A stage without threads has no line there.
+            # A stage without threads has no line in that panel.
             if axis != "threads" or len(points) > 1:
                 values = sorted(points)
                 ticks.update(values)
@@ -367,7 +367,7 @@ def learning(runs):
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), layout="constrained")
     for stage, points in curves.items():
         index = stages.index(stage)
-        # One curve over another: the later ones are smaller and lie on top.
+        # The curves lie on top of each other: the markers of later ones are smaller.
         look = {**style(index), "markersize": max(3, 10 - 3 * index)}
         epochs = sorted(points)
         accuracies = [100 * median_of(points[epoch], lambda run: run["test_accuracy"])
@@ -388,7 +388,7 @@ def learning(runs):
 
 
 def read_intensities(benchmarks):
-    """{(hidden, batch): operations a byte} of both phases together, from the results of bench/."""
+    """{(hidden, batch): operations a byte}, of both phases together, from the results of bench/."""
     cells = defaultdict(dict)
     for name, run in benchmarks:
         parts = name.split("/")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Turns what was measured into pages: `make report`.
 
-Reads results/*/runs.csv and what lies beside it (machine.txt; tables.txt for why a stage did not
-run; bench/*.json; growth.csv), paper.csv, the stages' READMEs and profiles. Writes a folder of
-plots beside each runs.csv, README.md, the tables of measurements in the other READMEs, and
-index.html, which is one file that needs nothing else. A second run changes nothing.
+Reads results/*/runs.csv and the files beside it: machine.txt, bench/*.json, growth.csv, and
+tables.txt, which says why a stage did not run. Reads also paper.csv, the stages' READMEs and
+profiles. Writes a folder of plots beside each runs.csv, README.md, the tables of measurements in
+the other READMEs, and index.html, which needs no other file. A second run changes nothing.
 """
 
 import base64
@@ -36,7 +36,7 @@ PAPER = "*paper:* "
 
 
 class Machine:
-    """A folder of results."""
+    """A machine is a folder of results."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -51,12 +51,12 @@ class Machine:
                            and run["epochs"] and run["train_s"] and run["final_loss"] is not None]
 
     def fields(self):
-        """What machine.txt says, by key."""
+        """What machine.txt says: {key: value}."""
         text = read(self.folder / "machine.txt")
         return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
 
     def why_not(self, stage):
-        """Why the stage has no rows here, as far as the machine's files tell."""
+        """Why the stage has no rows here, as far as the machine's files say."""
         for line in read(self.folder / "tables.txt").splitlines():
             if line.startswith(f"{stage}: "):
                 return line.split(": ", 1)[1]
@@ -74,7 +74,8 @@ def read(path):
 
 
 def find_machines():
-    """A quick look is no result; what --resume moved aside lies deeper."""
+    """The machines that have results. A quick look (-quick) is no result. Results that were moved
+    aside lie deeper."""
     return [machine for machine in (Machine(path.parent)
                                     for path in sorted((HERE / "results").glob("*/runs.csv"))
                                     if not path.parent.name.endswith("-quick"))
@@ -114,7 +115,7 @@ def format_number(measure, number):
 
 
 def format_cell(group, measure, cell):
-    """A median and half the range of its runs."""
+    """The median of the cell, and half the range of its runs."""
     if measure == "speedup":
         return format_number(measure, group.speedup(cell))
     median = group.median(measure, cell)
@@ -131,7 +132,8 @@ def absent(group, stages):
 
 
 def measure_table(group, paper, stages, measure):
-    """One measure: for each batch size a row per stage and, below it, the paper's figures."""
+    """The table of one measure: for each batch size a row for each stage and, below it, the paper's
+    figures."""
     rows = []
     lines = sorted(group.lines_of(measure) + [(stage, 0) for stage in absent(group, stages)])
     for batch in group.batches:
@@ -148,7 +150,7 @@ def measure_table(group, paper, stages, measure):
 
 
 def draw(machine, plot_folder):
-    """Writes the machine's plots; returns [(title, file or None, what to say)]."""
+    """Writes the machine's plots. Returns [(title, file or None, text below the title)]."""
     group = machine.groups[0]
     benchmarks = machine.benchmarks
     for name, dark in (("ladder", False), ("ladder-dark", True)):
@@ -160,21 +162,23 @@ def draw(machine, plot_folder):
     wanted = [
         ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
         ("Speedup", "speedup", plots.speedup(group),
-         f"Over {md(tables.label(group.baseline or ('', 0)))}, in the same cell.",
+         f"Each cell is compared with the same cell of "
+         f"{md(tables.label(group.baseline or ('', 0)))}.",
          "nothing to compare with 00_serial"),
         ("Forward and backward", "phases", plots.phases(group),
          "Backward includes the update of the weights.", "no times of the phases"),
         ("Roofline", "roofline",
          plots.roofline(group, tables.read_ceilings(benchmarks),
                         plots.read_intensities(benchmarks)),
-         "Whole trainings, under what the machine can do at most: multiply-adds in registers, and "
-         "reading from each level of memory with all threads.", no_bench),
+         "Each mark is a whole training. The lines are the most that the machine can do: "
+         "multiply-adds in registers, and reading from each level of memory with all threads.",
+         no_bench),
         ("How the cost grows", "growth", plots.growth(machine.growth),
-         "One epoch. In each panel one thing varies and the others are as above it; a point that "
-         "would take too long is left out.", no_growth),
+         "The time is that of one epoch. In each panel one thing varies. The panel's title has the "
+         "values of the others. A point that would take too long is left out.", no_growth),
         ("How it learns", "learning", plots.learning(machine.growth),
-         "All stages compute the same function, so that their losses lie on top of each other. "
-         "What differs is how soon.", no_growth),
+         "All stages compute the same function, so their losses lie on top of each other. They "
+         "differ in the time that they take.", no_growth),
     ]
     result = []
     for title, name, figure, text, why_not in wanted:
@@ -183,14 +187,14 @@ def draw(machine, plot_folder):
             plots.save(figure, path)
             result.append((title, path, text))
         else:
-            path.unlink(missing_ok=True)  # of results that are no more
+            path.unlink(missing_ok=True)  # the results that it showed may be gone
             result.append((title, None, f"Not drawn: {why_not}."))
     return result
 
 
 def against_peers(group):
-    """How far ahead of the fastest peer the fastest stage is, over the cells that have both: a line
-    for the CPU, and one for a GPU."""
+    """How many times as fast as the fastest peer the fastest stage is, over the cells that have
+    both: sentences for the CPU, and for a GPU."""
     sentences = []
     for where, on_cpu in (("On the CPU", True), ("On the GPU", False)):
         fastest = {True: {}, False: {}}  # of peers, of stages: {(batch, hidden): seconds}
@@ -205,9 +209,10 @@ def against_peers(group):
             mean = statistics.geometric_mean(ratios)
             peers = sorted({line[0] for line in group.lines if line[0].startswith("peer_")
                             and group.is_on_cpu(line) == on_cpu})
-            sentences.append(f"{where} the fastest stage is {mean:.2f} times as fast as the fastest "
-                             f"of {', '.join(md(peer) for peer in peers)} (geometric mean over "
-                             f"{len(ratios)} cells; {min(ratios):.2f} to {max(ratios):.2f}).")
+            sentences.append(f"{where}, the fastest stage is {mean:.2f} times as fast as the "
+                             f"fastest peer (geometric mean over {len(ratios)} cells; "
+                             f"{min(ratios):.2f} to {max(ratios):.2f}). The peers are "
+                             f"{tables.listing([md(peer) for peer in peers])}.")
     return " ".join(sentences)
 
 
@@ -224,12 +229,12 @@ def machine_section(machine, paper, stages):
         if path:
             parts.append(f"![{title}: {md(machine.title)}]({folder}/plots/{path.name})\n")
     for group in machine.groups:
-        # The paper's runs were of this length.
+        # The paper's figures are for runs of this length only.
         length = group.settings["epochs"], group.settings["train_samples"]
         theirs = paper if length == (5, 37800) else {}
         baseline = md(tables.label(group.baseline or ("", 0)))
-        parts.append(f"### Tables\n\n{md(group.heading())}; {group.repeats()}, ± half the range of "
-                     "a cell's runs.\n")
+        parts.append(f"### Tables\n\n{md(group.heading())}; {group.repeats()}, ± half the range "
+                     "of a cell's runs.\n")
         parts += [f"- {md(stage)}: {md(machine.why_not(stage))}"
                   for stage in absent(group, stages)] + [""]
         if against_peers(group):
@@ -243,18 +248,19 @@ def machine_section(machine, paper, stages):
 
 
 INTRODUCTION = """\
-<!-- Written by `make report`; what is changed here is lost. -->
+<!-- Written by `make report`, which overwrites any change made here. -->
 # Report
 
-What [`run_all.sh`](../run_all.sh), `make bench` and [`report/growth.sh`](growth.sh) have measured,
-machine by machine, as `make report` sets it out; [index.html](index.html) is the same in one page,
-with the stages, their diffs and their profiles. Every number comes from a file in
+This page has what [`run_all.sh`](../run_all.sh), `make bench` and [`report/growth.sh`](growth.sh)
+have measured, machine by machine. `make report` writes it. [index.html](index.html) has the same in
+one page, with the stages, their diffs and their profiles. Every number comes from a file in
 [results](results), and every ratio is between numbers of one machine.
 
-Rows in italics are the figures of Jonathan Yin and Oliver Ye, *MNIST Digit Classification using a
-GPU-accelerated Neural Network* ([paper.csv](paper.csv)), for their version of the same step: serial
-on a CPU, then CUDA with unified memory, with device memory, with shared-memory tiles. They were
-measured on other machines with other code; their speedups are over their own serial version.
+Rows in italics are figures of the paper: Jonathan Yin and Oliver Ye, *MNIST Digit Classification
+using a GPU-accelerated Neural Network* ([paper.csv](paper.csv)). Each is for the paper's version of
+the same step: serial on a CPU, then CUDA with unified memory, with device memory, with
+shared-memory tiles. They were measured on other machines with other code. Their speedups are over
+the paper's own serial version.
 """
 
 
@@ -270,8 +276,8 @@ def readme(machines, paper, stages):
 # --- HTML ---
 
 def to_html(markdown, folder, prefix="", shift=0):
-    """GitHub's Markdown as HTML, its links as seen from here and its pictures inside. `folder` is
-    where the Markdown lies."""
+    """Turns GitHub's Markdown into HTML. Links become relative to report/, and pictures a part of
+    the page. `folder` is where the Markdown lies."""
     try:
         text = subprocess.run(
             ["pandoc", "--from=gfm", "--to=html", "--no-highlight", "--wrap=preserve",
@@ -297,7 +303,7 @@ def to_html(markdown, folder, prefix="", shift=0):
 
 
 def diff_html(stage):
-    """What the stage changed against the one before, coloured; nothing for the first."""
+    """What the stage changed against the one before, in colours. Empty for the first stage."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff", f"STAGE={stage}"],
                             cwd=ROOT, env=environment, capture_output=True, encoding="utf-8",
@@ -317,7 +323,7 @@ def diff_html(stage):
 
 
 def profile_html(stage):
-    """The flame graph, in the page itself, so that its tooltips work."""
+    """The flame graph. It stands in the page itself, so that its tooltips work."""
     folder = ROOT / "profiles" / stage
     flame = read(folder / "flame.svg")
     if not flame:
@@ -329,7 +335,7 @@ def profile_html(stage):
 
 
 def format_summary(group, cell, ceilings):
-    """Time, rate, its part of the ceiling and speedup of a cell."""
+    """The time of a cell, its rate, the part of the ceiling and the speedup."""
     if not group.cells.get(cell):
         return "-"
     texts = [f"{format_number('train_s', group.median('train_s', cell))} s",
@@ -358,14 +364,16 @@ def numbers_markdown(machines, stage):
             rows = [[f"hidden {hidden}", *(format_summary(group, (batch, line, hidden), ceilings)
                                            for batch in group.batches)]
                     for hidden in group.hiddens]
-            what = ["training time", "operations a second"]
+            what = ["the training time", "the operations a second"]
+            explanation = ""
             if ceiling:
-                what.append(f"their part of the {tables.three_digits(ceiling / 1e9)} GFLOP/s that "
-                            "multiply-adds alone reach on as many cores")
+                what.append("their part of the ceiling")
+                explanation = (f" The ceiling is {tables.three_digits(ceiling / 1e9)} GFLOP/s: "
+                               "multiply-adds alone on as many cores.")
             if group.baseline and line != group.baseline:
-                what.append(f"speedup over {tables.label(group.baseline)}")
-            parts.append(md(f"{machine.title}; {group.heading()}; {group.repeats()}. "
-                            f"In a cell: {', '.join(what)}.") + "\n")
+                what.append(f"the speedup over {tables.label(group.baseline)}")
+            parts.append(md(f"{machine.title}; {group.heading()}; {group.repeats()}. A cell has "
+                            f"{tables.listing(what)}.{explanation}") + "\n")
             parts.append(markdown_table([md(tables.label(line)),
                                          *(f"batch {batch}" for batch in group.batches)], rows))
     return "\n".join(parts)
@@ -392,8 +400,8 @@ def page(machines, stages, markdown):
 
 
 def update_readmes(machines, stages):
-    """Writes the headline into the repository's README, of the machine that it is about already (or
-    else the first), and its numbers into each stage's."""
+    """Writes the headline into the repository's README, and its numbers into each stage's README.
+    The headline stays about the same machine. If it has none yet, it is about the first."""
     def wants_it(text):
         return tables.MARKERS[0] in read(text)
 

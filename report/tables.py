@@ -7,7 +7,7 @@
     tables.py --update README.md runs.csv   the headline, put between the markers in README.md
 
 Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
-runs.csv names the machine; bench/ceilings.json beside it has what the machine can do at most.
+runs.csv names the machine. bench/ceilings.json beside it has the most that the machine can do.
 """
 
 import argparse
@@ -65,8 +65,8 @@ def read(path):
 
 
 def write(path, text):
-    """Writes a file, in a folder that may be new: it is complete, or as it was."""
-    path = path.resolve()  # a link stays one
+    """Writes a file, and its folder if that is new. The file is then complete, or as it was."""
+    path = path.resolve()  # so that a link stays a link
     new = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(exist_ok=True)
@@ -79,18 +79,19 @@ def write(path, text):
 
 
 def readable(text):
-    """An argument or the name of a file, without what is no UTF-8 in it."""
+    """An argument or a file's name as text. Bytes that are not UTF-8 are replaced."""
     return os.fsencode(text).decode(errors="replace")
 
 
 def url(path):
-    """A path, as it stands in a link."""
+    """A path in the form that a link needs."""
     return quote(os.fsencode(path))
 
 
 def markdown(text):
-    """Any text as Markdown that shows it, in one line: `<int>` is no tag, `|` ends no cell. An
-    underscore within a word needs nothing, nor does an ampersand that begins no entity."""
+    """Escapes any text, in one line, so that Markdown shows it as it is: `<int>` is no tag, `|`
+    ends no cell. An underscore within a word stays, and so does an ampersand that begins no
+    entity."""
     return re.sub(r"[\\`*<|\[~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>",
                   " ".join(text.split()))
 
@@ -99,9 +100,14 @@ def plural(number, thing):
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def listing(things):
+    """a; a and b; a, b and c."""
+    return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
+
+
 class Group:
-    """The runs that share their settings. A cell is (batch, line, hidden), a line of a table is
-    (stage, threads), where no threads or one are 0."""
+    """The runs that share their settings. A cell is (batch, line, hidden). A line of a table is
+    (stage, threads), with 0 threads for one or none."""
 
     def __init__(self, settings, runs):
         self.settings = dict(zip(SETTINGS, settings))
@@ -113,14 +119,14 @@ class Group:
         self.baseline = next((line for line in self.lines if line[0].startswith("00_")), None)
 
     def median(self, measure, cell):
-        """The median over the runs of a cell, None for a cell without, or one that has no such
-        measure: a peer may not tell forward from backward."""
+        """The median over the runs of a cell. None for a cell without runs or without this measure:
+        a peer may not tell forward from backward."""
         values = [run[measure] for run in self.cells.get(cell, ())]
         return statistics.median(values) if values and None not in values else None
 
     def lines_of(self, measure):
-        """The lines of the measure's table: those that have it in any cell, and for the speedup all
-        but the baseline."""
+        """The lines of the measure's table: those that have it in any cell. For the speedup, all
+        except the baseline."""
         if measure == "speedup":
             return [line for line in self.lines if line != self.baseline]
         having = {line for (_, line, _), runs in self.cells.items()
@@ -128,13 +134,13 @@ class Group:
         return [line for line in self.lines if line in having]
 
     def spread(self, cell):
-        """Half of what lies between the fastest and the slowest run, over the median."""
+        """Half the difference between the fastest and the slowest run, over the median."""
         times = [run["train_s"] for run in self.cells[cell]]
         median = statistics.median(times)
         return (max(times) - min(times)) / 2 / median if median else 0
 
     def speedup(self, cell):
-        """How many times faster than the baseline's cell; None where there is no such cell."""
+        """How many times as fast as the baseline's cell. None where there is no such cell."""
         batch, _, hidden = cell
         time = self.median("train_s", cell)
         baseline = self.median("train_s", (batch, self.baseline, hidden))
@@ -146,18 +152,19 @@ class Group:
 
     def ceiling(self, line, ceilings):
         """The operations a second that multiply-adds alone reach with as many threads as the line
-        has; None where that was not measured, and for a GPU, of which it says nothing."""
+        has. None where that was not measured, and for a GPU: the ceilings are the CPU's."""
         on_cpu = self.is_on_cpu(line)
         return ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
 
     def part_of_ceiling(self, cell, ceilings):
-        """How much of its ceiling a cell reaches; None where there is none."""
+        """The part of its ceiling that a cell reaches. None where there is no ceiling."""
         rate, ceiling = self.median("gflops", cell), self.ceiling(cell[1], ceilings)
         return 1e9 * rate / ceiling if rate and ceiling else None
 
     def fastest_peer(self):
-        """(line, cells): the CPU peer with the least geometric mean of the times in the cells that
-        all CPU peers have, and how many these are. (None, 0) if there are none."""
+        """(line, cells): the CPU peer with the smallest geometric mean of its times, and the number
+        of cells in that mean. These are the cells that all CPU peers have. (None, 0) if there are
+        none."""
         peers = [line for line in self.lines
                  if line[0].startswith("peer_") and self.is_on_cpu(line)]
         times = {line: [] for line in peers}
@@ -179,7 +186,7 @@ class Group:
                 f"accuracy on {value['test_samples']:,} others")
 
     def repeats(self):
-        """What the number in a cell is, in words."""
+        """Says in words what the number in a cell is."""
         counts = {len(runs) for runs in self.cells.values()}
         if counts == {1}:
             return "one run of each"
@@ -187,7 +194,7 @@ class Group:
 
 
 def parse(name, text):
-    """The value of a column's text, None for an empty one. A ValueError says what was expected."""
+    """The value of a column's text. None for an empty text. A ValueError says what was expected."""
     if not text and name in MAY_BE_EMPTY:
         return None
     smallest = WHOLE.get(name)
@@ -196,14 +203,14 @@ def parse(name, text):
         value = float(text) if smallest is None else int(text)
     except ValueError:
         raise ValueError(expected) from None
-    # No nan, and nothing whose ratio to another one is not finite.
-    if value != 0 and not 1e-100 < value < 1e100 or value < (smallest or 0):
+    # A nan is refused, and so is a number whose ratio to another may not be finite.
+    if (value != 0 and not 1e-100 < value < 1e100) or value < (smallest or 0):
         raise ValueError(expected)
     return value
 
 
 def read_groups(path):
-    """The groups in a file of rows, MNIST first. An empty file has none."""
+    """The groups in a file of rows. MNIST comes first. An empty file has none."""
     reader = csv.reader(io.StringIO(read(path), newline=""), strict=True)
     groups = defaultdict(list)
     try:
@@ -216,7 +223,7 @@ def read_groups(path):
             if len(row) != len(header):
                 fail(f"{where}: found {len(row)} columns, expected {len(header)}")
             run = dict(zip(header, row))
-            if run["device"] == "simulated":  # by tests/cuda_on_cpu: its times mean nothing
+            if run["device"] == "simulated":  # by tests/cuda_on_cpu, whose times mean nothing
                 continue
             for name in (*WHOLE, *NUMBERS):
                 try:
@@ -233,7 +240,7 @@ def read_groups(path):
 
 
 def read_benchmarks(folder):
-    """[(name, run)]: every single run in what `make bench` wrote, if it did."""
+    """[(name, run)]: every single run in the files of `make bench`. Empty if there are none."""
     found = []
     for path in sorted(folder.glob("bench/*.json")):
         try:
@@ -243,12 +250,13 @@ def read_benchmarks(folder):
                         run[name] = parse(name, run[name])
                     found.append((run["name"], run))
         except (ValueError, KeyError, TypeError, AttributeError):
-            fail(f"{path}: expected the JSON of Google Benchmark; `make bench` writes it anew")
+            fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
     return found
 
 
 def read_ceilings(benchmarks):
-    """{"flops", "L1", ..., "memory": {threads: a second}} from the results of bench/ceilings."""
+    """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The rates
+    are operations or bytes a second."""
     found = defaultdict(lambda: defaultdict(list))
     for name, run in benchmarks:
         parts = name.split("/")
@@ -262,7 +270,7 @@ def read_ceilings(benchmarks):
 
 
 def machine(path):
-    """What machine.txt beside the runs says of the machine."""
+    """The machine's name, from machine.txt beside the runs."""
     path = path.with_name("machine.txt")
     if not path.exists():
         return "unknown machine"
@@ -291,7 +299,7 @@ def middle(values):
 
 
 def format_cell(group, measure, cell):
-    """16 characters: a number and the room for its spread."""
+    """A number, with room for its spread: 16 characters."""
     spread = ""
     if measure == "speedup":
         factor = group.speedup(cell)
@@ -305,7 +313,7 @@ def format_cell(group, measure, cell):
 
 
 def table_lines(path, groups):
-    """The tables in the layout of the papers, with a line for each stage under each measure."""
+    """The tables, in the layout of the papers: each measure has a line for each stage."""
     yield machine(path)
     for group in groups:
         yield ""
@@ -332,26 +340,26 @@ def table_lines(path, groups):
 
 
 def ceiling_in_words(group, lines, corners, ceilings):
-    """What the part of the ceiling is, and how much of it the baseline reaches."""
+    """Says what the ceiling is, and how much of it the baseline reaches."""
     by_threads = {line[1] or 1: group.ceiling(line, ceilings)
                   for line in lines if group.ceiling(line, ceilings)}
     each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
                      for threads, flops in sorted(by_threads.items()))
-    text = ("The ceiling is what multiply-adds alone reach with as many threads as the line has: "
+    text = ("The ceiling is the rate of multiply-adds alone on as many threads as the line has: "
             f"{each}.")
     if not all(group.is_on_cpu(line) for line in lines):
-        text += " A GPU's line has no such part."
+        text += " A GPU's line has no ceiling here."
     parts = sorted(filter(None, (group.part_of_ceiling((batch, group.baseline, hidden), ceilings)
                                  for hidden, batch in corners)))
     if parts:
         reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
-        text = (f"{label(group.baseline)}, the textbook's loops, reaches "
-                f"{' to '.join(reached)} of the ceiling. {text}")
+        text += (f" The textbook's loops of {label(group.baseline)} reach {' to '.join(reached)} "
+                 "of the ceiling.")
     return text
 
 
 def corners_of(group):
-    """[(hidden, batch)]: the smallest cell, one in the middle and the largest."""
+    """[(hidden, batch)] of the smallest cell, one in the middle and the largest."""
     return sorted({(pick(group.hiddens), pick(group.batches)) for pick in (min, middle, max)})
 
 
@@ -366,8 +374,8 @@ def headline_lines(group):
 
 
 def picture(plots):
-    """The plot of the ladder, if `make report` has drawn it, as GitHub shows it on light and on dark
-    pages."""
+    """HTML for the plot of the ladder, if `make report` has drawn it. GitHub shows one file on
+    light pages and the other on dark ones."""
     light, dark = plots / "ladder.svg", plots / "ladder-dark.svg"
     if not light.exists() or not dark.exists():
         return []
@@ -378,8 +386,8 @@ def picture(plots):
 
 
 def headline(path, groups):
-    """Markdown: time, speedup and part of the ceiling in the smallest cell, one in the middle and
-    the largest; of the stages, and of the fastest peer."""
+    """The table of README.md, in Markdown: the time, the speedup and the part of the ceiling of the
+    stages and of the fastest peer. Its cells are those of corners_of()."""
     if not groups:
         fail(f"{path}: found no runs")
     group = groups[0]
@@ -407,19 +415,20 @@ def headline(path, groups):
     if group.baseline:
         what.append(f"the speedup over {label(group.baseline)}")
     if measured:
-        what.append("the part of the ceiling that is reached")
-    above = f"A cell has {' and '.join(filter(None, (', '.join(what[:-1]), what[-1])))}."
+        what.append("the part of the ceiling that the run reaches")
+    above = f"A cell has {listing(what)}."
     if measured:
         above += " " + ceiling_in_words(group, lines, corners, ceilings)
     conditions = f"{group.heading()}; {group.repeats()}; on {machine(path)}."
     below = ""
     if peer:
-        below = (f"{markdown(peer[0])} is the fastest of the CPU [peers](bench/peers), which are "
-                 f"what one would use instead (geometric mean over {plural(cells, 'cell')}). ")
+        below = (f"{markdown(peer[0])} is the fastest CPU [peer](bench/peers) (geometric mean over "
+                 f"{plural(cells, 'cell')}). A peer is a library or framework that you might use "
+                 "instead. ")
     full = Path(os.path.relpath(path)).with_name("tables.txt")
-    below += f"All stages, peers and cells: [{markdown(readable(str(full)))}]({url(full)})."
-    return "\n".join([*picture(full.parent / "plots"), markdown(above), "", markdown(conditions), "",
-                      *table, "", below])
+    below += f"All stages, peers and cells are in [{markdown(readable(str(full)))}]({url(full)})."
+    return "\n".join([*picture(full.parent / "plots"), markdown(above), "", markdown(conditions),
+                      "", *table, "", below])
 
 
 def update(target, text):

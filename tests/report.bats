@@ -88,7 +88,7 @@ in_section() {
     run in_section 'A & B' '| peer_one | - | - |'
     [ "$status" -ne 0 ]
     in_section 'A & B' '| 01_vectorized | 8.00× | 8.00× |'
-    in_section 'A & B' 'On the CPU the fastest stage is 4.00 times as fast as the fastest of peer_one (geometric mean over 4 cells; 4.00 to 4.00).'
+    in_section 'A & B' 'On the CPU, the fastest stage is 4.00 times as fast as the fastest peer (geometric mean over 4 cells; 4.00 to 4.00). The peers are peer_one.'
     in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
     in_section 'A & B' '| 03_cuda_unified | - | - |'
     in_section 'A & B' '- 03_cuda_unified: no GPU in this machine'
@@ -214,7 +214,7 @@ END
 runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
 growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
 machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
-bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; `make bench` writes it anew
+bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; run `make bench` again
 END
 }
 

@@ -622,7 +622,7 @@ MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; medians of up to 3 r
 | 00_serial | 4.00 s | 60.0 s |
 | 02_openmp, 2 threads | 0.105 s, 38.1× | - |
 
-All stages, peers and cells: [shown/tables.txt](shown/tables.txt).
+All stages, peers and cells are in [shown/tables.txt](shown/tables.txt).
 <!-- table: end -->
 below
 END
@@ -653,7 +653,7 @@ ceilings() {
             row 00_serial 1 $hidden 32 $((hidden / 8)) 0 0 0.9 mnist 5 $((hidden == 256 ? 1 : 2))
             row 02_openmp 2 $hidden 32 0.5 0 0 0.9 mnist 5 120
             row 03_cuda '' $hidden 32 0.25 0 0 0.9 mnist 5 999 | sed s/cpu/cuda/
-            # In a cell each of the two is the fastest; the second is so in the mean.
+            # Each of the two is the fastest in some cell. In the mean the second one is.
             row peer_a 2 $hidden 32 "$((hidden == 32 ? 1 : 4))" '' '' 0.9 mnist 5 15
             row peer_b 2 $hidden 32 "$((hidden == 32 ? 2 : 1))" '' '' 0.9 mnist 5 30
             row peer_c '' $hidden 32 0.1 '' '' 0.9 mnist 5 999 | sed s/cpu/cuda/
@@ -662,7 +662,7 @@ ceilings() {
     echo 'cpu: An Example, 2 cores' >machine.txt
     ceilings 1 100e9 2 199e9 2 200e9 2 210e9
     diff - <(python3 report/tables.py --markdown runs.csv) <<'END'
-A cell has the training time, the speedup over 00_serial and the part of the ceiling that is reached. 00_serial, the textbook's loops, reaches 1.0 % to 2.0 % of the ceiling. The ceiling is what multiply-adds alone reach with as many threads as the line has: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A GPU's line has no such part.
+A cell has the training time, the speedup over 00_serial and the part of the ceiling that the run reaches. The ceiling is the rate of multiply-adds alone on as many threads as the line has: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A GPU's line has no ceiling here. The textbook's loops of 00_serial reach 1.0 % to 2.0 % of the ceiling.
 
 MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; one run of each; on An Example, 2 cores.
 
@@ -673,7 +673,7 @@ MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; one run of each; on 
 | 03_cuda | 0.250 s, 16.0× | 0.250 s, 32.0× | 0.250 s, 128× |
 | peer_b, 2 threads | 2.00 s, 2.00×, 15 % | 1.00 s, 8.00×, 15 % | 1.00 s, 32.0×, 15 % |
 
-peer_b is the fastest of the CPU [peers](bench/peers), which are what one would use instead (geometric mean over 3 cells). All stages, peers and cells: [tables.txt](tables.txt).
+peer_b is the fastest CPU [peer](bench/peers) (geometric mean over 3 cells). A peer is a library or framework that you might use instead. All stages, peers and cells are in [tables.txt](tables.txt).
 END
     # The ceiling for so many threads was not measured.
     ceilings 1 100e9
@@ -684,7 +684,7 @@ END
     sed -i s/100e9/NaN/ bench/ceilings.json
     run python3 report/tables.py --markdown runs.csv
     [ "$status" -eq 2 ]
-    [ "$output" = 'tables.py: bench/ceilings.json: expected the JSON of Google Benchmark; `make bench` writes it anew' ]
+    [ "$output" = 'tables.py: bench/ceilings.json: expected the JSON of Google Benchmark; run `make bench` again' ]
 }
 
 @test "the headline has eight lines at most: the first stage, the last ones and a peer" {
