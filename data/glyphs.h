@@ -6,13 +6,13 @@
 
 enum { MAX_KNOTS = 10, DIGIT_WEIGHT = 10 };
 
-// What the pen does at a knot: goes on smoothly, turns sharply, lifts and goes on at the next knot,
-// or is done with the digit.
+// What the pen does at a knot: it goes on smoothly, turns sharply, lifts and goes on at the next
+// knot, or ends the digit.
 enum { SMOOTH, CORNER, LIFT, END };
 
 struct glyph {
     uint8_t digit;
-    uint8_t weight;             // times it is taken of every DIGIT_WEIGHT times that its digit is
+    uint8_t weight;             // how often it is taken, of DIGIT_WEIGHT times for its digit
     int8_t knots[MAX_KNOTS][3]; // x and y, 0 to 100 from the top left, and a mark
 };
 

@@ -1,13 +1,13 @@
-// Draws handwritten-looking digits into the four files of MNIST, for a machine that cannot get it.
+// Draws digits that look handwritten into the four files of MNIST, for machines without MNIST.
 //
 // A digit is a few knots that the pen passes through (glyphs.h). They are scattered, bent and
-// mapped as hands differ, joined by smooth curves, scaled and centred as in MNIST, and inked by the
-// distance of each pixel from the pen.
+// slanted, because hands differ. Smooth curves join them, and the result is scaled and centred as
+// in MNIST. Each pixel's distance from the pen decides its ink.
 //
-// The same seed gives the same bytes on every machine. Hence the arithmetic is + - * / and sqrt,
-// which IEEE 754 rounds exactly (the last bits of sin and exp differ between libraries), nothing is
-// fused (-ffp-contract=off in the Makefile), and no expression draws two random numbers (their
-// order would be the compiler's choice).
+// The same seed must give the same bytes on every machine. So the arithmetic is only + - * / and
+// sqrt, which IEEE 754 rounds exactly: the last bits of sin and exp differ between libraries.
+// Nothing is fused (-ffp-contract=off in the Makefile). No expression draws two random numbers,
+// because the compiler would choose their order.
 #include "glyphs.h"
 
 #include <argp.h>
@@ -92,8 +92,8 @@ static double uniform(struct pcg32 *generator, double low, double high) {
     return low + (high - low) * (pcg32_next(generator) * 0x1p-32);
 }
 
-// Nearly normal, mean 0: the sum of three draws from ±deviation, each of variance deviation² / 3.
-// It never strays beyond three deviations.
+// Nearly normal, with mean 0. It sums three draws from ±deviation, each of variance deviation² / 3,
+// and never goes beyond three deviations.
 static double normal(struct pcg32 *generator, double deviation) {
     double sum = 0;
     for (int i = 0; i < 3; ++i)
@@ -117,9 +117,9 @@ static const struct glyph *choose_glyph(struct pcg32 *generator) {
     return glyph;
 }
 
-// Places a glyph's knots as one hand would: scattered, bent, tapered, slanted and turned, by as
-// much as makes the digits about as hard to tell apart as MNIST's (README.md). Returns how many
-// they are.
+// Places a glyph's knots as one hand would: scattered, bent, tapered, slanted and turned. The
+// amounts make the digits about as hard to tell apart as MNIST's (README.md). Returns the number of
+// knots.
 static int place_knots(struct pcg32 *generator, const struct glyph *glyph, point *knots) {
     const double bow = normal(generator, 0.11), taper = normal(generator, 0.15);
     const double sag = normal(generator, 0.11), lean = normal(generator, 0.15);
@@ -140,8 +140,8 @@ static int place_knots(struct pcg32 *generator, const struct glyph *glyph, point
     return count;
 }
 
-// Joins the knots by cubic Hermite curves. A smooth knot is passed in the direction from the knot
-// before to the one after (Catmull and Rom 1974), any other in that of the chord.
+// Joins the knots by cubic Hermite curves. At a smooth knot, the direction is from the knot before
+// to the one after (Catmull and Rom 1974). At any other knot it is that of the chord.
 static void trace(const struct glyph *glyph, const point *knots, int count, struct path *path) {
     path->count = 0;
     for (int k = 1; k < count; ++k) {
@@ -194,7 +194,7 @@ static double squared_distance(point p, struct segment s) {
     return distance[0] + distance[1];
 }
 
-// Inks each pixel: 255 under the pen, whose tip has this radius, less across its blurred edge.
+// Inks each pixel: 255 under the pen, whose tip has this radius, and less across its blurred edge.
 static void ink(struct pcg32 *generator, const struct path *path, double radius, uint8_t *image) {
     const double blur = uniform(generator, 0.9, 1.7), reach = radius + blur;
     double nearest[PIXELS];
@@ -249,8 +249,8 @@ static void big_endian(uint8_t *bytes, uint32_t value) {
         bytes[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-// Draws a set as two IDX files in memory (http://yann.lecun.com/exdb/mnist). Each set has a stream
-// of its own, so that the test set does not depend on the size of the training set.
+// Draws a set as two IDX files in memory (http://yann.lecun.com/exdb/mnist). Each set has its own
+// stream, so that the test set does not depend on the size of the training set.
 static void draw_set(uint64_t seed, uint64_t stream, int samples, struct file *images,
                      struct file *labels) {
     images->size = 16 + (size_t)samples * PIXELS;
@@ -270,7 +270,7 @@ static void draw_set(uint64_t seed, uint64_t stream, int samples, struct file *i
         labels->bytes[8 + s] = draw_digit(&generator, images->bytes + 16 + (size_t)s * PIXELS);
 }
 
-// Writes DIR/name, or exits. It is whole before it gets its name.
+// Writes DIR/name, or exits. The file is whole before it gets its name.
 static void write_file(const char *directory, const struct file *file) {
     char path[PATH_MAX], partial[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", directory, file->name);
@@ -327,8 +327,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     }
 }
 
-// In a directory that holds the real MNIST, the drawn files would be found first and the real ones
-// called synthetic: exits with one line.
+// Exits with one line if the directory holds the real MNIST: the drawn files would be found first,
+// and the real ones would be called synthetic.
 static void check_directory(const char *directory, const struct file *files, int count) {
     if (exists(directory, files[0].name, ""))
         return;
@@ -383,8 +383,8 @@ int main(int argc, char **argv) {
     draw_set(options.seed, 1, options.train_samples, &files[1], &files[2]);
     draw_set(options.seed, 2, options.test_samples, &files[3], &files[4]);
 
-    // An interruption waits until the set is whole: it would leave a temporary file, or the images
-    // of one seed beside the labels of another.
+    // An interruption waits until the set is whole. Otherwise it could leave a temporary file, or
+    // the images of one seed beside the labels of another.
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
