@@ -1,5 +1,5 @@
-// What the host calls. Everything runs in the order in which it was submitted and is done when the
-// call returns, but the host is not shown that before it has waited.
+// The functions that the host calls. Everything runs in the order in which it was submitted, and is
+// done when the call returns. But the host does not see that before it has waited.
 #include "simulator.h"
 
 #include <stdlib.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr int MULTIPROCESSORS = 16, MAX_BLOCKS = 16; // the latter on each
 
-// Copies to pinned memory that the host has not waited for: until it has, it finds NaNs there. A
-// GPU would have copied in time, most times.
+// Copies to pinned memory that the host has not waited for. Until it has, it finds NaNs there. A
+// GPU would mostly have copied in time.
 struct arrival {
     size_t number;
     void *to;
@@ -49,8 +49,8 @@ cudaError_t check_device(int number = 0) {
 
 enum side { HOST_SIDE = 1, DEVICE_SIDE = 2, EITHER_SIDE = 3 };
 
-// Whether the bytes that `function` is to read or write are of the kind it takes them for, and all
-// within one allocation.
+// Whether the bytes that `function` reads or writes are on the side that it expects, and all within
+// one allocation.
 cudaError_t check(const char *function, const void *memory, size_t bytes, int side) {
     const kind kind = kind_of(memory);
     const int found = kind == MANAGED ? EITHER_SIDE : kind == DEVICE ? DEVICE_SIDE : HOST_SIDE;
@@ -306,7 +306,7 @@ cudaError_t cudaFreeHost(void *memory) {
     return free_on_device("cudaFreeHost", memory, true);
 }
 
-// The host's memory remains out of a kernel's reach: only copies from it become faster.
+// A kernel still cannot reach the host's memory: only copies from it become faster.
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
     if (cudaError_t error = check("cudaHostRegister", memory, bytes, HOST_SIDE))
         return error;

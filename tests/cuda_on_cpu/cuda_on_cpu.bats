@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The simulated device: right programs run, in every order alike; wrong ones are found out, and it is
-# said what is wrong and where.
+# Tests the simulated device. Right programs run, with the same result in every order. Wrong programs
+# are found, and the message says what is wrong and where.
 
 setup() {
     export OMP_WAIT_POLICY=passive
@@ -20,13 +20,13 @@ finds() {
     fi
 }
 
-# The same of both builds.
+# The same for both builds.
 finds_always() {
     finds "$1" sim "^cuda_on_cpu: $2"
     finds "$1" sanitized.sim "^cuda_on_cpu: $2"
 }
 
-# What a program prints under a seed, less the first line.
+# What a program prints under a seed, without the first line.
 result_of() {
     CUDA_ON_CPU_SEED=$2 timeout 60 build/broken.sim "$1" | tail -n +2
 }
@@ -67,7 +67,7 @@ line_of() {
     grep -q 'not so: .*cudaMalloc.* == cudaSuccess' <<<"$output"
 }
 
-@test "an environment variable that is no number" {
+@test "an environment variable that is not a number" {
     status=0
     output=$(CUDA_ON_CPU_SEED=x build/correct.sim 2>&1) || status=$?
     [[ $status == 1 ]]
@@ -153,7 +153,7 @@ kernel='kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)'
     [[ $(result_of uninitialised_shared_memory 1) == *nan ]]
 }
 
-# Barriers. With them the first two programs would print these numbers.
+# Barriers. The first two programs would print these numbers if they had their barriers.
 
 @test "a missing barrier changes the result, in every order" {
     for seed in 0 1 2 3; do
@@ -162,7 +162,7 @@ kernel='kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)'
     done
 }
 
-@test "blocks, and threads, in need of an order give another result in another" {
+@test "blocks or threads that need an order give another result in another order" {
     for program in blocks_in_need_of_an_order threads_in_need_of_an_order; do
         results=$(for seed in 0 1 2 3; do OMP_NUM_THREADS=1 result_of $program $seed; done)
         [[ $(sort -u <<<"$results" | wc -l) -ge 3 ]]

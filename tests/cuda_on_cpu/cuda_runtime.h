@@ -1,5 +1,5 @@
-// The part of CUDA that the stages use, on the CPU: see README.md. What is documented for CUDA is
-// not documented again here.
+// The part of CUDA that the stages use, on the CPU: see README.md. CUDA's own documentation is not
+// repeated here.
 #ifndef CUDA_ON_CPU_CUDA_RUNTIME_H
 #define CUDA_ON_CPU_CUDA_RUNTIME_H
 
@@ -22,8 +22,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// translate.sed turns declarations of shared memory into references; those that it does not know
-// end with this message.
+// translate.sed turns declarations of shared memory into references. A declaration that it does not
+// know ends with this message.
 #define __shared__ a_whole_declaration_of_shared_memory_has_to_be_in_one_line
 
 struct uint3 {
@@ -80,7 +80,7 @@ extern __thread uint3 threadIdx, blockIdx; // a core runs one thread of one bloc
 extern dim3 blockDim, gridDim;             // one kernel runs at a time
 constexpr int warpSize = 32;
 
-// What the device approximates is exact here.
+// These functions are approximations on a device. Here they are exact.
 #define __expf expf
 #define __logf logf
 #define __fdividef(x, y) ((x) / (y))
@@ -120,7 +120,7 @@ inline void __threadfence() {
 
 namespace cuda_on_cpu {
 
-// What the rest of this header is made of; the lines are where the caller stands.
+// The rest of this header is made of these. `file` and `line` are those of the caller.
 void wait_for_block(const char *file, int line);
 uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
                   int line);
@@ -132,7 +132,7 @@ void *parameter_space();
 void run(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, const void *function,
          void (*thread)(const void *parameters));
 
-// The variable that a block has for one `__shared__` declaration; `Site` is another type for each.
+// The variable that a block has for one `__shared__` declaration. Each of these has its own `Site`.
 template <class T, class Site> T &shared(Site) {
     static const int array = new_shared_array();
     return *(T *)shared_memory(array, sizeof(T));
@@ -183,7 +183,7 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
                                 "__shfl_xor_sync", file, line);
 }
 
-// The numbers, names and words of the errors that can occur here.
+// The names, numbers and words of the errors that can occur here.
 #define CUDA_ON_CPU_ERRORS(X)                                                                      \
     X(cudaSuccess, 0, "no error")                                                                  \
     X(cudaErrorInvalidValue, 1, "invalid argument")                                                \
@@ -337,7 +337,7 @@ inline cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStr
     return cudaMemset(memory, byte, bytes);
 }
 
-// The next two as they were until CUDA 12, then as they are since CUDA 13.
+// The next two functions come twice: as they were until CUDA 12, then as they are since CUDA 13.
 cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int device,
                                  cudaStream_t stream = 0);
 inline cudaError_t cudaMemAdvise(const void *memory, size_t bytes, cudaMemoryAdvise, int device) {
@@ -361,7 +361,7 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
     return cudaEventCreate(event);
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return cudaEventSynchronize(event); // or a loop that asks would never end
+    return cudaEventSynchronize(event); // otherwise a loop that asks would never end
 }
 
 // All streams are one.
@@ -407,7 +407,7 @@ template <class... Parameters> struct configured_kernel {
     size_t shared_bytes;
 
     void operator()(Parameters... arguments) const {
-        // Copied to where the device can read them, as the caller's stack is out of its reach.
+        // The device cannot reach the caller's stack, so the arguments are copied for it.
         using call = std::tuple<void (*)(Parameters...), Parameters...>;
         static_assert(sizeof(call) <= 4096, "the parameters of a kernel take at most 4 KiB");
         new (parameter_space()) call(function, arguments...);

@@ -1,4 +1,4 @@
-// The memory of host and device, who may touch it when, and what is said if the other one does.
+// The memory of host and device: who may touch it when, and the message if the other one does.
 #include "simulator.h"
 
 #include <errno.h>
@@ -11,16 +11,16 @@
 
 #include <initializer_list>
 
-// There if the program is built with AddressSanitizer. The simulator itself never is: it does what
-// the sanitizer is there to forbid.
+// These exist if the program is built with AddressSanitizer. The simulator itself never is, because
+// it does what the sanitizer forbids.
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void *memory, size_t bytes);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void *memory, size_t bytes);
 __attribute__((weak)) void *__asan_get_report_address();
 }
 
-// The linker leads the program's calls of malloc() to __wrap_malloc() (see common/cuda.mk), and so
-// on; those of the libraries, OpenMP's among them, still go to the C library.
+// The linker turns the program's calls of malloc() into calls of __wrap_malloc(), and so on (see
+// common/cuda.mk). The calls of libraries, such as OpenMP's, still go to the C library.
 extern "C" {
 void *__real_realloc(void *memory, size_t bytes);
 void __real_free(void *memory);
@@ -33,9 +33,9 @@ struct device device;
 
 namespace {
 
-// Each kind has a piece of address space of its own that is handed out from one end to the other
-// and never twice. So a pointer tells its kind, a freed one never becomes valid again, and one
-// mprotect() keeps the host or the device away from all of a kind.
+// Each kind has its own piece of address space, which is handed out from one end to the other and
+// never twice. So a pointer tells its kind, a freed one never becomes valid again, and one
+// mprotect() keeps the host or the device away from all memory of a kind.
 struct {
     char *base;
     size_t used; // bytes, the gaps between allocations included
@@ -47,7 +47,7 @@ const char *const FUNCTIONS[] = {"malloc", "cudaMallocHost", "cudaMallocManaged"
 constexpr size_t ARENA_BYTES = (size_t)256 << 30, MAX_ALLOCATIONS = 1 << 20;
 // With the machine's large pages mprotect() takes microseconds, otherwise milliseconds.
 constexpr size_t PAGE = 4096, LARGE_PAGE = 2 << 20;
-// Bytes between allocations, poisoned: AddressSanitizer finds what does not leap over them.
+// Poisoned bytes between allocations: AddressSanitizer finds an access that lands in them.
 constexpr size_t GAP = 4096;
 
 // The stack of the host's thread, from the page of its innermost frame to that of main().
@@ -97,8 +97,8 @@ void unpoison(const void *memory, size_t bytes) {
 }
 
 char *reserve(size_t bytes, bool accessible) {
-    // What is accessible here is not all used. What becomes so later is: then the system may
-    // refuse.
+    // Not all memory that is accessible here will be used, so the system must not refuse it. Memory
+    // that becomes accessible later will be used, and the system may refuse it.
     void *memory = accessible ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
                               : mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -112,7 +112,7 @@ void give_memory_to_host() {
     set_host_stack_accessible(true);
     set_accessible(HOST, true);
     set_accessible(DEVICE, false);
-    // As far as the host can know, the last kernel is still at work on it.
+    // As far as the host can know, the last kernel is still working on it.
     set_accessible(MANAGED, device.waited >= device.last_kernel);
 }
 
@@ -195,7 +195,7 @@ size_t live_bytes(kind kind) {
 
 // ---- Reports
 
-// Other cores may be about to find the same.
+// Other cores may be about to report the same.
 static void silence_others() {
     static bool taken;
     static __thread bool mine;
@@ -289,7 +289,7 @@ void on_fault(int signal, siginfo_t *information, void *context) {
         previous_action.sa_sigaction(signal, information, context);
     if (fault_reported)
         _exit(EXIT_FAILURE);
-    sigaction(signal, &previous_action, nullptr); // and it happens again
+    sigaction(signal, &previous_action, nullptr); // then the fault happens again
 }
 
 size_t from_environment(const char *name, size_t otherwise) {
@@ -304,7 +304,7 @@ size_t from_environment(const char *name, size_t otherwise) {
     return value;
 }
 
-// A run that ends well has cleaned up, and has looked whether its launches failed.
+// A run that ends well has freed its memory, and has checked whether its launches failed.
 void at_exit(int status, void *) {
     bool bad = device.launch_failed;
     if (status)
@@ -348,7 +348,7 @@ void __asan_on_error() {
 }
 
 const char *__asan_default_options() {
-    return "detect_stack_use_after_return=0"; // which takes fibres for one thread's calls
+    return "detect_stack_use_after_return=0"; // it takes fibres for one thread's calls
 }
 
 void *__wrap_malloc(size_t bytes) {
@@ -366,7 +366,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 
 void __wrap_free(void *memory) {
     if (!in_arena(memory, HOST))
-        __real_free(memory); // the C library's, which strdup() gave, for one
+        __real_free(memory); // the C library's, for example from strdup()
     else if (!release(HOST, memory))
         die(print("free: nothing to free at %s", describe(memory).text));
 }
@@ -384,8 +384,9 @@ void *__wrap_realloc(void *memory, size_t bytes) {
 }
 
 int __wrap_main(int argc, char **argv, char **environment) {
-    // OpenMP's threads would wait in a loop, which takes minutes instead of seconds where somebody
-    // else wants the processors. It looks for this before the program gets to run: so once more.
+    // OpenMP's threads would wait in a loop. That takes minutes instead of seconds if another
+    // program wants the processors. OpenMP reads this variable before main(), so the program starts
+    // again.
     char self[4096] = "";
     if (!getenv("OMP_WAIT_POLICY") && readlink("/proc/self/exe", self, sizeof self - 1) > 0) {
         setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -402,9 +403,9 @@ int __wrap_main(int argc, char **argv, char **environment) {
     sigaction(SIGSEGV, &action, &previous_action);
     on_exit(at_exit, nullptr);
 
-    // The arguments and the environment, at the stack's end, stay within everybody's reach: the
-    // sanitizers and OpenMP read them. With a page between them and the frame of main(), all of
-    // that is out of a kernel's.
+    // The arguments and the environment, at the stack's end, stay accessible to both sides: the
+    // sanitizers and OpenMP read them. With a page between them and the frame of main(), that whole
+    // frame is out of a kernel's reach.
     volatile char between[PAGE] = {};
     host_stack.start = host_stack.end = page_of(__builtin_frame_address(0));
     const int status = __real_main(argc, argv, environment);

@@ -1,4 +1,4 @@
-// Threads as fibres: what `kernel<<<grid, block>>>(...)` does, and what kernels call.
+// Threads as fibres: `kernel<<<grid, block>>>(...)`, and the functions that kernels call.
 #include "simulator.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ struct thread {
     size_t fibre;
     place at;       // where it waits
     unsigned mask;  // of the lanes that exchange values
-    int source;     // the one of them whose value it gets
+    int source;     // the lane whose value it gets
     uint64_t value; // its own, then that of the source
 };
 
@@ -51,11 +51,12 @@ struct order {
 
 constexpr size_t MAX_SHARED_ARRAYS = 256, SHARED_GAP = 4096;
 constexpr size_t SHARED_SPACE = SHARED_BYTES_OPT_IN + (MAX_SHARED_ARRAYS + 1) * (SHARED_GAP + 128);
-// Stacks that lie a power of two apart would compete for the same lines of the cache.
+// Stacks at a distance of a power of two would compete for the same lines of the cache.
 constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 
-// A core of the machine runs a block at a time, and one of its threads until that one has to wait
-// for others. As long as none has to, all of them run on the same fibre; otherwise each on its own.
+// A core of the machine runs one block at a time. It runs one of the block's threads until that
+// thread must wait for others. As long as none must wait, all threads share a fibre. A thread that
+// waits keeps its fibre, and the next threads run on another.
 struct core {
     order starting;
     size_t unstarted, unreturned, at_barrier, ready; // threads
@@ -75,13 +76,13 @@ struct core {
 };
 __thread core *this_core;
 
-// The C library's own. What _FORTIFY_SOURCE and the sanitizers put in its place takes a jump to
-// another stack for an error.
+// The C library's own function. Those of _FORTIFY_SOURCE and the sanitizers, which replace it, take
+// a jump to another stack for an error.
 void (*const long_jump)(jmp_buf, int) = (void (*)(jmp_buf, int))
     dlsym(dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD), "_longjmp");
 
-// makecontext() makes a stack, but swapcontext() would ask the system for the signal mask at each
-// switch and take many times as long.
+// makecontext() prepares a stack. But swapcontext() would ask the system for the signal mask at
+// each switch, and take many times as long.
 __attribute__((noinline)) void switch_stack(jmp_buf from, jmp_buf to) {
     if (_setjmp(from) == 0)
         long_jump(to, 1);
@@ -108,7 +109,7 @@ core *make_core() {
     return made;
 }
 
-// Another order for each seed, launch, block and moment of the block.
+// Gives another order for each seed, launch, block and moment of the block.
 order shuffle(size_t n, size_t block, size_t moment) {
     if (device.seed == 0)
         return {n, 0, 1};
@@ -132,8 +133,8 @@ void set_running(size_t thread) {
     threadIdx = grid.indices[thread];
 }
 
-// Runs threads until there are no more to be started. One that has to wait takes this fibre with
-// it, and the next fibre starts the others.
+// Runs threads until all have been started. A thread that must wait keeps this fibre, and the next
+// fibre starts the others.
 void fibre_main() {
     const size_t fibre = this_core->fibre;
     for (;;) {
@@ -164,7 +165,7 @@ void resume(size_t thread) {
     switch_stack(this_core->scheduler, this_core->fibres[this_core->threads[thread].fibre]);
 }
 
-// Called by a thread, returns when it is resumed.
+// A thread calls this. It returns when the thread is resumed.
 void wait(thread_state state, const place &at) {
     thread &waiting = this_core->threads[this_core->running];
     waiting.state = state;
@@ -177,7 +178,7 @@ bool same(const place &a, const place &b) {
            (a.what == b.what || strcmp(a.what, b.what) == 0);
 }
 
-// No thread can go on: they wait at different places, or for threads that have returned.
+// No thread can go on: the threads wait at different places, or for threads that have returned.
 [[noreturn]] void report_stall() {
     text places = {};
     size_t returned = 0;
@@ -249,7 +250,7 @@ void run_blocks() {
     give_memory_to_host();
 }
 
-// While kernels run, nothing may need the host's stack: the host's thread takes part from another.
+// While kernels run, nothing may need the host's stack. So its thread runs blocks on another one.
 jmp_buf host, launcher;
 
 void launcher_main() {
@@ -259,7 +260,7 @@ void launcher_main() {
     }
 }
 
-// Kernels that were allowed more or less dynamic shared memory than the usual.
+// Kernels whose limit on dynamic shared memory is not the usual one.
 struct {
     const void *kernel;
     size_t bytes;
@@ -344,7 +345,7 @@ uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, c
             complete = complete && lanes[i].mask == mask && same(lanes[i].at, self.at);
     if (complete) {
         uint64_t values[warpSize];
-        for (int i = 0; i < warpSize; ++i) // what comes from a lane that is not there is undefined
+        for (int i = 0; i < warpSize; ++i) // the value of a lane that is not there is undefined
             values[i] = expected >> i & 1 ? lanes[i].value : UINT64_MAX;
         for (int i = 0; i < warpSize; ++i) {
             if (!(expected >> i & 1))

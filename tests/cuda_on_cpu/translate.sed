@@ -1,4 +1,4 @@
-# From CUDA to C++, line by line, so that compilers and debuggers point to the lines of the source.
+# Translates CUDA to C++ line by line, so that compilers and debuggers point to lines of the source.
 #
 #     sed -E -f translate.sed train.cu
 

@@ -1,4 +1,4 @@
-// Wrong programs, each named after what is wrong with it: broken NAME.
+// Wrong programs. Each is named after its fault: broken NAME.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,7 +32,7 @@ static float *managed_memory() {
     return memory;
 }
 
-// One number for all of them, which a NaN would spoil.
+// Prints one number made of all values. A NaN among them makes it a NaN.
 static void print(const float *memory) {
     float host[N];
     if (cudaMemcpy(host, memory, BYTES, cudaMemcpyDeviceToHost) != cudaSuccess)
@@ -151,7 +151,7 @@ __global__ void overrun_shared(float *x, int n) {
     __shared__ float tile[32];
     __shared__ float next[32];
     next[threadIdx.x] = 0;
-    float *const start = tile; // where the compiler forgets how long it is
+    float *const start = tile; // a pointer, so that the compiler forgets the length
     start[threadIdx.x + n] = 1;
     __syncthreads();
     x[threadIdx.x] = tile[31 - threadIdx.x] + next[threadIdx.x];
@@ -249,7 +249,7 @@ static void missing_barrier() {
     cudaFree(x);
 }
 
-// The second tile overwrites the first while others may be reading it.
+// The second tile overwrites the first while other threads may be reading it.
 __global__ void overwrite(float *x) {
     __shared__ float tile[N];
     float sum = 0;
@@ -268,7 +268,7 @@ static void missing_second_barrier() {
     cudaFree(x);
 }
 
-// Every block adds to the same sum, in the order in which they happen to run.
+// Every block adds to the same sum, so the result depends on the order in which they run.
 __global__ void add(float *x) {
     if (threadIdx.x == 0)
         x[0] = x[0] * 1.5f + (float)blockIdx.x;
@@ -281,7 +281,7 @@ static void blocks_in_need_of_an_order() {
     cudaFree(x);
 }
 
-// Every thread, likewise.
+// The same with threads.
 __global__ void add_in_turn(float *x) {
     __shared__ float sum;
     sum = 0;
@@ -308,7 +308,7 @@ __global__ void return_early(float *x, int n) {
 
 static void barrier_not_reached_by_all() {
     float *const x = device_memory();
-    return_early<<<1, 64>>>(x, 64); // all right, and must not be remembered
+    return_early<<<1, 64>>>(x, 64); // right: the next launch must not count its threads
     return_early<<<dim3(2, 3), 64>>>(x, 31);
     cudaDeviceSynchronize();
 }

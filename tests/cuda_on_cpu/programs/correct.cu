@@ -1,5 +1,5 @@
 // Right kernels, of the kinds that the stages have. Each result is compared with the host's, and
-// printed as a checksum that has to be the same for every order of threads and blocks.
+// printed as a checksum. It must be the same for every order of threads and blocks.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@ static void print_checksum(const char *name, const void *data, size_t bytes) {
     printf("%s %016llx\n", name, (unsigned long long)hash);
 }
 
-// Device memory for `count` values, those of `from` where that is given.
+// Allocates device memory for `count` values, and copies those of `from` there if it is given.
 template <class T> static T *upload(const T *from, size_t count) {
     T *memory;
     CHECK(cudaMalloc(&memory, count * sizeof(T)));
@@ -37,8 +37,8 @@ template <class T> static void download(T *to, T *memory, size_t count) {
     CHECK(cudaFree(memory));
 }
 
-// c = a·b: a rows × inner, b inner × columns. Two arrays of shared memory, another size of them for
-// each Tile, and a barrier in a loop.
+// c = a·b: a rows × inner, b inner × columns. It has two arrays of shared memory, whose size
+// depends on Tile, and a barrier in a loop.
 template <int Tile>
 __global__ void multiply(int rows, int inner, int columns, const float *__restrict__ a,
                          const float *__restrict__ b, float *__restrict__ c) {
@@ -90,14 +90,14 @@ template <int Tile> static void test_multiply(int rows, int inner, int columns) 
     free(c);
 }
 
-// The sum over the warp, in lane 0; in every lane, if by xor.
+// The sum over the warp, in lane 0.
 __device__ float sum_of_warp(float value) {
     for (int delta = 16; delta > 0; delta /= 2)
         value += __shfl_down_sync(0xffffffff, value, delta);
     return value;
 }
 
-// The sum over the block, in every thread. Shared memory in a function that is no kernel.
+// The sum over the block, in every thread. Its shared memory is in a function that is not a kernel.
 __device__ float sum_of_block(float value) {
     __shared__ float sums[32];
     __shared__ float total;
@@ -140,7 +140,7 @@ static void test_reduction() {
     CHECK(cudaFree(values_device));
 }
 
-// Dynamic shared memory, in two parts; and half a warp on its own.
+// Tests dynamic shared memory in two parts, and a shuffle of half a warp.
 __global__ void reverse(int *values) {
     extern __shared__ int both[];
     int *const halves[2] = {both, both + blockDim.x};
@@ -167,7 +167,7 @@ static void test_dynamic() {
     print_checksum("dynamic", values, sizeof values);
 }
 
-// Shared memory of three dimensions and of vectors, blocks of three; atomics; many blocks.
+// Tests shared memory of three dimensions and of vectors, three-dimensional blocks, and atomics.
 __global__ void histogram(const float4 *__restrict__ values, int *counts, unsigned *blocks) {
     __shared__ int bins[2][2][4];
     __shared__ float4 vectors[8];
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(256) evaluate(struct line line, int n, float *
         x[i] = fmaf(line.slope, x[i], line.offset);
 }
 
-// Pinned memory, a stream, and events.
+// Tests pinned memory, a stream, and events.
 static void test_stream() {
     enum { N = 1000 };
     float *x, *pinned, milliseconds = -1;
