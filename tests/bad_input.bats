@@ -1,5 +1,5 @@
-# Bad data and bad arguments: exit status 2, and one line that names the file or the option, what
-# was found and what was expected.
+# Tests bad data and bad arguments: exit status 2, and one line that names the file or the option,
+# what was found and what was expected.
 load helpers
 
 # Damages to the IDX files.
@@ -169,7 +169,7 @@ load helpers
 
 # Damages to a CSV file.
 
-# Replaces the lines of train.csv by a sed command, and expects the complaint.
+# Changes train.csv by a sed command, and expects the complaint.
 csv_fails() {
     make_csv "$data" "$dir/csv"
     sed -i "$1" "$dir/csv/train.csv"
@@ -381,7 +381,7 @@ csv_fails() {
         --learning-rate 1e30 --epochs 5
 }
 
-# The next program may write files of 1 KiB, which is less than the weights.
+# Limits the files of the next program to 1 KiB, which is less than the weights.
 limit_files() {
     ulimit -f 1
 }
@@ -389,7 +389,7 @@ limit_files() {
 @test "a disk that is full when the weights are written: the earlier ones stay" {
     succeeds --save-weights "$dir/weights"
     cp "$dir/weights" "$dir/before"
-    trap '' XFSZ # else the kernel ends the process
+    trap '' XFSZ # otherwise the kernel ends the process
     limit_files
     fails 1 "^--save-weights: cannot write $dir/weights: File too large" --save-weights "$dir/weights"
     cmp "$dir/weights" "$dir/before"
@@ -442,8 +442,8 @@ limit_files() {
 
 @test "a disk that is full in the middle of the row: its beginning is taken back" {
     succeeds --csv "$dir/rows.csv"
-    # A file may grow to a whole number of KiB, and this one is 100 bytes short of it. Without the
-    # trap the kernel would end the process.
+    # The limit on a file is a whole number of KiB, and this file is 100 bytes below it. Without the
+    # trap, the kernel would end the process.
     head -c $((1024 * 2 - 101 - $(wc -c <"$dir/rows.csv"))) /dev/zero >>"$dir/rows.csv"
     echo >>"$dir/rows.csv"
     cp "$dir/rows.csv" "$dir/before"
@@ -454,7 +454,7 @@ limit_files() {
     cmp "$dir/rows.csv" "$dir/before"
 }
 
-# Every stage, not only the first: that it asks common/ and passes the answer on.
+# Every stage must call the checks in common/ and return their answer, not only the first.
 
 @test "every stage refuses bad data and arguments" {
     for train in "$stages"/[0-9][0-9]_*/train; do

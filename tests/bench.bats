@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# bench/: that its programs measure what they say, in a short form, and that compare finds what is
-# there and nothing else.
+# Tests bench/ in short runs: its programs measure what they say, and compare finds a difference only
+# where there is one.
 # shellcheck disable=SC2016 # the fakes are scripts in single quotes
 
 setup() {
@@ -22,7 +22,7 @@ run_bench() {
     FILTER=$1 RESULTS=$dir/results MIN_TIME=0.001 REPETITIONS=2 "$bench/run.sh" >"$dir/output"
 }
 
-# check PROGRAM EXPRESSION: of every single run in the program's JSON. `b` is the run.
+# check PROGRAM EXPRESSION: it holds for every single run in the program's JSON. `b` is the run.
 check() {
     python3 - "$dir/results/$1.json" "$2" <<'END'
 import json, sys
@@ -48,7 +48,7 @@ END
     done
 }
 
-@test "the ceilings, and nothing but them, in what is written" {
+@test "only the ceilings are written, without host or path" {
     needs_library
     run_bench 'ceilings/(multiply_add|read/L[12]|barrier|parallel)'
     [[ $(ls "$dir/results") == ceilings.json ]]
@@ -71,7 +71,7 @@ END
         stage=$(basename "$(dirname "$source")")
         check "$stage" 'b["name"].startswith("'"$stage"'/")'
         check "$stage" '"error_occurred" not in b and b["percent_of_ceiling"] > 0'
-        # Forward and backward, two operations a multiply-add, of 128 samples.
+        # Forward and backward of 128 samples, with two operations for each multiply-add.
         check "$stage" 'abs(b["flops"] * b["real_time"] * 1e-6 / (2 * 128 * 32 *
             (794 if "forward" in b["name"] else 804)) - 1) < 1e-6'
         check "$stage" 'abs(b["flops_per_byte"] * b["bytes"] / (b["flops"] * b["real_time"] * 1e-6)
@@ -80,7 +80,7 @@ END
     done
 }
 
-@test "what no benchmark matches is one line" {
+@test "a filter that no benchmark matches: one line" {
     needs_library
     FILTER=nothing_of_that_name run "$bench/run.sh"
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *nothing_of_that_name* ]]
@@ -90,7 +90,7 @@ END
     python3 "$BATS_TEST_DIRNAME/test_compare.py"
 }
 
-# A copy of what compare needs, with two stages that only pretend to train.
+# Makes a copy of what compare needs, with two stages that only pretend to train.
 make_fakes() {
     mkdir -p "$dir/bench" "$dir/data"
     cp "$bench/compare.py" "$dir/bench"
@@ -134,7 +134,7 @@ END
     grep -q '^But the two do not compute the same' "$dir/output"
 }
 
-@test "compare: what is wrong is one line" {
+@test "compare: an error is one line" {
     make_fakes
     run "$dir/bench/compare.py" 01 7
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"B: found '7'"* ]]

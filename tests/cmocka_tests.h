@@ -1,4 +1,4 @@
-// cmocka.h, after the headers that it wants to be included before it.
+// Includes cmocka.h after the headers that it needs before it.
 #ifndef TESTS_CMOCKA_TESTS_H
 #define TESTS_CMOCKA_TESTS_H
 

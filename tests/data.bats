@@ -1,10 +1,10 @@
-# What data/ promises: fetch.sh, synthesize and locate.sh, run from a copy of the folder.
+# Tests fetch.sh, synthesize and locate.sh, in a copy of data/.
 
 bats_require_minimum_version 1.5.0
 
 FILES=(train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte)
 
-# Of the four files of --seed 1, one after the other in the order above.
+# The checksum of the four files of --seed 1, one after another in the order above.
 SYNTHETIC_SHA256=bb88c25c6b68bc058fb2f079b49867ef8d46619ea264858e4acba52a377d6a30
 SMALL_SHA256=08f9b84ef0496c36e9529081c49495a732acbbcaa14eaeafb138392a2292ccb7 # --train 500 --test 100
 
@@ -30,7 +30,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-# A mirror each of whose files is a pipe, so that no download ends. The descriptor $pipe keeps it open.
+# Makes a mirror whose files are a pipe, so that no download ends. The descriptor $pipe keeps it open.
 mirror_pipe() { # directory
     local name
     mkdir "$1"
@@ -41,7 +41,7 @@ mirror_pipe() { # directory
     exec {pipe}<>"$1/pipe"
 }
 
-# Starts a download into `out` from that mirror, which has written something there. Sets $fetching.
+# Starts a download into `out` from that mirror, and waits for its first bytes. Sets $fetching.
 start_fetching() { # mirror
     head -c 30000 /dev/zero >&"$pipe"
     MNIST_MIRRORS=file://$PWD/$1 "$data/fetch.sh" out &>/dev/null 3>&- {pipe}>&- &
@@ -65,7 +65,7 @@ mirror_real() { # directory
     done
 }
 
-# A mirror whose files are sound, but not MNIST.
+# Makes a mirror whose files are sound, but not MNIST.
 mirror_wrong() { # directory
     local name
     mkdir "$1"
@@ -78,7 +78,7 @@ assert_empty() { # directory
     [[ -z $(ls -A "$1") ]]
 }
 
-# The last `run --separate-stderr` said one line on standard error, and this text is in it.
+# The last `run --separate-stderr` printed one line on standard error, with this text in it.
 assert_one_line() { # text
     [[ ${#stderr_lines[@]} -eq 1 && $stderr == *"$1"* ]]
 }
@@ -120,7 +120,7 @@ sum_of() { # directory
     mirror_pipe mirror
     mirror_wrong wrong
     start_fetching mirror
-    # Interrupted, the other one ends at once, and removes nothing.
+    # The other download is interrupted. It ends at once and removes nothing.
     MNIST_MIRRORS=file://$PWD/wrong timeout 1 "$data/fetch.sh" out >log 3>&- || [[ $? -eq 124 ]]
     grep -q "waiting for another download into out" log
     [[ $(find out -name '*.gz' | wc -l) -eq 1 ]]
@@ -132,9 +132,9 @@ sum_of() { # directory
     assert_empty out
 }
 
-@test "fetch: a file without end is cut off, said first how long it is or not" {
+@test "fetch: a file without end is cut off, whether its length was announced or not" {
     command -v python3 >/dev/null || skip "needs python3, for a server"
-    # A megabyte, times 1,000.
+    # Sends a megabyte, 1,000 times.
     cat >server.py <<'END'
 import http.server
 import sys
@@ -176,7 +176,7 @@ END
                 "$data/fetch.sh" out
             echo "$stderr"
             assert_one_line "$kind"
-            # And what was on its way.
+            # A few more megabytes may have been on their way.
             [[ $(stat -c %s sent) -lt 100 ]]
             assert_empty out
         done
@@ -187,7 +187,7 @@ END
 
 @test "fetch: a small file that becomes a huge one is refused soon" {
     mkdir mirror
-    # 40 GB, as 40 MB.
+    # 40 GB, compressed to 40 MB.
     head -c 10000000 /dev/zero | gzip -9 >part
     for _ in {1..4000}; do echo part; done | xargs cat >mirror/bomb
     for name in "${FILES[@]}"; do
@@ -236,7 +236,7 @@ END
     [[ $(ls -A out | wc -l) -eq 4 ]]
     cmp "real/${FILES[0]}.gz" "out/${FILES[0]}.gz"
 
-    # A raw file will do, a damaged one will not.
+    # A raw file is accepted, a damaged one is not.
     gunzip "out/${FILES[3]}.gz"
     truncate -s -4 "out/${FILES[2]}.gz"
     before=$(stat -c %i "out/${FILES[0]}.gz")
@@ -275,7 +275,7 @@ END
     [[ $(ls -A "$full" | wc -l) -eq 5 ]]
 }
 
-@test "synthesize: the same bytes whatever the compiler" {
+@test "synthesize: the same bytes from every compiler" {
     for compiler in "gcc -O0" "gcc -O3 -march=native" "clang -O2"; do
         command -v "${compiler%% *}" >/dev/null || continue
         $compiler -ffp-contract=off -o other "$data/synthesize.c" -lm
@@ -308,7 +308,7 @@ END
     [[ $(stat -c %s "$full/train-images-idx3-ubyte") -eq $((16 + 60000 * 784)) ]]
     [[ $(stat -c %s "$full/t10k-labels-idx1-ubyte") -eq 10008 ]]
 
-    # Ten digits, each about a tenth, and no order in them: one in ten equals the one before it.
+    # Each digit is about a tenth, and they have no order: one in ten equals the one before it.
     labels=$(od -An -tu1 -v -w1 -j 8 "$full/train-labels-idx1-ubyte")
     [[ $(sort -n <<<"$labels" | uniq -c | awk '$1 > 5700 && $1 < 6300 { printf $2 }') == 0123456789 ]]
     repeats=$(uniq -d <<<"$labels" | wc -l)
@@ -343,7 +343,7 @@ END
     run --separate-stderr -2 "$data/synthesize" --train 1 --test 1 out
     assert_one_line "out: holds another data set"
     [[ $(ls -A out) == t10k-images-idx3-ubyte.gz ]]
-    # Its own it does.
+    # It may draw over its own.
     "$data/synthesize" --train 10 --test 10 own
     "$data/synthesize" --train 1 --test 1 own
     [[ $(stat -c %s own/train-labels-idx1-ubyte) -eq 9 ]]
@@ -364,7 +364,7 @@ END
 
 # --- locate.sh ---
 
-# A copy of the folder to search from, whose download cannot succeed; nothing is in data/mnist.
+# Makes a copy of the folder. No download can succeed there, and data/mnist is empty.
 fresh_copy() {
     copy_folder copy
     export MNIST_MIRRORS=file:///nowhere

@@ -1,9 +1,9 @@
 // A fuzz target for the loader. The first byte of the input says which file the rest becomes: the
 // training images ('i') or labels ('l') of an IDX data set that is otherwise sound, or train.csv
-// ('c'). The loader reads gzip whatever a file is called, so the fuzzer may write either.
+// ('c'). The loader reads gzip whatever a file's name is, so the input may be gzipped or not.
 //
-// With libFuzzer (clang -fsanitize=fuzzer) it searches; with -DREPLAY it has a main of its own that
-// runs the inputs named on the command line, for compilers without it.
+// With libFuzzer (clang -fsanitize=fuzzer) it searches. With -DREPLAY, for compilers without it,
+// its own main runs the inputs named on the command line.
 #include "common/data.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum { IMAGES, LABELS, TEST_IMAGES, TEST_LABELS, ROWS, FILES };
 
 static char directory[64];
 
-// What does not hold is a finding, as a crash is.
+// A condition that does not hold is a finding, as a crash is.
 static void require(bool holds, const char *what) {
     if (holds)
         return;
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         return 0;
     if (!*directory)
         create_files();
-    if (file == ROWS) // is only read where there are no training images
+    if (file == ROWS) // they are read only without training images
         remove_file(IMAGES);
     write_file(file, input + 1, size - 1);
 

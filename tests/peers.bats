@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
-# bench/peers and `run_all.sh --peers`: that a peer takes and writes what a stage does, and that
-# nothing depends on one. `make check-peers` compares the weights of all that are installed.
+# Tests bench/peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and nothing
+# depends on a peer. `make check-peers` compares the weights of all that are installed.
 # shellcheck disable=SC2154 # helpers.bash sets them
 load helpers
 
 repository=$BATS_TEST_DIRNAME/..
 peers=$repository/bench/peers
 
-# Which peer run_train runs; skips the test where it is not installed.
+# Sets which peer run_train runs. Skips the test if it is not installed.
 choose() {
     make -s -C "$peers" "$(basename "${1%.py}")" >/dev/null
     train=$peers/$1
@@ -17,7 +17,7 @@ choose() {
     ((status != 77)) || skip "$1: $(cat "$dir/why")"
 }
 
-# The weights after 50 batches, against the float64 reference.
+# Compares the weights after 50 batches with the float64 reference.
 check_weights() {
     make -s -C "$BATS_TEST_DIRNAME" build/test_stages build/many_processors.so
     cd "$peers" || return # where an equals sign in the path is nothing to env
@@ -46,7 +46,7 @@ check_weights() {
     cut -d, -f11 "$dir/rows.csv" | grep -qx csv
 }
 
-@test "a peer's rows go into a stage's file, and say nothing of the phases" {
+@test "a peer's rows go into a stage's file, and have no times of the phases" {
     choose peer_numpy.py
     make -s -C "$stages/00_serial"
     train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
@@ -59,7 +59,7 @@ check_weights() {
     cmp <(head -n 1 "$dir/rows.csv") <(head -n 1 "$dir/new.csv")
 }
 
-@test "what is wrong is said in one line" {
+@test "an error is one line" {
     choose peer_numpy.py
     fails 2 "--hidden: found '0', expected a whole number" --hidden 0
     fails 2 "--learning-rate: found 'x', expected a number above 0" --learning-rate x
@@ -85,7 +85,7 @@ check_weights() {
     train=$peers/peer_jax.py PYTHONPATH=$dir/broken fails 77 '^not installed: none here;'
 }
 
-@test "run_all.sh --peers: those that there are, in the tables; a line for each of the others" {
+@test "run_all.sh --peers: the installed ones are in the tables, the others have a line each" {
     tree=$dir/tree
     mkdir -p "$tree"/{bench/peers,stages/00_one,report,data}
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
@@ -125,17 +125,17 @@ END
     run ./run_all.sh --peers --data "$data" --output out --hidden 3,4 --batch 5 --repeats 2
     echo "$output"
     [ "$status" -eq 0 ]
-    # In turn, in each cell.
+    # They run in turn, in each cell.
     diff <(printf '%s\n' 00_one,3 peer_here,3 00_one,4 peer_here,4) \
         <(tail -n +2 out/runs.csv | head -4 | cut -d, -f1,4)
     [[ $(wc -l <out/runs.csv) == 9 ]]
     grep -q '^  peer_here  *0.2500 .*0.2500' out/tables.txt
-    # Not in the tables of the phases, which it does not tell apart.
+    # It does not tell the phases apart, so it is not in their tables.
     [[ $(grep -c '^  peer_here ' out/tables.txt) == 3 ]]
     grep -q '^peer_gone: did not run: not installed: nothing$' out/tables.txt
     grep -q '^peer_library: did not run: left out, not installed: no library$' out/tables.txt
     grep -qx 'peers: here 1.0' out/machine.txt
-    # Without the option there are none.
+    # Without the option, no peer runs.
     run ./run_all.sh --data "$data" --output without --hidden 3 --batch 5 --repeats 1
     [ "$status" -eq 0 ]
     run grep -r peer without

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# profiles/: what it writes about a stage that a student added, in a copy of the repository; and what
-# it asks of Nsight Compute, which is a fake here.
+# Tests profiles/ in a copy of the repository: what it writes about a stage that a student added, and
+# what it asks of Nsight Compute, which is a fake here.
 # shellcheck disable=SC2016 # the fakes are scripts in single quotes
 
 setup() {
@@ -12,7 +12,7 @@ setup() {
     cp "$repository/report/machine.sh" "$tree/report"
     cp "$repository"/profiles/*.{sh,py,c} "$tree/profiles"
     cd "$tree" || return
-    export OFFLINE=1 # without MNIST the stand-in will do
+    export OFFLINE=1 # without MNIST, the drawn digits will do
     unset MAKEFLAGS MNIST_DIR OMP_NUM_THREADS CC NVCC
 }
 
@@ -42,15 +42,15 @@ need_gperftools() {
     cd profiles/07_mine
     cat cpu.txt heap.txt
 
-    # Each thread was sampled. (How often: at most 250 times a second of its time; on a busy machine,
-    # where a thread never runs for long, less.)
+    # Each thread was sampled, at most 250 times in a second of its time. On a busy machine, where no
+    # thread runs for long, it is less.
     read -r total cpu main others < <(sed -nE \
         's/^samples: ([0-9]+) of ([0-9.]+) s .* main thread ([0-9]+), other threads ([0-9]+)$/\1 \2 \3 \4/p' cpu.txt)
     awk -v n="$total" -v s="$cpu" 'BEGIN { exit !(n > 20 * s && n < 280 * s) }'
     [ $((main + others)) -eq "$total" ]
     [[ $(nproc) == 1 ]] || ((others > total / 10))
 
-    # Self samples add up; the products are among the first, inlined or not, and have lines.
+    # Self samples add up. The products are among the first, inlined or not, and have lines.
     [ "$(awk '/%.*%/ { sum += $1 } END { print sum }' cpu.txt)" -eq "$total" ]
     grep '%.*%' cpu.txt | head -n 8 | grep -qE ' (forward|backward)'
     grep -qE '^function: (forward|backward).*, stages/07_mine/train.c$' lines.txt
@@ -69,7 +69,7 @@ for name in "main", "forward", "backward":
     assert any(line.startswith(name) for line in flame) and name in graph, name
 END_OF_PYTHON
 
-    # Nothing about where this machine has its files.
+    # No file names a path of this machine.
     run grep -rF -e "$tree" -e "$repository" -e /tmp/ -e /usr/ -e /lib/ -e /home/ .
     [ "$status" -eq 1 ]
 }

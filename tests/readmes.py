@@ -3,14 +3,14 @@
 
     readmes.py [README ...]
 
-A command is a line of an indented block. If lines of the block begin with "$ ", only those are,
-and the others are what the command prints: there, any number stands for any other and ... for
-anything. "(gdb) ..." is typed into the command before it. In a paragraph, `./run_all.sh ...` and a
-`make` that is given a variable are commands too.
+A command is a line of an indented block. If lines of the block begin with "$ ", only those are
+commands, and the other lines show what the command prints. There, any number stands for any other
+number, and ... for anything. "(gdb) ..." is typed into the command before it. In a paragraph,
+`./run_all.sh ...` is a command too, and so is a `make` that is given a variable.
 
-All are run in one clean copy of the checkout, from its root. The copy's path has signs in it that
-make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C. It
-passes if it had not failed until then; FULL=1 lets all of them finish.
+All commands run in one clean copy of the checkout, from its root. The path of the copy has signs
+that make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C,
+and passes if it has not failed until then. FULL=1 lets all of them finish.
 """
 
 import os
@@ -33,14 +33,14 @@ NOT_RUN = {
     "make peers": "it downloads gigabytes",
     "make check-NAME": "NAME stands for something",
 }
-# Where something is not installed or not there, a command may fail and say so in its last lines.
+# A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
            r"found no (nvcc|ncu)")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
 
 def blocks(text):
-    """The indented blocks, and each paragraph's code as a block of its own, in order."""
+    """The indented blocks, and each command within a paragraph as its own block, in order."""
     for part in re.split(r"\n\s*\n", text):
         lines = part.strip("\n").splitlines()
         if all(line.startswith("    ") for line in lines):
@@ -51,7 +51,7 @@ def blocks(text):
 
 
 def commands(text):
-    """[command, what is typed into it, what it shows] for each."""
+    """[(command, text typed into it, lines that it shows)]."""
     found = []
     for lines in blocks(text):
         prompts = any(line.startswith("$ ") for line in lines)
@@ -69,7 +69,7 @@ def commands(text):
 
 
 def looks_like(shown, output):
-    """The first of the lines that the output does not have, in order; None if it has all."""
+    """The first line that the output lacks, in this order. None if it has all lines."""
     def pattern(line):
         line = re.sub(r"-?\d[\d.,]*", "\0", re.sub(r"\s+", " ", line.strip()))
         return re.escape(line).replace("\0", r"-?\d[\d.,]*").replace(r"\.\.\.", ".*")
@@ -82,11 +82,11 @@ def looks_like(shown, output):
 
 
 def run(command, typed, limit, folder):
-    """(exit status, output); the status is None if it was stopped and did stop."""
+    """(exit status, output). The status is None if the command was stopped and then did stop."""
     with subprocess.Popen(command, shell=True, executable="/bin/bash", cwd=folder,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", start_new_session=True,
-                          # Ignored in what a script runs in the background, and that is inherited.
+                          # A script's background commands inherit that SIGINT is ignored.
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
                           ) as process:
         try:
@@ -102,7 +102,7 @@ def run(command, typed, limit, folder):
 
 
 def judge(command, typed, shown, folder):
-    """(whether it is right, a remark or "", the end of what it printed if it is not)."""
+    """(whether the command is right, a remark or "", the end of its output if it is wrong)."""
     program = next(word for word in command.split() if "=" not in word)
     if command in NOT_RUN:
         return True, f"skip: {NOT_RUN[command]}", []
@@ -152,7 +152,7 @@ def main():
             return 0
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
             os.environ.pop(name, None)
-        # One copy of the data; and where there is no GPU, nothing to compile for one.
+        # All commands share one copy of the data. Without a GPU, nothing is compiled for one.
         located = subprocess.run([ROOT / "data/locate.sh"], env={**os.environ, "OFFLINE": "1"},
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         os.environ["MNIST_DIR"] = os.fsdecode(located.stdout).strip()

@@ -32,7 +32,7 @@ struct generator start_generator(uint64_t seed, uint64_t stream) {
 static void draw_weights(double *weights, size_t count, size_t fan_in, struct generator generator) {
     const float limit = sqrtf(6.0f / (float)fan_in);
     for (size_t i = 0; i < count; ++i) {
-        // Exact up to the product, which is rounded to float32 once.
+        // Everything before the product is exact. The product is rounded to float32 once.
         const double unit = ldexp(draw_bits(&generator) >> 8, -23) - 1;
         weights[i] = (float)(unit * limit);
     }
@@ -60,8 +60,8 @@ static void add_scaled(double *restrict sum, double factor, const double *restri
         sum[i] += factor * values[i];
 }
 
-// Activations (H) and probabilities (10) of one image. A pixel of zero adds nothing and is passed
-// over: four fifths of MNIST are.
+// Activations (H) and probabilities (10) of one image. A pixel of zero adds nothing and is skipped:
+// four fifths of MNIST's pixels are zero.
 static void predict(const double *parameters, size_t hidden, const double *image,
                     double *activations, double probabilities[OUTPUTS]) {
     const double *weights1 = parameters + part_offset(WEIGHTS1, hidden);
@@ -86,7 +86,7 @@ static void predict(const double *parameters, size_t hidden, const double *image
         probabilities[o] /= sum;
 }
 
-// Adds one image's share of the gradient, by the chain rule from the loss backwards.
+// Adds one image's share of the gradient, by the chain rule, backwards from the loss.
 static void add_gradient(const double *parameters, size_t hidden, const double *image,
                          const double *activations, const double d_logits[OUTPUTS],
                          double *d_activations, double *gradient) {

@@ -1,5 +1,6 @@
 // The network in float64, written for the tests from the formulas in stages/README.md. It shares
-// nothing with the stages, on purpose: its own generator, its own loops, one sample at a time.
+// nothing with the stages, on purpose. It has its own generator and its own loops, and takes one
+// sample at a time.
 #ifndef TESTS_REFERENCE_H
 #define TESTS_REFERENCE_H
 
@@ -12,7 +13,7 @@ enum { INPUTS = 784, OUTPUTS = 10 };
 // W1 784 × H, b1 H, W2 H × 10, b2 10.
 enum part { WEIGHTS1, BIAS1, WEIGHTS2, BIAS2, PARTS };
 
-// Where a part begins; for PARTS, how many parameters there are.
+// Where a part begins. For PARTS: the number of all parameters.
 size_t part_offset(enum part part, size_t hidden);
 
 struct samples {
@@ -31,16 +32,16 @@ struct generator {
 struct generator start_generator(uint64_t seed, uint64_t stream);
 uint32_t draw_bits(struct generator *generator);
 
-// The initial parameters. They are float32 values, so a stage's have to be equal to the bit.
+// The initial parameters. They are float32 values, so a stage's must be equal to the bit.
 void initial_parameters(double *parameters, size_t hidden, uint64_t seed);
 
-// Mean loss over the samples; if `gradient` is not NULL, also its gradient, laid out as the
-// parameters.
+// Returns the mean loss over the samples. Writes its gradient, laid out as the parameters, unless
+// `gradient` is NULL.
 double loss_and_gradient(const double *parameters, size_t hidden, struct samples samples,
                          double *gradient);
 
-// Plain gradient descent, in batches in file order. Returns the mean loss over the last epoch's
-// samples, as they were trained on.
+// Trains by plain gradient descent, in batches in file order. Returns the last epoch's mean loss:
+// each sample's loss is taken when its batch is trained on.
 double train_reference(double *parameters, size_t hidden, struct samples samples, size_t batch,
                        int epochs, double learning_rate);
 

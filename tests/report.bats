@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# report/: what it writes about results that are made up here, in a copy of the repository.
+# Tests what report/ writes about made-up results, in a copy of the repository.
 # shellcheck disable=SC2016 # awk's $ in single quotes
 
 setup() {
@@ -9,7 +9,7 @@ setup() {
     for tool in pandoc git; do
         command -v $tool >/dev/null || skip "found no $tool (packages.txt)"
     done
-    # Once for all tests.
+    # This is done once for all tests.
     tree=$BATS_FILE_TMPDIR/tree
     if [[ -d $tree ]]; then
         cd "$tree" || return
@@ -26,7 +26,7 @@ setup() {
     report/report.py
 }
 
-# A machine with everything; one with a stage alone; a quick look, and earlier results.
+# Makes a machine with everything, one with a single stage, a quick look, and earlier results.
 make_results() {
     python3 - <<'END'
 import json
@@ -73,7 +73,7 @@ write("full/2026-01-01_000000", [row("00_serial")], "EARLIER")
 END
 }
 
-# in_section HEADING LINE: whether README.md has the line under the machine's heading.
+# in_section HEADING LINE: README.md has the line under the machine's heading.
 in_section() {
     awk -v heading="## $1" '/^## / { inside = index($0, heading) == 1 } inside' report/README.md |
         grep -xF -- "$2"
@@ -83,7 +83,7 @@ in_section() {
     in_section 'A & B' '| 00_serial | 4.00 ±10% | 32.0 ±10% |'
     in_section 'A & B' '| *paper:* 00_serial | *53.8* | *641* |'
     in_section 'A & B' '| 02_openmp | 0.0625 ±10% | 0.500 ±10% |' # forward
-    # A peer that cannot tell the phases apart is not in their tables.
+    # A peer that cannot tell the phases apart is not in the tables of the phases.
     in_section 'A & B' '| peer_one | 1.00 ±10% | 8.00 ±10% |'
     run in_section 'A & B' '| peer_one | - | - |'
     [ "$status" -ne 0 ]
@@ -92,7 +92,7 @@ in_section() {
     in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
     in_section 'A & B' '| 03_cuda_unified | - | - |'
     in_section 'A & B' '- 03_cuda_unified: no GPU in this machine'
-    # No serial run on that machine: no ratio, and none with another machine's.
+    # That machine has no serial run, so it has no ratio, not even with another machine's run.
     in_section 'Alone' '| 01_vectorized | 0.500 |'
     run in_section 'Alone' '#### Speedup over 00_serial'
     [ "$status" -ne 0 ]
@@ -106,14 +106,14 @@ in_section() {
         stages/02_openmp/README.md
     grep -F 'Alone: not run' stages/02_openmp/README.md
     grep -F 'A & B \<1>: no GPU in this machine' stages/03_cuda_unified/README.md
-    # The headline is of the machine that it was of, or else of the first.
+    # The headline stays about the same machine. If it has none, it is about the first.
     grep -F '; on Alone.' README.md
     grep -F '[report/results/alone/tables.txt](report/results/alone/tables.txt)' README.md
     grep -xF '| 01_vectorized | 0.500 s |' README.md
     sed -i 's|(report/results/alone/|(report/results/full/|' README.md
     report/report.py
     grep -xF '| 02_openmp | 0.250 s, 16.0×, 50 % | 2.00 s, 16.0×, 50 % |' README.md
-    # Its picture, where the ceilings were measured.
+    # It has a picture where the ceilings were measured.
     for plot in ladder ladder-dark; do
         grep -qF "\"report/results/full/plots/$plot.svg\"" README.md
         [[ -s report/results/full/plots/$plot.svg && ! -e report/results/alone/plots/$plot.svg ]]
@@ -194,7 +194,7 @@ END
     in_section 'A & B' 'Not drawn: no results of `report/growth.sh` here.'
 }
 
-@test "results that are none are refused in one line, and the pages stay" {
+@test "damaged results are refused in one line, and the pages stay" {
     copy_tree
     results=report/results/full
     while IFS='|' read -r file script message; do
@@ -297,7 +297,7 @@ END
     echo 'all:' >stages/00_fake/Makefile
     printf '#!/bin/sh\n' >deps.sh
     printf '#!/bin/sh\necho somewhere\n' >data/locate.sh
-    # A second an epoch of 37,800 images with 64 hidden units.
+    # An epoch of 37,800 images with 64 hidden units takes a second.
     cat >stages/00_fake/train <<'END'
 #!/usr/bin/env bash
 while (($#)); do

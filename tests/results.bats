@@ -1,4 +1,4 @@
-# Good input in each of its forms, and what a run prints and writes.
+# Tests good input in each of its forms, and what a run prints and writes.
 load helpers
 
 header=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples
@@ -62,7 +62,7 @@ column() {
     same idx gzipped
 }
 
-@test "what follows the end of gzipped data is passed over, as gzip does" {
+@test "bytes after the end of gzipped data are ignored, as gzip does" {
     weights raw
     gzip "$data"/*
     for file in "$data"/*; do
@@ -128,7 +128,7 @@ sys.exit(written != given)' "$(column learning_rate)" "$rate"
 
 @test "the rate follows from the training time, and the phases are within it" {
     succeeds --csv "$dir/rows.csv" --hidden 200 --epochs 20
-    # 6 samples, 20 times, 4 · 784 · 200 + 6 · 200 · 10 operations each.
+    # 20 epochs of 6 samples, with 4 · 784 · 200 + 6 · 200 · 10 operations each.
     awk -v train="$(column train_s)" -v forward="$(column forward_s)" \
         -v backward="$(column backward_s)" -v rate="$(column gflops)" 'BEGIN {
             expected = 6 * 20 * 639200 / train / 1e9

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# run_all.sh, the Makefile, deps.sh and report/, in a copy of the repository whose stages are
-# scripts that only pretend to train: what is tested is which runs are made and what becomes of
-# their rows.
+# Tests run_all.sh, the Makefile, deps.sh and report/ in a copy of the repository. Its stages are
+# scripts that only pretend to train. The tests ask which runs are made and what becomes of their
+# rows.
 # shellcheck disable=SC2016 # the fakes are scripts in single quotes
 
 setup() {
@@ -101,7 +101,7 @@ wait_for_rows() {
         "00_one,8 01_two,8 00_one,16 01_two,16 00_one,8 01_two,8 00_one,16 01_two,16" ]
 }
 
-@test "what is slow is not repeated" {
+@test "a slow run is not repeated" {
     make_stage 00_one 'train_s=30.5'
     run ./run_all.sh --output results --hidden 8 --batch 4
     [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 01_two 01_two' ]
@@ -147,7 +147,7 @@ wait_for_rows() {
     run ./run_all.sh --output results --hidden 1000 --batch 4 --repeats 2
     [[ $output == *"00_one, hidden 1000, batch 4, run 1; 4 to go, time not known yet"* ]]
     [[ $output == *"00_one, hidden 1000, batch 4, run 2; 2 to go, about 1 s"* ]]
-    # Hidden 2000 and 4000 at 10 s per 1000, and 5 s each to load.
+    # Hidden 2000 and 4000 at 10 s for each 1000, and 5 s for each to load.
     rm -r results
     make_stage 00_one 'train_s=10 load_s=5'
     run ./run_all.sh --stages 00 --output results --hidden 1000,2000,4000 --batch 4 --repeats 1
@@ -205,7 +205,7 @@ wait_for_rows() {
     make_stage 00_one 'touch started; while [ ! -e go ]; do sleep 0.02; done'
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 &
     while [ ! -e started ]; do sleep 0.02; done
-    # Also when the first is gone but not the stage it was running.
+    # The first one is killed, but the stage that it was running goes on.
     kill -KILL $!
     wait $! || true
     run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
@@ -279,7 +279,7 @@ wait_for_rows() {
     [ "$status" -eq 1 ]
     [ "$(keys "$runs" | tail -n +2 | paste -sd' ')" = '00_one,8,4,5 01_two,8,4,5 01_two,16,4,5' ]
     grep -qx '00_one: failed at hidden 16, batch 4: exit status 1: out of memory' results/tables.txt
-    # Mended, it is caught up with.
+    # When it is mended, its runs are made.
     make_stage 00_one
     touch -d '1 second' stages/00_one/train.sh
     run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 1 --resume
@@ -287,7 +287,7 @@ wait_for_rows() {
     [ "$(row_count)" -eq 4 ]
 }
 
-@test "a stage that crashes, writes nothing or does not build is said to" {
+@test "a stage that crashes, writes nothing or does not build is reported" {
     make_stage 00_one 'kill -SEGV $$'
     make_stage 01_two 'exit 0'
     make_stage 02_three
@@ -362,7 +362,7 @@ wait_for_rows() {
 }
 
 @test "a disk that fills up: exit status 1, and the tables stay" {
-    # All files are shorter than 4 KiB, but for the tables with the reasons below them.
+    # Only the tables with the reasons below them are longer than 4 KiB.
     printf '#!/bin/sh\necho "threads: 1"\n' >report/machine.sh
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     cp results/tables.txt before
@@ -680,7 +680,7 @@ END
     run python3 report/tables.py --markdown runs.csv
     grep -qxF '| 02_openmp, 2 threads | 0.500 s, 8.00× | 0.500 s, 16.0× | 0.500 s, 64.0× |' <<<"$output"
     [[ $output == *'line has: 100 GFLOP/s with 1 thread. A GPU'* ]]
-    # Its own file is not in order.
+    # The file of the ceilings is damaged.
     sed -i s/100e9/NaN/ bench/ceilings.json
     run python3 report/tables.py --markdown runs.csv
     [ "$status" -eq 2 ]
@@ -767,10 +767,10 @@ END
     run make diff STAGE=00
     [ "$status" -ne 0 ]
     [[ $output == *"found STAGE='00', which is the first: there is none before it"* ]]
-    # A stage that says what it is a copy of.
+    # This stage says what it is a copy of.
     printf 'ORIGIN = 00_one\n' >>stages/05_gpu/Makefile
     make diff STAGE=05 | grep -x -- '-int old;'
-    # Colours on a terminal, none in a pipe.
+    # A terminal gets colours, a pipe gets none.
     TERM=xterm PAGER=cat script -qec "make -C $tree diff STAGE=01" /dev/null >screen </dev/null
     grep -q $'\e\\[' screen
     [[ $(make diff STAGE=01 | cat) != *$'\e'* ]]
@@ -799,7 +799,7 @@ fake() {
     chmod +x "bin/$1"
 }
 
-# An apt-get that knows packages after `update`, and installs the command of the package wanted.
+# An apt-get that knows packages after `update`, and installs the command of the wanted package.
 fake_apt() {
     fake apt-cache '[ -e lists ]'
     fake apt-get 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
@@ -828,7 +828,7 @@ apt-get install -y -qq --no-install-recommends wanted (noninteractive)
 END
 }
 
-@test "deps: whoever may use sudo without a password gets it by sudo" {
+@test "deps: with sudo that needs no password, it installs by sudo" {
     fake_system 1000
     fake_apt
     touch lists

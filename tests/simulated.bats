@@ -1,9 +1,9 @@
-# The CUDA stages on the simulated device, beyond what test_stages asks of every program; and, where
-# there is nvcc, whether they compile for a real one without a warning.
+# Tests the CUDA stages on the simulated device, beyond what test_stages asks of every program. If
+# there is nvcc, tests also that they compile for a real device without a warning.
 load helpers
 
-# Runs "$@" for each CUDA stage, with $stage, and $train for its simulated build. What it runs has to
-# return 1 by itself, as bash does not stop at an error there.
+# Runs "$@" for each CUDA stage, with its name in $stage and its simulated build in $train. The
+# command must return 1 by itself, because bash does not stop at an error there.
 for_each_cuda_stage() {
     local source
     for source in "$stages"/[0-9][0-9]_*/train.cu; do
@@ -81,7 +81,7 @@ compiles_without_warning() {
     make -s -C "$stages/$stage" OUTPUT="$dir/train" EXTRA='-Werror all-warnings'
 }
 
-# What a reader would type at the stop is given on the command line.
+# The command line gives what a reader would type at the stop.
 @test "the gdb command of README.md stops in a thread that has work, and shows its sum" {
     command -v gdb >/dev/null || skip "found no gdb"
     "$BATS_TEST_DIRNAME/clean_copy.sh" "$dir/copy"

@@ -1,4 +1,4 @@
-// Tests of common/: the timers against naive sums, the loader's values against the bytes written.
+// Tests common/: the timers against naive sums, the loader's values against the bytes written.
 #include "common/data.h"
 #include "common/timing.h"
 #include "support.h"
@@ -13,7 +13,7 @@
 
 enum { DURATIONS = 1000 };
 
-// Two passes over all durations, in long double.
+// Compares a timer with two passes over all durations, in long double.
 static void check_against_two_passes(const double *durations, size_t count) {
     struct timer timer = {0};
     long double total = 0, squares = 0;
@@ -45,8 +45,8 @@ static void timer_equals_two_passes(void **state) {
     check_against_two_passes(durations, DURATIONS);
 }
 
-// A deviation of a few milliseconds on a mean of 11 days, whose square has no digits left for it:
-// the mean of the squares less the square of the mean would be rounding and nothing else.
+// The deviation is a few milliseconds, the mean 11 days. The square of the mean has no digits left
+// for the deviation: the mean of the squares less the square of the mean would be only rounding.
 static void timer_does_not_cancel(void **state) {
     (void)state;
     double durations[DURATIONS];

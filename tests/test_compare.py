@@ -1,4 +1,4 @@
-"""The statistics of bench/compare.py, on published numbers and on runs that are made up."""
+"""Tests the statistics of bench/compare.py on published numbers and on made-up runs."""
 
 import math
 import random
@@ -12,8 +12,8 @@ import compare  # noqa: E402
 
 
 def made_up_times(generator, pairs, ratio):
-    """Times of A and B with what a machine does to them: noise that both of a pair have in common,
-    noise of each, and now and then a run that takes much longer."""
+    """Times of A and B, disturbed as a machine disturbs them: noise that both runs of a pair share,
+    noise of each run, and now and then a run that takes much longer."""
     times = ([], [])
     for _ in range(pairs):
         common = generator.lognormvariate(0, 0.1)
@@ -27,8 +27,8 @@ def made_up_times(generator, pairs, ratio):
 
 class Statistics(unittest.TestCase):
     def test_published_critical_values(self):
-        # The largest number of signs that is significant at 0.01, two-sided, in the sign test's
-        # table: so many of the values are left out at each end of the interval.
+        # The table of the sign test has the largest number of signs that is significant at 0.01,
+        # two-sided. So many values are left out at each end of the interval.
         for n, critical in ((8, 0), (10, 0), (12, 1), (15, 2), (20, 3), (25, 5), (30, 7)):
             values = list(range(n))
             random.Random(n).shuffle(values)

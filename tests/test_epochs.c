@@ -1,5 +1,5 @@
-// Trains on the real MNIST for five epochs and compares with the float64 reference trained
-// likewise:
+// Trains on the real MNIST for five epochs, and compares with the float64 reference after the same
+// training:
 //
 //     test_epochs PROGRAM...
 //
@@ -31,7 +31,7 @@ struct test {
     const struct cell *cell;
 };
 
-// The loader's floats are what its own tests say they are; the reference takes them from it.
+// The reference takes the loader's floats, because the loader has its own tests.
 static struct samples in_double(const struct dataset *dataset) {
     const size_t count = (size_t)dataset->samples;
     double *images = allocate(count * INPUTS, sizeof *images);

@@ -8,7 +8,7 @@
 
 enum { HIDDEN = 6, SAMPLES = 5 };
 
-// What the author's pcg32-demo prints for round 1, with the seeds it has built in.
+// The author's pcg32-demo prints these for round 1, with its built-in seeds.
 static void pcg32_draws_what_its_author_published(void **state) {
     (void)state;
     const uint32_t expected[] = {0xa15c02b7, 0x7b47f409, 0xba1d3330,
@@ -30,7 +30,7 @@ static void initial_weights_fill_their_range(void **state) {
     }
     const double limit = sqrt(6.0 / 784);
     assert_true(largest <= limit * (1 + 1e-7) && largest > 0.999 * limit);
-    // Uniform: the mean is 0 within five of its standard deviations.
+    // They are uniform: the mean is 0 within five of its standard deviations.
     assert_true(fabs(sum / (double)biases) < 5 * limit / sqrt(3.0 * (double)biases));
     for (size_t i = 0; i < hidden; ++i)
         assert_true(parameters[biases + i] == 0);
@@ -53,7 +53,7 @@ static struct samples small_problem(double *parameters) {
 
 static void gradient_equals_central_differences(void **state) {
     (void)state;
-    // The difference is off by step² / 6 times a third derivative, and by 1e-16 / step: both are
+    // The difference is wrong by step² / 6 times a third derivative, and by 1e-16 / step. Both are
     // below 1e-9 here.
     const double step = 1e-6, tolerance = 1e-8;
     double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
@@ -73,7 +73,7 @@ static void gradient_equals_central_differences(void **state) {
     }
 }
 
-// The finite differences would also agree for a gradient of zeros, of a loss that is constant.
+// The finite differences would also agree if the loss were constant and the gradient zero.
 static void gradient_is_not_trivial_in_any_part(void **state) {
     (void)state;
     double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
@@ -94,7 +94,7 @@ static void loss_of_no_knowledge_is_the_logarithm_of_ten(void **state) {
     assert_true(fabs(loss_and_gradient(parameters, HIDDEN, samples, NULL) - log(10)) < 1e-15);
 }
 
-// Five samples in batches of two: the third batch holds one, and is averaged over that one.
+// Five samples in batches of two: the third batch has one sample, and is averaged over that one.
 static void training_steps_through_the_batches_in_order(void **state) {
     (void)state;
     double trained[795 * HIDDEN + 10], expected[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
