@@ -4,6 +4,9 @@
 BENCH := $(ROOT)/bench
 
 $(BENCH_OBJECT): train.c Makefile $(BENCH)/stage.c $(BENCH)/stage.h $(BENCH)/object.mk \
-                 $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk
+                 $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk $(BENCH_OBJECT).flags
 	$(CC) $(CPPFLAGS) -I. $(CFLAGS) $(EXTRA) -r -o $@ \
 	    $(BENCH)/stage.c $(COMMON_SOURCES)
+
+$(BENCH_OBJECT).flags: FORCE
+	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA))

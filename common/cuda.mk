@@ -40,8 +40,11 @@ COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h) $(ROOT)/commo
 $(OUTPUT): $(SOURCE) $(OUTPUT).o
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $^ $(LDLIBS)
 
-$(OUTPUT).o: $(COMMON)
+$(OUTPUT).o: $(COMMON) $(OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) -r -nostdlib -o $@ $(COMMON_SOURCES)
+
+$(OUTPUT).flags: FORCE
+	$(call record,$(CC) $(CFLAGS) $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) $(LDLIBS))
 
 SIM        := $(ROOT)/tests/cuda_on_cpu
 CXXFLAGS    = -std=c++17 -O3 -march=native -g -fopenmp -Wall -Wextra -Wno-unknown-pragmas
@@ -62,14 +65,19 @@ $(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_OUTPUT
 	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) -o $@ \
 	    -x c++ - -x none $(WRAP) $(filter %.o,$^) $(LDLIBS) -ldl
 
-$(SIM_OUTPUT).o: $(COMMON)
+$(SIM_OUTPUT).o: $(COMMON) $(SIM_OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIM_EXTRA) -r -nostdlib -o $@ $(COMMON_SOURCES)
+
+$(SIM_OUTPUT).flags: FORCE
+	$(call record,$(CC) $(CFLAGS) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) $(LDLIBS))
 
 $(SIM_PARTS): $(SIM_OUTPUT).%.o: $(SIM)/%.cpp $(wildcard $(SIM)/*.h) $(ROOT)/common/cuda.mk
 	$(CXX) $(CXXFLAGS) -c -o $@ $<
 
 clean:
-	rm -f train train.sim train.sanitized.sim
+	rm -f train train.sim train.sanitized.sim train*.flags
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o $(SIM_PARTS)
 .PHONY: sim clean
+
+include $(ROOT)/common/flags.mk

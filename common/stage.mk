@@ -20,10 +20,16 @@ EXTRA    =
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c)
 COMMON_HEADERS := $(wildcard $(ROOT)/common/*.h)
 
-$(OUTPUT): train.c Makefile $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk
+$(OUTPUT): train.c Makefile $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk \
+           $(OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ train.c $(COMMON_SOURCES) $(LDLIBS)
 
+$(OUTPUT).flags: FORCE
+	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) $(LDLIBS))
+
 clean:
-	rm -f train
+	rm -f train train.flags
 
 .PHONY: clean
+
+include $(ROOT)/common/flags.mk

@@ -43,3 +43,40 @@ clean_copy() {
         done
     done
 }
+
+# builds_anew_for_flags FILE VARIABLE=... ARGUMENT...: make with these arguments builds FILE anew where
+# the variable has another flag than the last time, and otherwise neither does nor says anything.
+builds_anew_for_flags() {
+    local file=$1 variable=$2 first
+    shift 2
+    make -s "$@" "$variable -O0 -DQUOTED='\"a b\"'"
+    first=$(stat -c %y "$file")
+    [[ -z $(make "$@" "$variable -O0 -DQUOTED='\"a b\"'" --no-print-directory) ]] &&
+        [[ $(stat -c %y "$file") == "$first" ]] &&
+        make -s "$@" "$variable -O0" &&
+        [[ $(stat -c %y "$file") != "$first" ]]
+}
+
+@test "other flags, or another compiler, build anew; the same do not" {
+    clean_copy copy
+    printf '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : >"$2"\n' >nvcc
+    chmod +x nvcc
+    builds_anew_for_flags stages/00_serial/train CC=gcc -C stages/00_serial
+    builds_anew_for_flags stages/02_openmp/train EXTRA= -C stages/02_openmp
+    builds_anew_for_flags stages/03_cuda_unified/train NVCCFLAGS= -C stages/03_cuda_unified NVCC=../../nvcc
+    builds_anew_for_flags stages/03_cuda_unified/train.sim EXTRA= -C stages/03_cuda_unified sim
+    builds_anew_for_flags bench/build/common.o CFLAGS= -C bench build/common.o
+    builds_anew_for_flags bench/build/00_serial.stage.o EXTRA= -C bench build/00_serial.stage.o
+    make -s -C bench/peers peer_openblas
+    [[ ! -e bench/peers/peer_openblas ]] ||
+        builds_anew_for_flags bench/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
+}
+
+@test "flags that do not compile leave nothing that is taken for built with them" {
+    clean_copy copy
+    make -s -C stages/00_serial EXTRA=-O0
+    for _ in 1 2; do
+        run make -s -C stages/00_serial EXTRA=--no-such-flag
+        [[ $status != 0 ]]
+    done
+}
