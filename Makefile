@@ -15,6 +15,11 @@ STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
 
 NVCC ?= nvcc
 
+# Two goals may build the same: with -j, too, one begins when the other is done.
+ifneq ($(word 2,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+
 all: $(STAGES) ## build every stage that this machine can build
 
 $(STAGES):
@@ -88,7 +93,7 @@ headline: ## headline RESULTS=report/results/...: write those results into READM
 	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) bench bench/peers data tests tests/lint; do \
+	@for directory in $(STAGES) bench bench/peers data tests tests/cuda_on_cpu tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 

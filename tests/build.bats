@@ -80,3 +80,15 @@ builds_anew_for_flags() {
         [[ $status != 0 ]]
     done
 }
+
+@test "several goals and -j: nothing is built twice at once" {
+    mkdir -p "$dir"/{stages/00_one,tests}
+    cd "$dir"
+    cp "$repository/Makefile" .
+    printf '#!/bin/sh\n' >deps.sh
+    chmod +x deps.sh
+    printf 'train:\n\tmkdir busy && sleep 0.3 && rmdir busy && touch train\n' >stages/00_one/Makefile
+    printf 'test:\n\t$(MAKE) -C .. all\n' >tests/Makefile
+    make -s -j8 all test
+    [[ -e stages/00_one/train ]]
+}
