@@ -8,7 +8,7 @@
 #
 # A script and not a rule of the Makefile, because make is one of the things it installs.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # Whether the thing in the third column of packages.txt is there.
 is_there() {

@@ -132,7 +132,7 @@ export LC_ALL=C # a decimal point, not a comma
 # batch's time many times over, lost at each batch as soon as another process holds the core that the
 # late thread needs. Less than a hundredth of it costs nothing on a quiet machine.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # As in the Makefile: nvcc hands the path of the folder to a shell, between quotation marks.
 folder=$(pwd -P)

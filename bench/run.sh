@@ -9,7 +9,7 @@
 #     REPETITIONS=3   runs of each benchmark, of which the median counts
 #     MIN_TIME=0.1    seconds that a run of a benchmark takes at least
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export LC_ALL=C
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}

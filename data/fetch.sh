@@ -111,7 +111,7 @@ esac
 default="https://ossci-datasets.s3.amazonaws.com/mnist
          https://storage.googleapis.com/cvdf-datasets/mnist"
 read -rd '' -a mirrors <<<"${MNIST_MIRRORS:-$default}" || true
-directory=${1:-$(cd "$(dirname "$0")" && pwd)/mnist}
+directory=${1:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/mnist}
 partial=""
 child=""
 trap cleanup EXIT

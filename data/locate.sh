@@ -48,7 +48,7 @@ esac
 [[ -z ${1-} ]] || use_given DIR "$1"
 [[ -z ${MNIST_DIR-} ]] || use_given MNIST_DIR "$MNIST_DIR"
 
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 if has_data "$here/mnist"; then
     echo "$here/mnist"
     exit

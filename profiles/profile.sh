@@ -45,7 +45,7 @@ while (($#)); do
     --output)
         [[ ${2:-} ]] || fail 2 "$1: expected a directory after it"
         mkdir -p "$2"
-        output=$(cd "$2" && pwd)
+        output=$(CDPATH='' cd "$2" && pwd)
         shift 2
         ;;
     -*) fail 2 "found '$1'; see profiles/profile.sh --help" ;;
@@ -56,7 +56,7 @@ while (($#)); do
     esac
 done
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 output=${output:-$root/profiles}
 

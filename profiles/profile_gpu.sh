@@ -7,7 +7,7 @@
 #
 # Exit status: 0; 1 the stage or ncu failed; 2 no such stage; 77 no GPU or no ncu.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fail() {
     echo "profile_gpu.sh: ${*:2}" >&2

@@ -6,7 +6,7 @@
 #
 #     report/growth.sh [FILE]    write there instead
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}

@@ -3,7 +3,7 @@
 # lines. With --name it prints the folder its results go to. Neither names the host or the user:
 # results are there to be shared.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 cpu_info=$(lscpu 2>/dev/null || true)

@@ -5,7 +5,7 @@
 #
 #     stages/before.sh 02      02_openmp 01_vectorized
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
 wanted=${1:-} before='' all=()
 for makefile in [0-9][0-9]_*/Makefile; do

@@ -2,7 +2,7 @@
 # What a stage changed against the one before it: `make diff STAGE=02`. Coloured and paged where git
 # would do so.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 pair=$(stages/before.sh "${1:-}")
 read -r stage before <<<"$pair"

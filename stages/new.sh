@@ -2,7 +2,7 @@
 # Makes a stage of one's own from a copy of another: `make new-stage FROM=01_vectorized NAME=06_mine`.
 # It is built and tested at once. Nothing lists the stages, so from then on it is one of them.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fail() {
     echo "$*" >&2

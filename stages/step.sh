@@ -3,7 +3,7 @@
 # says, the diff against the stage before, and what the two take on this machine beside what the
 # README predicts. The text is the README's.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The cell that the READMEs predict, on so much of the training set that 00_serial takes a second.
 cell=(--hidden 256 --batch 128 --epochs 1 --train 3200)

@@ -92,3 +92,24 @@ builds_anew_for_flags() {
     make -s -j8 all test
     [[ -e stages/00_one/train ]]
 }
+
+@test "an exported CDPATH: no script prints where it goes" {
+    clean_copy copy
+    mkdir data/mnist
+    touch data/mnist/train.csv
+    printf 'list:\n' >bench/Makefile
+    unset MNIST_DIR
+    export CDPATH=.
+    [[ $(stages/before.sh 02) == '02_openmp 01_vectorized' ]]
+    [[ $(stages/diff.sh 01 | head -n 1) == 'diff --git '* ]]
+    [[ $(data/locate.sh) == "$PWD/data/mnist" ]]
+    [[ $(report/machine.sh --name) =~ ^[a-z0-9-]+$ ]]
+    MNIST_MIRRORS=file:///nowhere run data/fetch.sh
+    [[ $output == *"copy MNIST's four files into $PWD/data/mnist, or"* ]]
+    for command in 'bench/run.sh' 'profiles/profile.sh no_stage' 'profiles/profile_gpu.sh no_stage' \
+        'stages/step.sh no_stage' 'stages/new.sh no_stage' 'tests/check.sh no_stage'; do
+        run $command
+        [[ $status == 2 && $output =~ found.*(expected|'no benchmark matches') ]]
+        [[ $output != *"$PWD"* ]]
+    done
+}

@@ -4,7 +4,7 @@
 # beside the stage that it came from. A CUDA stage is checked on a simulated device where there is no
 # GPU.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 has_gpu() {
     nvidia-smi -L 2>/dev/null | grep -q '^GPU'

@@ -84,7 +84,7 @@ assert_one_line() { # text
 }
 
 sum_of() { # directory
-    (cd "$1" && cat "${FILES[@]}") | sha256sum | cut -d ' ' -f 1
+    cat "${FILES[@]/#/$1/}" | sha256sum | cut -d ' ' -f 1
 }
 
 # --- fetch.sh ---
@@ -372,7 +372,7 @@ fresh_copy() {
 
 fake_data() { # directory
     mkdir -p "$1"
-    (cd "$1" && touch "${FILES[@]}")
+    touch "${FILES[@]/#/$1/}"
 }
 
 @test "locate: the directory that was given, then \$MNIST_DIR, then data/mnist" {

@@ -39,7 +39,7 @@ need_gperftools() {
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
     profiles/profile.sh --seconds 1 07
-    cd profiles/07_mine
+    cd ./profiles/07_mine
     cat cpu.txt heap.txt
 
     # Each thread was sampled, at most 250 times in a second of its time. On a busy machine, where no

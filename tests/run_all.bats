@@ -131,7 +131,7 @@ wait_for_rows() {
 }
 
 @test "paths are relative to where it is called" {
-    mkdir elsewhere && cd elsewhere
+    mkdir elsewhere && cd ./elsewhere
     run ../run_all.sh --output here --data ../digits --hidden 8 --batch 4 --repeats 1
     [ "$status" -eq 0 ]
     [ -s here/runs.csv ]
