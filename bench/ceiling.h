@@ -7,19 +7,18 @@
 
 #include <omp.h>
 
-// Sums that are independent of each other. Two units with a latency of four cycles need eight; what
-// the machine has registers for is enough for every core that we know of.
+// Sums that are independent of each other. Two units with a latency of four cycles need eight. As
+// many as the registers hold are enough for every core that we know of.
 enum { CHAINS = REGISTERS - REGISTERS / 4 };
 
-// What one round of multiply_adds() computes; a multiply-add is two operations.
+// The operations in one round of multiply_adds(). A multiply-add is two operations.
 const double ROUND_FLOPS = 2.0 * CHAINS * LANES;
 
-// Not inlined, because a caller that calls others meanwhile would have the sums put into memory.
+// Not inlined: a caller that also calls other functions would keep the sums in memory.
 __attribute__((noinline)) static void multiply_adds(long rounds) {
     vec factor = vec{} + 0.5f, term = vec{} + 1.0f, sum[CHAINS];
-    // The assembler statements are empty. The compiler has to take it that they change the values,
-    // so that it can neither compute anything in advance nor keep a sum elsewhere than in a
-    // register.
+    // The assembler statements are empty. The compiler must assume that they change the values. So
+    // it cannot compute anything in advance, and it must keep each sum in a register.
     asm volatile("" : "+" VECTOR_REGISTER(factor), "+" VECTOR_REGISTER(term));
 #pragma GCC unroll 32
     for (int i = 0; i < CHAINS; ++i)
@@ -33,8 +32,8 @@ __attribute__((noinline)) static void multiply_adds(long rounds) {
     }
 }
 
-// Operations a second of so many threads together: the best of some short measurements, because
-// this is what others are divided by. Takes a few milliseconds.
+// Returns the operations a second of so many threads together. It is the best of some short
+// measurements, because other rates are divided by it. Takes a few milliseconds.
 static inline double measure_ceiling(int threads) {
     const long rounds = 100000;
     double best = 0;

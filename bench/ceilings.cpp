@@ -1,5 +1,5 @@
-// What this machine can do at most: multiply-adds in registers, reading from each cache and from
-// memory, a barrier. The stages are measured against these.
+// Measures the most that this machine can do: multiply-adds in registers, reading from each cache
+// and from memory, a barrier. The stages are compared with these ceilings.
 #include "bench/ceiling.h"
 
 #include <benchmark/benchmark.h>
@@ -34,7 +34,7 @@ static void read(benchmark::State &state, size_t bytes) {
         state.SkipWithError("out of memory");
         return;
     }
-    std::memset(data, 1, bytes); // pages never written would all be the one page of zeros
+    std::memset(data, 1, bytes); // unwritten pages would all be one page of zeros
     for (auto _ : state)
         read_vectors(data, bytes / sizeof(vec));
     std::free(data);
@@ -44,7 +44,7 @@ static void read(benchmark::State &state, size_t bytes) {
                            benchmark::Counter::kIsRate);
 }
 
-// A barrier inside a region, all threads arriving at once.
+// Times a barrier inside a region, where all threads arrive at once.
 static void barrier(benchmark::State &state) {
     const int count = 1000, threads = static_cast<int>(state.range(0));
     while (state.KeepRunningBatch(count)) {
@@ -64,7 +64,7 @@ static void barrier(benchmark::State &state) {
     }
 }
 
-// To start a region with nothing in it and to end it.
+// Times the start and the end of a region with nothing in it.
 static void parallel_region(benchmark::State &state) {
     const int threads = static_cast<int>(state.range(0));
     for (auto _ : state) {
@@ -73,7 +73,7 @@ static void parallel_region(benchmark::State &state) {
     }
 }
 
-// For one core and for all; a cache or memory that all share is divided among them.
+// Registers it for one core and for all cores. The cores divide a cache or memory that they share.
 static void register_read(const std::string &level, size_t bytes, bool shared) {
     const size_t all = static_cast<size_t>(omp_get_max_threads());
     for (size_t threads = 1; threads <= all; threads += all > 1 ? all - 1 : 1)
@@ -90,8 +90,8 @@ int main(int argc, char **argv) {
     if (all > 1)
         multiply_adds->Threads(all);
 
-    // Half of each cache, so that the rest of the program has room beside it; of the memory, what
-    // no cache holds an interesting part of.
+    // Read half of each cache, so that the rest of the program has room beside it. Of the memory,
+    // read so much that a cache holds only a small part of it.
     size_t largest = 1 << 20;
     for (const auto &cache : benchmark::CPUInfo::Get().caches) {
         if (cache.type == "Instruction")

@@ -1,15 +1,15 @@
-// What this GPU can do at most: multiply-adds in registers, reading its memory, copies from and to
-// the host, and what a launch costs. The CUDA stages are measured against these.
+// Measures the most that this GPU can do: multiply-adds in registers, reading its memory, copies
+// from and to the host, and a launch. The CUDA stages are compared with these ceilings.
 #include "common/cuda.h"
 
 #include <benchmark/benchmark.h>
 
 #include <string>
 
-// Sums of a thread that are independent of each other.
+// CHAINS are the sums of a thread that are independent of each other.
 enum { CHAINS = 8, ROUNDS = 4096, THREADS = 1024 };
 
-// Never true, which the compiler does not know: so it has to compute what is stored there.
+// This is never true. The compiler does not know that, so it has to compute what is stored.
 __device__ bool is_wanted(float value) {
     return value == -1;
 }
@@ -48,7 +48,7 @@ static unsigned whole_device() {
     return 8 * (unsigned)processors;
 }
 
-// Takes the device's time for `work`, and counts what it does in it: operations or bytes.
+// Takes the device's time for `work`, and counts the operations or bytes of it.
 template <typename Work>
 static void time_on_device(benchmark::State &state, const char *counter, double amount, Work work) {
     cudaEvent_t start, end;
@@ -76,7 +76,7 @@ static void multiply_add(benchmark::State &state) {
                    [&] { multiply_adds<<<blocks, THREADS>>>(0.5f, 1, nullptr); });
 }
 
-// A quarter of the memory that is free, at most 1 GiB: far more than any cache.
+// Reads a quarter of the free memory, at most 1 GiB: far more than any cache holds.
 static void read_memory(benchmark::State &state) {
     size_t free_bytes, total_bytes;
     CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -92,8 +92,8 @@ static void read_memory(benchmark::State &state) {
     CHECK(cudaFree(data));
 }
 
-// As many bytes as MNIST's training set has as floats. Pinned memory is what the device can read by
-// itself; from other memory the driver copies it there first.
+// Copies as many bytes as MNIST's training set has as floats. The device can read pinned memory by
+// itself. Other memory the driver copies to pinned memory first.
 static void copy(benchmark::State &state, cudaMemcpyKind direction, bool pinned) {
     const size_t bytes = (size_t)60000 * PIXELS * sizeof(float);
     void *host, *device;
@@ -114,7 +114,7 @@ static void copy(benchmark::State &state, cudaMemcpyKind direction, bool pinned)
     CHECK(cudaFree(device));
 }
 
-// From the call to the host's knowing that the kernel has ended.
+// Times a launch from the call until the host knows that the kernel has ended.
 static void launch_and_wait(benchmark::State &state) {
     for (auto _ : state) {
         nothing<<<1, 1>>>();
@@ -123,7 +123,7 @@ static void launch_and_wait(benchmark::State &state) {
     }
 }
 
-// One of many launches, none of which is waited for: this is how the stages launch.
+// Times one of many launches without waiting for any. This is how the stages launch.
 static void launch_in_a_row(benchmark::State &state) {
     const int count = 1000;
     while (state.KeepRunningBatch(count)) {

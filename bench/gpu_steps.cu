@@ -1,5 +1,5 @@
-// From 03_cuda_unified to 05_cuda_shared_tiling in small steps, on the product that most of the
-// time goes to, at hidden 256 and batch 128. Each step is one kernel and changes one thing.
+// Small steps from 03_cuda_unified to 05_cuda_shared_tiling, at hidden 256 and batch 128. They
+// compute the product that takes most of the time. Each step is one kernel and changes one thing.
 //
 //     y = x·W     x n × 784, W 784 × H, y n × H, all row-major and in the device's memory
 #include "common/cuda.h"
@@ -11,11 +11,11 @@
 #include <string>
 
 enum { SAMPLES = 128, HIDDEN = 256, WARP = 32 };
-// The tiles of steps 3 to 5. All of them divide the shapes, so that no kernel has to ask.
+// The tiles of steps 3 to 5. All of them divide the shapes, so that no kernel has to check.
 enum { SIDE = 16, DEPTH = 16, TILE = 32, ROWS = 4, COLUMNS = 4, SLICES = 7 };
 static_assert(PIXELS % (SLICES * DEPTH) == 0 && SAMPLES % TILE == 0 && HIDDEN % TILE == 0, "");
 
-// How often a kernel is launched between two reads of the device's clock, which ticks in half
+// How often a kernel is launched between two reads of the device's clock. That clock ticks in half
 // microseconds.
 #ifndef LAUNCHES
 #define LAUNCHES 100
@@ -26,8 +26,8 @@ struct operands {
     float *sums; // SLICES × n × H: what each slice of the pixels adds to y
 };
 
-// 1. A thread for each number of y. The threads of a warp are neighbours in a column: each of their
-// reads of x is in a row of its own, and takes a transaction of its own.
+// 1. A thread for each number of y. The threads of a warp are neighbours in a column. Each of them
+// reads x in a row of its own, which takes a transaction of its own.
 __global__ void naive(const float *x, const float *weights, float *y) {
     const int s = blockIdx.x * WARP + threadIdx.x, h = blockIdx.y * 8 + threadIdx.y;
     float sum = 0;
@@ -36,8 +36,8 @@ __global__ void naive(const float *x, const float *weights, float *y) {
     y[s * HIDDEN + h] = sum;
 }
 
-// 2. Neighbours in a row: they read the same number of x and neighbouring numbers of W. This is how
-// 03 and 04 do it.
+// 2. The threads of a warp are neighbours in a row. They read the same number of x and neighbouring
+// numbers of W. This is how 03 and 04 do it.
 __global__ void coalesced(const float *x, const float *weights, float *y) {
     const int h = blockIdx.x * WARP + threadIdx.x, s = blockIdx.y * 8 + threadIdx.y;
     float sum = 0;
@@ -46,8 +46,8 @@ __global__ void coalesced(const float *x, const float *weights, float *y) {
     y[s * HIDDEN + h] = sum;
 }
 
-// 3. A block fetches SIDE × SIDE numbers of x and of W into shared memory, from where each is read
-// SIDE times.
+// 3. A block fetches SIDE × SIDE numbers of x and of W into shared memory. The threads read each of
+// them SIDE times from there.
 __global__ void shared_tile(const float *x, const float *weights, float *y) {
     __shared__ float x_tile[SIDE][SIDE];
     __shared__ float weights_tile[SIDE][SIDE];
@@ -65,10 +65,9 @@ __global__ void shared_tile(const float *x, const float *weights, float *y) {
     y[s * HIDDEN + h] = sum;
 }
 
-// The block of the next two steps: TILE × TILE numbers of y, ROWS × COLUMNS of them in each
-// thread's registers, summed over the pixels from `first` to `last`. A thread's numbers are TILE /
-// ROWS and TILE / COLUMNS apart, so that neighbouring threads read neighbouring numbers of shared
-// memory.
+// The block of the next two steps sums TILE × TILE numbers of y over the pixels from `first` to
+// `last`. Each thread has ROWS × COLUMNS of them in registers. These are TILE / ROWS and TILE /
+// COLUMNS apart, so that neighbouring threads read neighbouring numbers of shared memory.
 __device__ void tile_sums(const float *x, const float *weights, float *y, int first, int last) {
     __shared__ float x_tile[TILE][DEPTH + 1]; // padded: rows begin in different banks
     __shared__ float weights_tile[DEPTH][TILE];
@@ -99,13 +98,13 @@ __device__ void tile_sums(const float *x, const float *weights, float *y, int fi
 }
 
 // 4. Register blocking: 16 multiply-adds for 8 reads of shared memory, instead of one for two. But
-// there are only 32 blocks left, for a device that may have more than a hundred processors.
+// only 32 blocks are left, for a device that may have more than a hundred multiprocessors.
 __global__ void register_blocking(const float *x, const float *weights, float *y) {
     tile_sums(x, weights, y, 0, PIXELS);
 }
 
-// 5. The pixels are split among SLICES times as many blocks, and a second kernel adds what they
-// leave.
+// 5. SLICES times as many blocks share the pixels, a slice each. A second kernel adds up their
+// sums.
 __global__ void slice_sums(const float *x, const float *weights, float *sums) {
     const int slice = PIXELS / SLICES, z = blockIdx.z;
     tile_sums(x, weights, sums + z * SAMPLES * HIDDEN, z * slice, (z + 1) * slice);
@@ -156,7 +155,7 @@ static void fill(float *numbers, size_t count) {
         numbers[i] = (float)(random() % 1000) / 1000 - 0.5f;
 }
 
-// A wrong product may be a fast one: compares what a step has computed with a sum in double.
+// A wrong product may be a fast one. So this compares what a step has computed with sums in double.
 static bool is_right(const struct operands &o) {
     for (size_t s = 0; s < SAMPLES; ++s)
         for (size_t h = 0; h < HIDDEN; ++h) {
@@ -182,7 +181,7 @@ static void run_step(benchmark::State &state, void (*step)(const struct operands
     CHECK(cudaDeviceSynchronize());
     if (!is_right(o))
         state.SkipWithError("wrong result");
-    step(o); // brings back to the device what the host has just read
+    step(o); // moves back to the device what the host has just read
     while (state.KeepRunningBatch(LAUNCHES)) {
         float milliseconds;
         CHECK(cudaEventRecord(start));

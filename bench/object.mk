@@ -1,5 +1,5 @@
-# Read after a stage's own Makefile, in the stage's directory: compiles the stage for its benchmark
-# with the compiler and the flags that it is compiled with for itself. BENCH_OBJECT is the output.
+# make reads this after a stage's own Makefile, in the stage's directory. It compiles the stage for
+# its benchmark, with the stage's own compiler and flags. BENCH_OBJECT is the output.
 
 BENCH := $(ROOT)/bench
 

@@ -1,6 +1,5 @@
-// A stage's own source with its main renamed, and the door to it. Nothing is relied on but create,
-// destroy and train, whose parameters are the same in all stages; those of forward and backward are
-// not.
+// Includes a stage's own source with its main renamed, and calls it. Only create, destroy and train
+// are called: their parameters are the same in all stages. Those of forward and backward are not.
 #define main stage_main
 #include "train.c"
 #undef main

@@ -1,4 +1,4 @@
-// A stage seen from outside: what every train.c has under the same names.
+// The functions that every train.c has, under names that can be called from outside.
 #ifndef BENCH_STAGE_H
 #define BENCH_STAGE_H
 

@@ -8,15 +8,15 @@
 #include <random>
 #include <string>
 
-// 123 MiB of pixels, about as many as a stage trains on by default, so that they come from memory
-// as in reality. An iteration trains on one part, whose samples make whole batches of every size
-// measured.
+// 123 MiB of pixels are about as many as a stage trains on by default, so that they come from
+// memory as in training. An iteration trains on one part. Its samples make whole batches of every
+// size measured.
 enum { PART = 4096, PARTS = 10 };
 
 enum phase { FORWARD, BACKWARD };
 
-// Random pixels, a fifth of them not zero, as in MNIST, and random labels: no stage's time depends
-// on the values, as long as they are ordinary numbers.
+// Makes random pixels, a fifth of them not zero as in MNIST, and random labels. No stage's time
+// depends on the values, as long as they are ordinary numbers.
 static struct dataset make_dataset() {
     const size_t samples = static_cast<size_t>(PART) * PARTS;
     struct dataset dataset = {static_cast<int>(samples), allocate_floats(samples * PIXELS),
@@ -31,16 +31,16 @@ static struct dataset make_dataset() {
     return dataset;
 }
 
-// Operations in a batch: x·W1 and a·W2; xᵀ·da, aᵀ·dz and dz·W2ᵀ. A multiply-add is two.
+// Returns the operations in a batch: x·W1 and a·W2; xᵀ·da, aᵀ·dz and dz·W2ᵀ. A multiply-add is two.
 static double batch_flops(enum phase phase, double n, double hidden) {
     return phase == FORWARD ? 2 * n * hidden * (PIXELS + CLASSES)
                             : 2 * n * hidden * (PIXELS + 2 * CLASSES);
 }
 
-// The compulsory traffic of a batch: each operand of the formulas read once and each result written
-// once, wherever it lies. Forward reads x, the labels and the parameters and writes a and p;
-// backward reads x, the labels, a and p and reads and writes the parameters. What a stage moves
-// beyond that (dW1 written and read again in 00) is its own affair.
+// Returns the compulsory traffic of a batch: each operand of the formulas is read once and each
+// result is written once, wherever it lies. Forward reads x, the labels and the parameters and
+// writes a and p. Backward reads x, the labels, a and p, and reads and writes the parameters. What
+// a stage moves beyond that (00 writes dW1 and reads it again) does not count.
 static double batch_bytes(enum phase phase, double n, double hidden) {
     const double parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
     const double batch = n * PIXELS + n * hidden + n * CLASSES;
@@ -48,7 +48,7 @@ static double batch_bytes(enum phase phase, double n, double hidden) {
 }
 
 static void run_phase(benchmark::State &state, enum phase phase) {
-    static const struct dataset dataset = make_dataset(); // not before a benchmark is run
+    static const struct dataset dataset = make_dataset(); // made when the first benchmark runs
     struct options options = {};
     options.hidden = static_cast<int>(state.range(0));
     options.batch = static_cast<int>(state.range(1));
@@ -62,13 +62,13 @@ static void run_phase(benchmark::State &state, enum phase phase) {
     struct network *network = stage_create(&options);
     const struct dataset first_batch = {options.batch, dataset.images, dataset.labels};
     struct result warm_up = {};
-    stage_train(network, &first_batch, &options, &warm_up); // page faults, threads that start
+    stage_train(network, &first_batch, &options, &warm_up); // page faults, thread starts
     const size_t batches = PART / static_cast<size_t>(options.batch);
     size_t part = 0;
     int threads = 1;
     double duration = 0;
-    // The stage's own timers say how long the phase took, so that the benchmark's iteration is one
-    // batch and what is timed is what the stage times.
+    // The stage's own timers say how long the phase took. So an iteration of the benchmark is one
+    // batch, and its time is what the stage times.
     while (state.KeepRunningBatch(batches)) {
         const struct dataset slice = {PART, dataset.images + part * PART * PIXELS,
                                       dataset.labels + part * PART};
@@ -92,7 +92,7 @@ static void run_phase(benchmark::State &state, enum phase phase) {
     const double rate = flops * static_cast<double>(state.iterations()) / duration;
     state.counters["flops"] =
         benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
-    // Right after the stage, at the clock rate that it has left.
+    // Measure right after the stage, at the clock rate that it has left.
     state.counters["percent_of_ceiling"] = 100 * rate / measure_ceiling(threads);
     state.counters["bytes"] = bytes;
     state.counters["flops_per_byte"] = flops / bytes;

@@ -1,11 +1,11 @@
-// From 00_serial to 01_vectorized in small steps, on the two products that nearly all of the time
-// goes to, at hidden 256 and batch 128. Each step is one function and changes one thing.
+// Small steps from 00_serial to 01_vectorized, at hidden 256 and batch 128. They compute the two
+// products that take nearly all of the time. Each step is one function and changes one thing.
 //
 //     forward    y = x·W        x n × 784, W 784 × H, y n × H
 //     backward   W −= lr·xᵀ·d   d n × H
 //
-// Everything is row-major until the step that packs. The operands are the same in each iteration
-// and come from the caches: these figures are about the loops, those of the stages about training.
+// All matrices are row-major until the step that packs. The operands are the same in each iteration
+// and come from the caches. These figures are about the loops, those of the stages about training.
 #include "bench/ceiling.h"
 #include "common/data.h"
 
@@ -18,10 +18,10 @@
 #include <string>
 
 static const size_t SAMPLES = 128, HIDDEN = 256, VECTORS = HIDDEN / LANES;
-static const float LEARNING_RATE = 1e-6f; // W has to stay what it is while it is measured
+static const float LEARNING_RATE = 1e-6f; // so small that W stays the same while it is measured
 
-// The compiler vectorizes a loop by itself where it may. Where a step is not about vectors it may
-// not, so that they count for the step that is.
+// The compiler vectorizes a loop by itself where it may. It may not do so in the steps before the
+// vectors, so that the gain of vectors counts for their own step.
 #define NO_VECTORS __attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize")))
 
 struct operands {
@@ -34,7 +34,7 @@ struct operands {
     float *gradient; // 784 × H
 };
 
-// 1. The textbook: one sum after the other. W is read down a column, a cache line for each number.
+// 1. The textbook: one sum after the other. It reads W down a column, a cache line for each number.
 NO_VECTORS static void forward_textbook(const struct operands &o) {
     for (size_t s = 0; s < SAMPLES; ++s) {
         for (size_t h = 0; h < HIDDEN; ++h) {
@@ -46,8 +46,8 @@ NO_VECTORS static void forward_textbook(const struct operands &o) {
     }
 }
 
-// 2. The two inner loops exchanged: W and y are read along their rows, and the additions that
-// follow each other go to different sums.
+// 2. The two inner loops exchanged. It reads W and y along their rows, and each addition goes
+// to another sum than the one before.
 NO_VECTORS static void forward_interchanged(const struct operands &o) {
     float *__restrict y = o.y;
     for (size_t s = 0; s < SAMPLES; ++s) {
@@ -72,8 +72,8 @@ static void forward_vectors(const struct operands &o) {
     }
 }
 
-// The tile of the next two steps: TILE_ROWS × TILE_COLUMNS sums stay in registers while k runs.
-// `w` is the first vector of W; the next column is `column` vectors further, the next row `row`.
+// The tile of the next two steps: TILE_ROWS × TILE_COLUMNS sums stay in registers while k runs. `w`
+// is the first vector of W. The next column is `column` vectors further, the next row `row`.
 static inline __attribute__((always_inline)) void forward_tile(const float *x, const vec *w,
                                                                size_t row, size_t column, vec *y) {
     vec sum[TILE_ROWS][TILE_COLUMNS] = {};
@@ -86,8 +86,8 @@ static inline __attribute__((always_inline)) void forward_tile(const float *x, c
             y[r * VECTORS + c] = sum[r][c];
 }
 
-// 4. A tile in registers: a step of k loads TILE_COLUMNS vectors and TILE_ROWS numbers for
-// TILE_ROWS × TILE_COLUMNS multiply-adds, and stores nothing. It jumps a row of W at a step.
+// 4. A tile in registers. A step of k loads TILE_COLUMNS vectors and TILE_ROWS numbers for
+// TILE_ROWS × TILE_COLUMNS multiply-adds, and stores nothing. Each step jumps to the next row of W.
 static void forward_register_tile(const struct operands &o) {
     const vec *weights = reinterpret_cast<const vec *>(o.weights);
     vec *y = reinterpret_cast<vec *>(o.y);
@@ -96,8 +96,8 @@ static void forward_register_tile(const struct operands &o) {
             forward_tile(o.x + s * PIXELS, weights + v, VECTORS, 1, y + s * VECTORS + v);
 }
 
-// 5. W packed into panels, one for each vector of hidden units: the tile reads each from end to
-// end. They stay packed for the whole training, so that packing costs nothing here.
+// 5. W packed into panels, one for each vector of hidden units. The tile reads each from end to
+// end. A training packs them once and keeps them, so packing is not timed here.
 static void forward_packed_panel(const struct operands &o) {
     const vec *panels = reinterpret_cast<const vec *>(o.panels);
     vec *y = reinterpret_cast<vec *>(o.y);
@@ -127,8 +127,8 @@ static inline vec *panel(float *panels, size_t k, size_t v) {
     return reinterpret_cast<vec *>(panels) + v * PIXELS + k;
 }
 
-// 6a. The backward product with the same tiles. The gradient is written, and the update is a pass
-// of its own over gradient and weights.
+// 6a. The backward product with the same tiles. It writes the gradient. The update is a pass of its
+// own over gradient and weights.
 static void backward_update_apart(const struct operands &o) {
     for (size_t v = 0; v < VECTORS; v += TILE_COLUMNS)
         for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
@@ -141,7 +141,7 @@ static void backward_update_apart(const struct operands &o) {
         o.panels[i] -= LEARNING_RATE * o.gradient[i];
 }
 
-// 6b. The update fused: the sums go from the registers to the weights, and no gradient is written.
+// 6b. The update fused. The sums go from the registers to the weights, and no gradient is written.
 static void backward_update_fused(const struct operands &o) {
     for (size_t v = 0; v < VECTORS; v += TILE_COLUMNS)
         for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
@@ -158,7 +158,7 @@ static void fill(float *numbers, size_t count) {
         numbers[i] = static_cast<float>(random() % 1000) / 1000 - 0.5f;
 }
 
-// LANES columns of a rows × H matrix behind each other, then the next LANES.
+// Packs a rows × H matrix into panels of LANES columns, one panel after another.
 static void pack(const float *matrix, size_t rows, float *panels) {
     for (size_t h = 0; h < HIDDEN; ++h)
         for (size_t i = 0; i < rows; ++i)
@@ -178,7 +178,7 @@ static struct operands make_operands() {
     return o;
 }
 
-// A wrong product may be a fast one: compares what a step has computed with a sum in double.
+// A wrong product may be a fast one. So this compares what a step has computed with sums in double.
 static bool forward_is_right(const struct operands &o) {
     for (size_t s = 0; s < SAMPLES; ++s)
         for (size_t h = 0; h < HIDDEN; ++h) {
@@ -191,7 +191,7 @@ static bool forward_is_right(const struct operands &o) {
     return true;
 }
 
-// `before`: the panels before one step down the gradient.
+// The same for the backward product. `before` has the panels before one step down the gradient.
 static bool backward_is_right(const struct operands &o, const float *before) {
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < HIDDEN; ++h) {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <vector>
 
-// Checks what a CUDA call returned; after a kernel launch, CHECK(cudaGetLastError()). On an error
-// prints one line with file, line and the driver's words, and exits with EXIT_RUN_FAILED.
+// Checks what a CUDA call returned. After a kernel launch, use CHECK(cudaGetLastError()). On an
+// error, prints one line with file, line and the driver's words, and exits with EXIT_RUN_FAILED.
 #define CHECK(call) check_cuda((call), #call, __FILE__, __LINE__)
 
 static inline void check_cuda(cudaError_t error, const char *call, const char *file, int line) {
@@ -21,7 +21,7 @@ static inline void check_cuda(cudaError_t error, const char *call, const char *f
     exit(EXIT_RUN_FAILED);
 }
 
-// Checks an allocation, and when there is no room says how much was asked for and how much is free.
+// Checks an allocation. If there is no room, says how much was asked for and how much is free.
 #define CHECK_ALLOCATION(call, bytes)                                                              \
     check_cuda_allocation((call), (bytes), #call, __FILE__, __LINE__)
 
@@ -41,8 +41,8 @@ static inline void check_cuda_allocation(cudaError_t error, size_t bytes, const 
     check_cuda(error, call, file, line);
 }
 
-// Creates the context on the first device and returns the device's name. Where there is none that
-// can be used prints one line with the driver's reason and exits with EXIT_NO_DEVICE.
+// Creates the context on the first device and returns the device's name. If no device can be used,
+// prints one line with the driver's reason and exits with EXIT_NO_DEVICE.
 static inline const char *open_device(void) {
     static cudaDeviceProp properties;
     int devices = 0;
@@ -59,7 +59,7 @@ static inline const char *open_device(void) {
     return properties.name;
 }
 
-// Device memory in use by everybody, in MiB.
+// Returns the device memory that all programs use, in MiB.
 static inline double used_device_mib(void) {
     size_t free_bytes, total_bytes;
     CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -72,8 +72,8 @@ struct phase_events {
     size_t recorded;
 };
 
-// Events for two phases in each batch, and one before the first. They are created in advance, and
-// read after the run, so that a batch only records them and the host never waits for one. Where
+// Creates events for two phases in each batch, and one before the first. They are created before
+// the run and read after it, so that a batch only records them and the host never waits for one. If
 // they would take gigabytes, prints one line and exits with EXIT_BAD_INPUT.
 static inline struct phase_events create_events(const struct options *options) {
     const size_t max_batches = 20000000;
@@ -97,8 +97,8 @@ static inline void mark_phase(struct phase_events *events) {
     CHECK(cudaEventRecord(events->events[events->recorded++]));
 }
 
-// Adds what has passed between the marks to the timers of the two phases in turn, and destroys the
-// events. The device has passed all of them.
+// Adds the times between the marks to the timers of the two phases in turn, and destroys the
+// events. The device must have passed all of them.
 static inline void collect_events(struct phase_events *events, struct result *result) {
     for (size_t i = 1; i < events->recorded; ++i) {
         float milliseconds;

@@ -1,4 +1,4 @@
-# What every CUDA stage's Makefile includes. `make` builds train with nvcc. `make sim` builds
+# Every CUDA stage's Makefile includes this. `make` builds train with nvcc. `make sim` builds
 # train.sim from the same source with the host's compiler alone, for a device simulated on the CPU:
 # see tests/cuda_on_cpu. From the command line:
 #
@@ -9,8 +9,8 @@
 #                      UndefinedBehaviorSanitizer
 
 ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
-# The folder's name, whatever STAGE= was given to a make that calls this one. (To make, the path of a
-# folder is several words where it has spaces.)
+# The folder's name. This overrides the STAGE= of a make that calls this one. To make, the path of a
+# folder is several words where it has spaces.
 override STAGE := $(lastword $(notdir $(CURDIR)))
 
 SOURCE = train.cu
@@ -20,14 +20,14 @@ EXTRA  =
 CC       = gcc
 CXX      = g++
 NVCC     = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
-# As in stage.mk, so that the data are loaded and the phases timed by the same code.
+# These are as in stage.mk, so that the same code loads the data and times the phases.
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
 CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 
-# The GPU of this machine, or where there is none (to compile is a test, too) the major ones from
-# Turing on. all-major means that since CUDA 13; before, sm_75 runs on all of them as well, compiled
-# on from its intermediate code when it starts.
+# The GPU of this machine. If it has none, the major ones from Turing on: to compile is a test, too.
+# all-major means these since CUDA 13. Before that, sm_75 runs on all of them as well, because its
+# intermediate code is compiled on when the program starts.
 CUDA_ARCH = $(shell if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then echo native; \
                     elif $(NVCC) --version | grep -q 'release 1[012]\.'; then echo sm_75; \
                     else echo all-major; fi)
@@ -36,7 +36,7 @@ NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c)
 COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h) $(ROOT)/common/cuda.mk
 
-# common/ is C, and as one object file it keeps out of the way of other builds.
+# common/ is C. As one object file it does not get in the way of other builds.
 $(OUTPUT): $(SOURCE) $(OUTPUT).o
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $^ $(LDLIBS)
 
@@ -53,13 +53,13 @@ SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
 SIM_OUTPUT := $(OUTPUT)$(if $(SANITIZE),.sanitized).sim
 SIM_PARTS  := $(patsubst $(SIM)/%.cpp,$(SIM_OUTPUT).%.o,$(wildcard $(SIM)/*.cpp))
-# So that kernels can be kept away from the host's heap and stack.
+# The simulated device wraps these, to keep kernels away from the host's heap and stack.
 WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=free
 
 sim: $(SIM_OUTPUT)
 
-# translate.sed keeps the lines, so that messages and gdb name those of $(SOURCE).
+# translate.sed keeps the line numbers, so that messages and gdb name the lines of $(SOURCE).
 $(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_OUTPUT).o $(SIM_PARTS)
 	{ echo '#line 1 "$(SOURCE)"'; sed -E -f $(SIM)/translate.sed $(SOURCE); } | \
 	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) -o $@ \

@@ -20,7 +20,7 @@ enum {
     GZ_BUFFER = 1 << 17
 };
 
-// An open IDX file, its header read and found right.
+// An open IDX file, after its header was read and found right.
 struct idx {
     char path[4096];
     gzFile file;
@@ -59,7 +59,7 @@ float *allocate_floats(size_t count) {
     return memset(floats, 0, count * sizeof(float));
 }
 
-// Room for a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
+// Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
 static int allocate_dataset(struct dataset *dataset, const char *path, int samples) {
     dataset->samples = samples;
     dataset->images = try_allocate_floats((size_t)samples * PIXELS);
@@ -75,8 +75,8 @@ static void pixels_to_floats(float *floats, const uint8_t *pixels) {
         floats[k] = (float)pixels[k] / 255.0f;
 }
 
-// Whether there is anything of that name, also what cannot be opened: a loop of links, or a file in
-// a directory that may not be searched.
+// Whether anything has that name. It may be something that cannot be opened: a loop of links, or a
+// file in a directory that may not be searched.
 static bool is_there(const char *path) {
     return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
@@ -94,8 +94,8 @@ static bool find_file(char path[4096], const char *directory, const char *name) 
     return false;
 }
 
-// Opens a file, gzipped or not. Returns NULL after one line. What follows the end of gzipped data
-// is passed over, as gzip does.
+// Opens a file, gzipped or not. Returns NULL after one line. zlib ignores what follows the end of
+// gzipped data, as gzip does.
 static gzFile open_file(const char *path) {
     struct stat status;
     gzFile file = NULL;
@@ -112,8 +112,8 @@ static gzFile open_file(const char *path) {
     return file;
 }
 
-// After a read that came to an end: returns 0, or EXIT_BAD_INPUT after one line if it was not the
-// end of the file but damage to it.
+// Says whether a read stopped at the end of the file. Returns 0, or EXIT_BAD_INPUT after one line
+// if it stopped at damage.
 static int check_gzip(gzFile file, const char *path) {
     int error;
     const char *message = gzerror(file, &error);
@@ -225,8 +225,8 @@ static int load_idx(const char *directory, const char *images_name, const char *
     return status;
 }
 
-// Reads the next line that is not blank, without its end, and counts `number` on. Returns 1, 0 at
-// the end of the file, or -1 after one line of complaint.
+// Reads the next line that is not blank, without its end, and counts lines in `number`. Returns 1,
+// 0 at the end of the file, or -1 after one line of complaint.
 static int read_line(gzFile file, const char *path, char *line, long *number) {
     const long first = *number;
     do {
@@ -284,8 +284,8 @@ static int parse_row(const char *path, long number, const char *line, float *ima
     return 0;
 }
 
-// Reads Kaggle's train.csv twice: to count the rows, so that memory is only taken for rows that
-// are there, and to parse them. Returns 0 or EXIT_BAD_INPUT.
+// Reads Kaggle's train.csv twice. The first time counts the rows, so that memory is only taken for
+// rows that are there. The second time parses them. Returns 0 or EXIT_BAD_INPUT.
 static int read_csv(gzFile file, const char *path, const struct options *options,
                     struct data *data) {
     char line[LINE_SIZE];
@@ -407,7 +407,7 @@ float draw_weight(struct pcg32 *generator, size_t fan_in) {
 int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
                   const float *weights2, const float *bias2) {
     char target[PATH_MAX], partial[PATH_MAX + 32];
-    if (!realpath(path, target)) // a link stays one, and the file that it names is replaced
+    if (!realpath(path, target)) // a link stays a link: the file that it names is replaced
         snprintf(target, sizeof target, "%s", path);
     snprintf(partial, sizeof partial, "%s.%ld.partial", target, (long)getpid());
     FILE *file = fopen(partial, "wb");

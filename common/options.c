@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Options without a short form: numbers that are no characters.
+// Options without a short form have numbers that are not characters.
 enum {
     DATA = 256,
     HIDDEN,
@@ -53,7 +53,7 @@ struct parse {
     int max_threads;
 };
 
-// The whole number in `text`, or one line on standard error and exit.
+// Returns the whole number in `text`, or prints one line on standard error and exits.
 static int parse_int(const char *option, const char *text, int min, int max) {
     char *end;
     errno = 0;
@@ -92,8 +92,8 @@ static float parse_learning_rate(const char *text) {
     return value;
 }
 
-// A file that is opened takes the lowest free descriptor. Where the caller has closed standard
-// error, that would be its, and what is printed there would land in the results.
+// A file that is opened takes the lowest free descriptor. If the caller has closed standard error,
+// the file would take its descriptor, and error messages would land in the results.
 static void occupy_standard_streams(void) {
     int descriptor;
     do
@@ -102,7 +102,7 @@ static void occupy_standard_streams(void) {
     close(descriptor);
 }
 
-// At exit: what was printed may still have been on its way when the disk was full.
+// At exit, some output may still be in the buffer, and the disk may be full.
 static void close_stdout(void) {
     bool failed = ferror(stdout);
     if (fclose(stdout) != 0 || failed) {
@@ -111,8 +111,8 @@ static void close_stdout(void) {
     }
 }
 
-// Whether `path`, or a new file of that name, can be written. It is not created: a run that fails
-// before it has something to write leaves no empty file. Sets errno.
+// Whether `path`, or a new file of that name, can be written. It does not create the file: a run
+// that fails before it has something to write leaves no empty file. Sets errno.
 static bool is_writable(const char *path) {
     struct stat file;
     if (stat(path, &file) == 0) {
@@ -134,7 +134,7 @@ static void check_writable(const char *option, const char *path) {
     exit(EXIT_BAD_INPUT);
 }
 
-// The path without links and dots. Its last part may be a file that is not there yet.
+// Resolves links and dots in the path. Its last part may be a file that is not there yet.
 static void resolve(const char *path, char resolved[PATH_MAX]) {
     char directory[PATH_MAX], name[PATH_MAX];
     if (realpath(path, resolved))
@@ -147,8 +147,8 @@ static void resolve(const char *path, char resolved[PATH_MAX]) {
     }
 }
 
-// The weights are written beside `path` and then renamed: it has to be something that a new file
-// may replace, and not the results.
+// The weights are written beside `path` and then renamed. So `path` must be something that a new
+// file may replace, and not the results.
 static void check_weights_file(const char *path, const char *csv) {
     struct stat file;
     char weights[PATH_MAX] = "", rows[PATH_MAX] = "";

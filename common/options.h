@@ -1,4 +1,4 @@
-// The options of a run: which data, which network, what is timed and where the row goes.
+// The options of a run: which data, which network, and where the results go.
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -31,10 +31,10 @@ struct options {
 // stages/00_serial or tests/build. It is found at run time, so that the repository can be moved.
 const char *default_data(void);
 
-// Parses the command line every stage shares. `about` is the stage's one line in --help,
-// `max_threads` the largest --threads it accepts. Returns the options, complete and in range;
-// on a wrong argument prints one line that names the option, what was found and what was expected,
-// and exits with EXIT_BAD_INPUT. Files to be written are tried here, without being created, so that
+// Parses the command line that all stages share. `about` is the stage's one line in --help, and
+// `max_threads` is the largest --threads that it accepts. Returns the options, complete and in
+// range. On a wrong argument, prints one line that names the option, what was found and what was
+// expected, and exits with EXIT_BAD_INPUT. It tries the output files without creating them, so that
 // a long run does not end with a result that it cannot save. From here on, a standard output that
 // cannot be written ends the program with EXIT_RUN_FAILED and one line.
 struct options parse_options(int argc, char **argv, const char *about, int max_threads);

@@ -1,13 +1,13 @@
-# What every CPU stage's Makefile includes: one set of flags for all, so that a speedup comes from
-# the code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags (the tests
-# use both, for sanitizers and for other instruction sets).
+# Every CPU stage's Makefile includes this. All of them have the same flags, so that a speedup comes
+# from the code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags (the
+# tests use both, for sanitizers and for other instruction sets).
 #
-# Paths are relative, here and in the other Makefiles: the repository's own may have a space in it, or
-# another sign that make or the shell reads.
+# Paths are relative, here and in the other Makefiles. The repository's own path may have a space in
+# it, or another sign that make or the shell reads.
 
 ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
-# The folder's name, whatever STAGE= was given to a make that calls this one. (To make, the path of a
-# folder is several words where it has spaces.)
+# The folder's name. This overrides the STAGE= of a make that calls this one. To make, the path of a
+# folder is several words where it has spaces.
 override STAGE := $(lastword $(notdir $(CURDIR)))
 
 CC       = gcc

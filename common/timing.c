@@ -50,8 +50,7 @@ static double peak_rss_mib(void) {
     return (double)usage.ru_maxrss / 1024; // Linux counts it in KiB
 }
 
-// The arithmetic of a run: a multiply-add is two operations; W1 takes part in two products a
-// sample, W2 in three.
+// A multiply-add is two operations. For each sample, W1 takes part in two products and W2 in three.
 static double gflops(const struct options *options, double train_s) {
     double hidden = options->hidden;
     double flops = 4.0 * PIXELS * hidden + 6.0 * CLASSES * hidden;
@@ -77,7 +76,7 @@ struct number {
     char text[32];
 };
 
-// The fewest digits that read back as the same double.
+// Returns the fewest digits that read back as the same double.
 static struct number shortest(double value) {
     struct number number;
     int digits = 0;
@@ -87,7 +86,7 @@ static struct number shortest(double value) {
     return number;
 }
 
-// The fewest digits that read back as the same float: 0.1, where that float is 0.100000001 too.
+// Returns the fewest digits that read back as the same float: 0.1 instead of 0.100000001.
 static struct number shortest_float(float value) {
     struct number number;
     int digits = 0;
@@ -97,9 +96,9 @@ static struct number shortest_float(float value) {
     return number;
 }
 
-// Formats a result's row, with the columns of HEADER, into `row`; returns its length. A column that
-// does not apply is empty. Numbers read back equal: what is computed has the digits for it, and
-// what is timed has those of the clock, nanoseconds.
+// Formats a result's row, with the columns of HEADER, into `row`. Returns its length. A column that
+// does not apply is empty. Computed numbers have the digits to read back equal. Times have the
+// digits of the clock, nanoseconds.
 static int format_row(char *row, size_t size, const struct options *options,
                       const struct data *data, const struct result *result) {
     struct number threads = {""}, loss = {""}, vram = {""};
@@ -119,9 +118,9 @@ static int format_row(char *row, size_t size, const struct options *options,
         shortest(peak_rss_mib()).text, vram.text);
 }
 
-// Appends the row, after the header if the file is empty, in a single write: whoever reads the
-// file, or stops this run, finds whole rows. The lock keeps two runs from both writing a header;
-// a write that came up short (a full disk) is taken back.
+// Appends the row, after the header if the file is empty. A single write keeps rows whole, for
+// other readers and if this run is stopped. The lock keeps two runs from both writing a header. A
+// write that came up short (a full disk) is taken back.
 static int append_row(const char *path, const struct options *options, const struct data *data,
                       const struct result *result) {
     char text[sizeof HEADER + 1024] = "";
@@ -178,7 +177,7 @@ int report_result(const struct options *options, const struct data *data,
 void check_results_file(const char *path) {
     char line[sizeof HEADER] = "";
     struct stat kind;
-    // To read from a pipe or a terminal would be to wait for somebody to write.
+    // Do not read from a pipe or a terminal: that would wait until somebody writes.
     if (stat(path, &kind) < 0 || !S_ISREG(kind.st_mode) || kind.st_size == 0)
         return;
     FILE *file = fopen(path, "r");

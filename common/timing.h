@@ -25,18 +25,18 @@ struct timer {
 // Adds one duration. Mean and variance are updated as in Welford (1962), which does not cancel.
 void timer_add(struct timer *timer, double duration);
 
-// Adds what has passed since `start` and returns the time now, which is the next phase's start:
-// one read of the clock a phase.
+// Adds the time since `start` and returns the time now, which is the start of the next phase. So a
+// phase takes one read of the clock.
 double timer_lap(struct timer *timer, double start);
 
-// Sample standard deviation in seconds; 0 for fewer than two durations.
+// Returns the sample standard deviation in seconds, or 0 for fewer than two durations.
 double timer_stddev(const struct timer *timer);
 
 // What a run measured. Times in seconds.
 struct result {
     const char *device;    // "cpu", or the name of the GPU
     int threads;           // 0: does not apply
-    double setup_s;        // allocation, initial weights, for CUDA the context and the upload
+    double setup_s;        // allocation, initial weights; for CUDA also the context and the upload
     double train_s;        // wall clock from the first batch to the last weight being final
     struct timer forward;  // one duration a batch
     struct timer backward; // one duration a batch, the update included
@@ -53,7 +53,7 @@ void report_epoch(const struct options *options, int epoch, double loss);
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result);
 
-// Tries the file that --csv names: it is new, empty, or holds the header of the rows written here
+// Tries the file that --csv names. It must be new, empty, or hold the header that is written here
 // and whole rows. Otherwise prints one line and exits with EXIT_BAD_INPUT.
 void check_results_file(const char *path);
 

@@ -1,6 +1,6 @@
-// Stage 00: the textbook. One core, loops in the order of the formulas, no tricks.
+// Stage 00: the textbook. One core runs the loops in the order of the formulas, without tricks.
 //
-// Shapes: n samples in a batch, H hidden units; arrays are row-major, x[s][k] is x[s * 784 + k].
+// Shapes: n samples in a batch, H hidden units. Arrays are row-major: x[s][k] is x[s * 784 + k].
 //
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
@@ -24,7 +24,7 @@ struct network {
     float *logits;        // n × 10: z
     float *probabilities; // n × 10: p
 
-    // The gradients, named after what they are the gradient of.
+    // The gradients: d_X is the gradient of X.
     float *d_logits;      // n × 10: dz
     float *d_activations; // n × H: da
     float *d_weights1;    // 784 × H
@@ -103,7 +103,7 @@ static double forward(struct network *network, const struct batch *batch) {
     }
 
     // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
-    // from z, where −log p is exact also for a p that underflows.
+    // from z: there −log p is exact even if p underflows.
     double loss = 0;
     for (size_t s = 0; s < n; ++s) {
         const float *z = network->logits + s * CLASSES;
@@ -186,7 +186,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     update(network->bias2, network->d_bias2, CLASSES, learning_rate);
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const double start = seconds();
@@ -207,7 +207,7 @@ static void train(struct network *network, const struct dataset *dataset,
     result->train_s = seconds() - start;
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct batch batch;
@@ -226,7 +226,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, which lie in memory as the file wants them. Returns the exit status.
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     return write_weights(path, network->hidden, network->weights1, network->bias1,
                          network->weights2, network->bias2);
@@ -247,7 +247,7 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are no numbers do not replace good ones.
+    // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)

@@ -1,11 +1,11 @@
 // Stage 02: the same kernels, on all cores. Each thread owns a slice of the hidden units, that is,
-// some panels of W1 and of W2, and keeps it for the whole run. All that a batch needs from other
-// threads is their hidden units' share of the ten outputs: one barrier. What follows from the
-// outputs (softmax, dz, b2) every thread computes for itself, so that there is no second barrier.
+// some panels of W1 and of W2, and keeps it for the whole run. A batch needs one thing from the
+// other threads: their share of the ten outputs. That takes one barrier. Every thread computes for
+// itself what follows from the outputs (softmax, dz, b2), so that there is no second barrier.
 //
-// Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The lanes of the
-// last vector that stand for no hidden unit hold zeros, and stay zero: their weights, activations
-// and gradients are products of each other.
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
+// vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
+// weights, activations and gradients are products of each other.
 #include "common/data.h"
 #include "common/options.h"
 #include "common/timing.h"
@@ -15,8 +15,8 @@
 #include <omp.h>
 #include <stdlib.h>
 
-// The widest vectors of the machine that is compiled for. A tile of sums, TILE_ROWS × TILE_COLUMNS
-// vectors, takes half of the registers; the other half is for its operands.
+// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
+// vectors of sums and takes half of the registers. The other half is for its operands.
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
 #elif defined(__AVX__)
@@ -35,7 +35,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels, whose loops over a tile disappear where its size is a constant.
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -43,10 +43,10 @@ struct network {
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
-    vec *weights2;  // V × 10: likewise
-    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, whose p is then 0
+    vec *weights2;  // V × 10: panels, too
+    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
 
-    // One batch's intermediate values. Each is overwritten by the next of its shape.
+    // One batch's intermediate values. An array holds one of them after another.
     size_t stride;    // N
     vec *activations; // V × N: a, then da
     outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
@@ -58,7 +58,7 @@ struct network {
 // A thread's part of the network.
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
-    size_t first, last;     // its vectors of hidden units, without the last
+    size_t first, last;     // its vectors of hidden units: first to last − 1
     size_t turn;            // which half of the shares belongs to this batch
     outputs *bias2, *logits;
 };
@@ -66,8 +66,8 @@ struct slice {
 static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (hidden + LANES - 1) / LANES;
-    // Threads beyond the cores would make the others wait at each barrier; threads beyond the
-    // vectors of hidden units would have nothing to do.
+    // More threads than cores would make each other wait at each barrier. More threads than vectors
+    // of hidden units would have nothing to do.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
@@ -108,7 +108,7 @@ static void destroy(struct network *network) {
     free(network->shares);
 }
 
-// The calling thread's slice, among however many threads the runtime has granted.
+// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
 static struct slice take_slice(const struct network *network) {
     const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
     return (struct slice){
@@ -123,7 +123,7 @@ static struct slice take_slice(const struct network *network) {
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
 // from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
-// multiply-adds into sums that stay in registers.
+// multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
@@ -133,8 +133,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples meanwhile: one is too short for the hardware to see the
-        // stream and run ahead of it.
+        // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
+        // recognise the stream and do so itself.
         __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -146,8 +146,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples. Those left over make a tile with some that it computes once more, which
-// takes no longer than it would without them; in a batch smaller than a tile they go one by one.
+// The same for all samples. The last tile may compute some samples of the tile before once more:
+// that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
@@ -161,8 +161,8 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, in tiles of TILE_ROWS pixels: the gradient goes from the
-// registers it is summed in to the weights, and dW1 is never written.
+// W1 −= lr·xᵀ·da for `columns` panels, in tiles of TILE_ROWS pixels. The gradient goes from
+// the registers straight to the weights, and dW1 is never written.
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
     _Static_assert(PIXELS % TILE_ROWS == 0, "the pixels are a whole number of tiles");
@@ -181,8 +181,8 @@ INLINED void backward_panels(const struct network *network, const struct batch *
     }
 }
 
-// z += a·W2 for vector v of the hidden units. The ten outputs are summed side by side, for which
-// this part of W2 is turned back into rows.
+// z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
+// ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
     outputs row[LANES] = {0};
@@ -204,9 +204,9 @@ static float softmax(outputs *z, uint8_t label) {
         max = (*z)[o] > max ? (*z)[o] : max;
     const outputs x = *z - max;
 
-    // e^x for all outputs at once, x <= 0: x = i·ln 2 + r, and the Taylor series for e^r. Adding
-    // 1.5·2^23 rounds to the whole number i and leaves it in the low bits, from where it is added
-    // to the exponent. ln 2 is taken off in two parts, the first of which has few enough bits to be
+    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
+    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
+    // added to the exponent. ln 2 is subtracted in two parts. The first has few enough bits to be
     // exact.
     const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
     const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
@@ -214,7 +214,7 @@ static float softmax(outputs *z, uint8_t label) {
     for (int degree = 7; degree > 0; --degree)
         e = 1 + r * (1.0f / (float)degree) * e;
     e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
-    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below, e^x is no normal float
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
 
     for (size_t o = 0; o < CLASSES; ++o)
         sum += e[o];
@@ -241,7 +241,7 @@ static double forward(struct network *network, struct slice *slice, const struct
         add_logits(network, v, share, n);
 
     // Past this barrier, a thread may write the next batch's shares while another still reads this
-    // one's. None gets further ahead than that, so two sets in turn are enough.
+    // one's. No thread gets further ahead than that, so two sets in turn are enough.
     slice->turn ^= 1;
 #pragma omp barrier
     double loss = 0;
@@ -269,8 +269,8 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
     *slice->bias2 -= learning_rate * db2;
 
-    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates, for one vector of hidden
-    // units after another: its part of W2 and of dW2 stays in registers.
+    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
+    // units goes after another, so that its part of W2 and of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
         vec *restrict a = network->activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
@@ -296,7 +296,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
         backward_panels(network, batch, learning_rate, v, 1);
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const double start = seconds();
@@ -327,10 +327,10 @@ static void train(struct network *network, const struct dataset *dataset,
     result->train_s = seconds() - start;
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
-    struct slice slice = take_slice(network); // all of it: no other thread is at work
+    struct slice slice = take_slice(network); // all units: no other thread is at work
     struct batch batch;
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
@@ -381,7 +381,7 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are no numbers do not replace good ones.
+    // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)

@@ -1,9 +1,9 @@
-// Stage 03: on the GPU, in the simplest way that works. All arrays lie in unified memory, which
-// host and device both see and which the driver moves to where it is touched. Every step of the
-// formulas is a kernel, with one thread for each number that it computes. Between the first batch
-// and the last nothing comes back to the host but each epoch's loss.
+// Stage 03: on the GPU, in the simplest way that works. All arrays lie in unified memory. Host and
+// device both see it, and the driver moves it to the side that touches it. Every step of the
+// formulas is a kernel, with one thread for each number that it computes. From the first batch to
+// the last, only each epoch's loss comes back to the host.
 //
-// Shapes: n samples in a batch, at most N; H hidden units; arrays are row-major.
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "common/cuda.h"
 #include "common/data.h"
 #include "common/options.h"
@@ -12,15 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-// Blocks of 32 × 32 threads, the most that a block may have: a warp of 32 along a row, so that it
-// reads and writes neighbouring numbers.
+// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
+// it reads and writes neighbouring numbers.
 enum { SIDE = 32 };
 
 struct network {
     size_t hidden; // H
 
-    // All parameters behind each other, and their gradients likewise, so that one kernel updates
-    // all.
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
     size_t parameters;
     float *weights1, *d_weights1; // 784 × H
     float *bias1, *d_bias1;       // H
@@ -36,7 +36,7 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// Blocks for a matrix; its rows along x, where a grid may be longer.
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
     return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
 }
@@ -47,7 +47,7 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// A data set that the device sees.
+// Copies a data set to where the device sees it.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
@@ -115,8 +115,8 @@ __global__ void linear_forward(const float *x, const float *weights, const float
     y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n; adds −log p[label] to the
-// loss of the sample's place in the batch.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
+// loss at the sample's place in the batch.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
     const size_t s = blockIdx.x * SIDE + threadIdx.x;
@@ -137,7 +137,7 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 }
 
 // dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
-// after the last of dW computes db.
+// after the last row of dW computes db.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
     const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
@@ -176,7 +176,7 @@ __global__ void update(float *parameters, const float *gradient, size_t count,
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// The sum of the losses, in one thread: there are no more than samples in a batch.
+// Sums the losses, in one thread: there are only as many as samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
     for (size_t s = 0; s < n; ++s)
@@ -184,7 +184,7 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets a, z and dz for a batch and adds to its losses.
+// Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(SIDE, SIDE);
@@ -221,7 +221,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     CHECK(cudaGetLastError());
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const size_t n = largest_batch(options);
@@ -252,7 +252,7 @@ static void train(struct network *network, const struct dataset *dataset,
     collect_events(&events, result);
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct batch batch;
@@ -272,7 +272,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, which the host sees where they are. Returns the exit status.
+// Writes the weights. The host sees them where they are. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     return write_weights(path, network->hidden, network->weights1, network->bias1,
                          network->weights2, network->bias2);
@@ -299,7 +299,7 @@ int main(int argc, char **argv) {
     train(&network, &training_set, &options, &result);
     result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, &options);
-    // Weights that are no numbers do not replace good ones.
+    // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)

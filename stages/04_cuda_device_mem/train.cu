@@ -1,9 +1,9 @@
-// Stage 04: the same kernels, with memory managed by hand. Arrays of the device are allocated on
-// the device; the data set is uploaded once, from pinned memory; what the host needs is copied to
-// it. Fresh device memory holds anything: each array is either set here on purpose, or written in
-// full by a kernel before another reads it.
+// Stage 04: the same kernels, with memory managed by hand. The device's arrays are allocated on
+// the device. The data set is uploaded once, from pinned memory. What the host needs is copied to
+// it. Fresh device memory may hold any values. So each array is set here on purpose, or a kernel
+// writes all of it before another reads it.
 //
-// Shapes: n samples in a batch, at most N; H hidden units; arrays are row-major.
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "common/cuda.h"
 #include "common/data.h"
 #include "common/options.h"
@@ -11,15 +11,15 @@
 
 #include <math.h>
 
-// Blocks of 32 × 32 threads, the most that a block may have: a warp of 32 along a row, so that it
-// reads and writes neighbouring numbers.
+// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
+// it reads and writes neighbouring numbers.
 enum { SIDE = 32 };
 
 struct network {
     size_t hidden; // H
 
-    // All parameters behind each other, and their gradients likewise, so that one kernel updates
-    // all.
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
     size_t parameters;
     float *weights1, *d_weights1; // 784 × H
     float *bias1, *d_bias1;       // H
@@ -35,7 +35,7 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// Blocks for a matrix; its rows along x, where a grid may be longer.
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
     return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
 }
@@ -46,15 +46,15 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// Copies host memory to the device, pinned for the time of the copy, so that the device can fetch
-// it without a detour through the driver's own buffer.
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
 static void copy_pinned(void *device, const void *host, size_t bytes) {
     CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
     CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
     CHECK(cudaHostUnregister((void *)host));
 }
 
-// A copy of a data set on the device.
+// Copies a data set to the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
@@ -125,8 +125,8 @@ __global__ void linear_forward(const float *x, const float *weights, const float
     y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n; adds −log p[label] to the
-// loss of the sample's place in the batch.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
+// loss at the sample's place in the batch.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
     const size_t s = blockIdx.x * SIDE + threadIdx.x;
@@ -147,7 +147,7 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 }
 
 // dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
-// after the last of dW computes db.
+// after the last row of dW computes db.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
     const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
@@ -186,7 +186,7 @@ __global__ void update(float *parameters, const float *gradient, size_t count,
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// The sum of the losses, in one thread: there are no more than samples in a batch.
+// Sums the losses, in one thread: there are only as many as samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
     for (size_t s = 0; s < n; ++s)
@@ -194,7 +194,7 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets a, z and dz for a batch and adds to its losses.
+// Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(SIDE, SIDE);
@@ -231,7 +231,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     CHECK(cudaGetLastError());
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const size_t n = largest_batch(options);
@@ -263,7 +263,7 @@ static void train(struct network *network, const struct dataset *dataset,
     collect_events(&events, result);
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const uint8_t *labels, const struct options *options) {
     float *logits = allocate_floats(largest_batch(options) * CLASSES);
@@ -320,7 +320,7 @@ int main(int argc, char **argv) {
     train(&network, &training_set, &options, &result);
     result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
-    // Weights that are no numbers do not replace good ones.
+    // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)

@@ -1,6 +1,6 @@
 // Stage 05: the products in tiles. A block copies the numbers that its threads need to shared
-// memory, once, and each thread keeps the sums of several outputs in registers. The update is fused
-// into the weight gradient, and what is small (ReLU, second layer, softmax) into one kernel.
+// memory, once. Each thread keeps the sums of several outputs in registers. The update is fused
+// into the weight gradient, and the small steps (ReLU, second layer, softmax) into one kernel.
 //
 // Shapes: n samples in a batch, at most N; H hidden units, padded to S, a whole number of tiles.
 // The surplus units hold zeros, and stay zero. Arrays are row-major.
@@ -12,23 +12,23 @@
 #include <math.h>
 
 enum {
-    // Outputs of a block, squared: large enough to use what it loads 32 times, small enough that a
-    // batch of 32 occupies more than a few blocks.
+    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
+    // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // Outputs of a thread, ROWS × COLUMNS: a step is 8 multiply-adds for 6 numbers, which the
-    // compiler reads from shared memory two or four at a time.
+    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers. The
+    // compiler reads them from shared memory two or four at a time.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
-    // Blocks that share the 784 pixels of a tile, as the rest of the GPU would be idle: 112 pixels
-    // each, whose two tiles (29 KiB) are in shared memory at once.
+    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
+    // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
     SLICES = 7,
     SLICE = PIXELS / SLICES,
-    // Samples of a weight gradient in shared memory at once: two tiles of 8 KiB.
+    // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
-    // Columns of W2 and dz, so that they are whole tiles too.
+    // W2 and dz have this many columns, so that they are whole tiles too.
     PADDED_CLASSES = TILE,
     WARP = 32
 };
@@ -43,7 +43,7 @@ struct network {
     float *bias2;    // 10, padded
 
     // One batch's intermediate values.
-    float *sums;          // SLICES × N × S: x·W1, a slice of the pixels each
+    float *sums;          // SLICES × N × S: x·W1, each for a slice of the pixels
     float *activations;   // N × S: a
     float *d_activations; // N × S: da
     float *logits;        // N × 10: z
@@ -52,7 +52,7 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// Blocks for a matrix; its rows along x, where a grid may be longer.
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
     return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
 }
@@ -63,15 +63,15 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// Copies host memory to the device, pinned for the time of the copy, so that the device can fetch
-// it without a detour through the driver's own buffer.
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
 static void copy_pinned(void *device, const void *host, size_t bytes) {
     CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
     CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
     CHECK(cudaHostUnregister((void *)host));
 }
 
-// A copy of a data set on the device.
+// Copies a data set to the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
@@ -145,7 +145,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->epoch_loss));
 }
 
-// Copies a tile of rows × columns numbers to shared memory, four at a time: columns and strides are
+// Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
@@ -159,10 +159,10 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units. Both factors' parts of the slice fit in shared memory: one wait for memory in all.
+// hidden units. The slices of both factors fit in shared memory: a block waits for memory once.
 __global__ void __launch_bounds__(THREADS)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t stride) {
-    // The rows are a float4 longer, so that the rows that a warp reads lie in different banks.
+    // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(THREADS)
             make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
 }
 
-// The sum over the threads of a warp, in all of them.
+// Returns the sum over the threads of a warp, to all of them.
 __device__ float warp_sum(float value) {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(0xffffffff, value, distance);
@@ -195,8 +195,8 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// What is left of a sample's way, in one block: a = max(0, Σ sums + b1), z = a·W2 + b2, p =
-// softmax(z), dz = (p − onehot(label)) / n, and −log p[label], which is added to the losses.
+// One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS)
     output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
                  const uint8_t *labels, float *activations, float *logits, float *d_logits,
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x >= WARP)
         return;
 
-    // One warp goes on, with an output in each of its first ten lanes.
+    // Only one warp goes on. Each of its first ten lanes has an output.
     float z = -INFINITY;
     if (lane < CLASSES) {
         z = bias2[lane];
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The sum of the losses, in one thread: there are no more than samples in a batch.
+// Sums the losses, in one thread: there are only as many as samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
     for (size_t s = 0; s < n; ++s)
@@ -312,7 +312,7 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets a, z and dz for a batch and adds to its losses.
+// Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, stride = network->stride;
     const dim3 block(THREADS_X, THREADS_Y);
@@ -344,7 +344,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     CHECK(cudaGetLastError());
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const size_t n = largest_batch(options);
@@ -376,7 +376,7 @@ static void train(struct network *network, const struct dataset *dataset,
     collect_events(&events, result);
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const uint8_t *labels, const struct options *options) {
     float *logits = allocate_floats(largest_batch(options) * CLASSES);
@@ -439,7 +439,7 @@ int main(int argc, char **argv) {
     train(&network, &training_set, &options, &result);
     result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
-    // Weights that are no numbers do not replace good ones.
+    // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
