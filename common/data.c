@@ -65,8 +65,10 @@ static int allocate_dataset(struct dataset *dataset, const char *path, int sampl
     dataset->images = try_allocate_floats((size_t)samples * PIXELS);
     dataset->labels = malloc((size_t)samples);
     if (!dataset->images || !dataset->labels)
-        return complain(path, "no memory for %d images as floats, %.1f MiB", samples,
-                        (double)samples * PIXELS * sizeof(float) / (1 << 20));
+        return complain(
+            path,
+            "out of memory: %d images as floats need %.1f MiB; try a smaller --train or --test",
+            samples, (double)samples * PIXELS * sizeof(float) / (1 << 20));
     return 0;
 }
 
@@ -100,7 +102,7 @@ static gzFile open_file(const char *path) {
     struct stat status;
     gzFile file = NULL;
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
-        complain(path, "%s, expected a file",
+        complain(path, "found %s, expected a file",
                  S_ISDIR(status.st_mode) ? "a directory" : "a device or a pipe");
         return NULL;
     }
@@ -155,7 +157,7 @@ static int open_idx(struct idx *idx, const char *directory, const char *name, bo
     const uint32_t magic = images ? 0x803 : 0x801;
     if (!find_file(idx->path, directory, name))
         return complain(idx->path,
-                        "not found, nor with .gz; expected the four files of MNIST in %s",
+                        "not found, with or without .gz; expected the four files of MNIST in %s",
                         directory);
     idx->file = open_file(idx->path);
     if (!idx->file)
@@ -349,7 +351,7 @@ static int load_directory(const char *directory, const struct options *options, 
                         "it, data/synthesize draws a stand-in",
                         strerror(errno));
     if (!S_ISDIR(status.st_mode))
-        return complain(directory, "not a directory; expected the one that holds MNIST");
+        return complain(directory, "not a directory; expected the directory that holds MNIST");
     if (!find_file(path, directory, "train-images-idx3-ubyte") &&
         find_file(path, directory, "train.csv"))
         return load_csv(path, options, data);

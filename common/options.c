@@ -41,7 +41,8 @@ static const struct argp_option ARGP_OPTIONS[] = {
     {"seed", SEED, "N", 0, "seed of the initial weights (1)", 0},
     {"train", TRAIN, "N", 0, "the first N training images (37800)", 0},
     {"test", TEST, "N", 0, "the first N test images (4200)", 0},
-    {"threads", THREADS, "N", 0, "threads, where the stage has any (what OpenMP chooses)", 0},
+    {"threads", THREADS, "N", 0, "threads, for a stage that can have several (as OpenMP chooses)",
+     0},
     {"csv", CSV, "FILE", 0, "append the result as one row, after a header if FILE is new", 0},
     {"save-weights", SAVE_WEIGHTS, "FILE", 0,
      "write W1, b1, W2, b2 as little-endian float32, row-major", 0},
@@ -155,8 +156,8 @@ static void check_weights_file(const char *path, const char *csv) {
     check_writable("save-weights", path);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) {
         fprintf(stderr,
-                "--save-weights: %s is no regular file: expected a new one, or one to "
-                "replace\n",
+                "--save-weights: %s is not a regular file; expected a new file, or a regular one "
+                "to replace\n",
                 path);
         exit(EXIT_BAD_INPUT);
     }
@@ -164,7 +165,7 @@ static void check_weights_file(const char *path, const char *csv) {
     if (csv)
         resolve(csv, rows);
     if (strcmp(weights, rows) == 0) {
-        fprintf(stderr, "--save-weights: found %s, which is the file of --csv: expected another\n",
+        fprintf(stderr, "--save-weights: found %s, the same file as --csv; expected another file\n",
                 path);
         exit(EXIT_BAD_INPUT);
     }

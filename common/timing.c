@@ -189,8 +189,8 @@ void check_results_file(const char *path) {
     }
     if (!fgets(line, sizeof line, file) || strcmp(line, HEADER) != 0) {
         fprintf(stderr,
-                "--csv: %s begins with other columns than a result row's: expected a new "
-                "file or one that a stage wrote\n",
+                "--csv: %s begins with other columns than a result row has; expected a new file, "
+                "or one that a stage wrote\n",
                 path);
         exit(EXIT_BAD_INPUT);
     }
