@@ -29,6 +29,38 @@ check_weights() {
     check_weights
 }
 
+@test "peer_libxsmm: its weights, on one thread and on several" {
+    choose peer_libxsmm
+    make -s -C "$BATS_TEST_DIRNAME" build/test_stages build/many_processors.so
+    "$BATS_TEST_DIRNAME/build/test_stages" 7,33,256 "$train"
+}
+
+@test "peer_libxsmm says where LIBXSMM compiles no kernels, with status 77" {
+    choose peer_libxsmm
+    LIBXSMM_TARGET=generic fails 77 'peer_libxsmm: LIBXSMM has no kernels for this processor'
+}
+
+@test "make leaves out a library that is not installed, and names its package" {
+    mkdir -p "$dir/bench/peers"
+    cp -r "$repository/common" "$dir"
+    cp "$peers"/{Makefile,*.c} "$dir/bench/peers"
+    cd "$dir/bench/peers"
+    # Without the headers of either.
+    run make -s CC='gcc -nostdinc' peer_openblas peer_libxsmm
+    echo "$output"
+    [ "$status" -eq 0 ]
+    diff <(echo "$output") - <<'END'
+peer_openblas: left out, not installed: found no OpenBLAS (libopenblas-dev)
+peer_libxsmm: left out, not installed: found no LIBXSMM (libxsmm-dev)
+END
+    [[ ! -e peer_openblas && ! -e peer_libxsmm ]]
+}
+
+@test "make versions names that of LIBXSMM" {
+    choose peer_libxsmm
+    make -s -C "$peers" versions | grep -E '[ ,]LIBXSMM [0-9]+(\.[0-9]+)+(,|$)'
+}
+
 @test "peer_numpy: its weights" {
     choose peer_numpy.py
     check_weights

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.metadata
+import subprocess
 
 PACKAGES = "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x"
 
@@ -20,8 +21,20 @@ def openblas():
     return f"{' '.join(config.split()[:2])} ({core})"
 
 
+def libxsmm():
+    """The version of the library that peer_libxsmm is compiled with, from its header."""
+    command = ["gcc", "-E", "-P", "-include", "libxsmm.h", "-"]
+    try:
+        done = subprocess.run(
+            command, input="LIBXSMM_VERSION", capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"LIBXSMM {done.stdout.split()[-1].strip(chr(34))}"
+
+
 def main():
-    found = [openblas()]
+    found = [openblas(), libxsmm()]
     for package in PACKAGES:
         try:
             found.append(f"{package} {importlib.metadata.version(package)}")
