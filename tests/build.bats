@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# How things are built: wherever the repository lies, in a clean copy.
+# Building: in any folder, with other flags, several goals at once; and scripts that find their
+# folder.
 # shellcheck disable=SC2016 # names of folders, with signs that the shell would read
 
 setup() {
