@@ -53,7 +53,7 @@ setup() {
     dir=$(mktemp -d)
     data=$dir/data
     make_idx "$data"
-    unset MNIST_DIR
+    unset MNIST_DIR MAKEFLAGS
 }
 
 teardown() {
