@@ -1,21 +1,21 @@
-# Builds, tests and compares the stages. A directory stages/NN_name with a Makefile is a stage; none
-# is named here. (A directory without one is what git leaves of a stage that another branch has.)
+# Builds, tests and compares the stages. A directory stages/NN_name with a Makefile is a stage, so
+# none is named here. (A directory without a Makefile is left over from another git branch.)
 
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see INSTALL.md)
 endif
 
-# nvcc hands the path of the folder to a shell, between quotation marks.
+# nvcc passes the folder's path to a shell in double quotes, where these signs have a meaning.
 UNREADABLE := " ` $$( $${
 ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
-$(error needs a path without any of $(UNREADABLE) which nvcc cannot read: found $(CURDIR))
+$(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
 endif
 
 STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
 
 NVCC ?= nvcc
 
-# Two goals may build the same: with -j, too, one begins when the other is done.
+# Two goals may build the same files, so they run one after the other, even with -j.
 ifneq ($(word 2,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -29,17 +29,17 @@ $(STAGES):
 	    $(MAKE) --no-print-directory -C $@; \
 	fi
 
-test: ## install what the tests need, build, and test all of it
+test: ## install what the tests need, build, and run all tests
 	./deps.sh test
-	-@./deps.sh # for bench, profiles and report, whose tests are skipped where it cannot be had
+	-@./deps.sh # for bench, profiles and report: without the packages their tests are skipped
 	$(MAKE) all
 	$(MAKE) -C tests
 
-lint: ## read everything for faults that no test sees: format, bugs that tools know, prose
+lint: ## look for faults that no test finds: layout, known kinds of bugs, prose
 	@./deps.sh lint
 	@$(MAKE) --no-print-directory --keep-going -C tests/lint
 
-test-gpu: all ## the CUDA stages on this machine's GPU, and under compute-sanitizer
+test-gpu: all ## test the CUDA stages on this machine's GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
 sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
@@ -47,49 +47,49 @@ sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.
 	    $(MAKE) --no-print-directory -C "$${source%/train.cu}" sim || exit; \
 	done
 
-deps: ## install the packages of packages.txt that are missing
+deps: ## install the missing packages of packages.txt
 	@./deps.sh
 
-step: ## step STAGE=01: a stage's idea, its diff, and what it gains on this machine
+step: ## step STAGE=01: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh run
 	@stages/step.sh '$(STAGE)'
 
-diff: ## diff STAGE=02: what a stage changed against the one before it
+diff: ## diff STAGE=02: show what a stage changed against the stage before it
 	@stages/diff.sh '$(STAGE)'
 
-new-stage: ## new-stage FROM=01_vectorized NAME=06_mine: a stage of your own, from a copy
+new-stage: ## new-stage FROM=01_vectorized NAME=06_mine: start your own stage from a copy
 	@stages/new.sh '$(FROM)' '$(NAME)'
 
-check: ## check STAGE=06_mine: does it compute what it should, and how fast against its origin
+check: ## check STAGE=06_mine: test a stage, and compare its time with that of its origin
 	@./deps.sh test
 	@tests/check.sh '$(STAGE)'
 
-bench: ## time the stages' phases and the machine's ceilings; FILTER=regex for some of it
+bench: ## time the stages' phases and the machine's ceilings (FILTER=regex: only some)
 	@./deps.sh bench
 	@$(MAKE) --no-print-directory -s -C bench
 	@FILTER='$(FILTER)' bench/run.sh
 
-compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= TRAIN= RUNS=]: is B faster, and by how much
+compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= TRAIN= RUNS=]: measure how much faster B is
 	@./deps.sh run
 	@bench/compare.py $(if $(HIDDEN),--hidden '$(HIDDEN)') $(if $(BATCH),--batch '$(BATCH)') \
 	    $(if $(EPOCHS),--epochs '$(EPOCHS)') $(if $(TRAIN),--train '$(TRAIN)') \
 	    $(if $(RUNS),--runs '$(RUNS)') -- '$(A)' '$(B)'
 
-peers: ## install what `run_all.sh --peers` compares with, into bench/peers/env (gigabytes)
+peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)
 	@$(MAKE) --no-print-directory -C bench/peers install
 
-profile: ## profile STAGE=01: where a CPU stage's time goes, and its memory (all without STAGE)
+profile: ## profile STAGE=01: find where a CPU stage's time and memory go (without STAGE: all)
 	@profiles/profile.sh $(STAGE)
 
-profile-gpu: ## profile-gpu STAGE=05: how a CUDA stage's kernels use the GPU
+profile-gpu: ## profile-gpu STAGE=05: measure how a CUDA stage's kernels use the GPU
 	@profiles/profile_gpu.sh $(STAGE)
 
-# Debian's matplotlib is for Debian's python3, which another may stand before.
-report: ## write report/, the plots and the READMEs' tables from report/results
+# Debian's matplotlib needs Debian's python3, and another python3 may come first in PATH.
+report: ## write the report, its plots and the READMEs' tables from report/results
 	@./deps.sh report
 	@PATH="/usr/bin:$$PATH" python3 report/report.py
 
-headline: ## headline RESULTS=report/results/...: write those results into README.md
+headline: ## headline RESULTS=report/results/...: write these results into README.md
 	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built

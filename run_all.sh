@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# The main job: trains every stage over a grid of hidden sizes and batch sizes and prints and writes
+# The main job: trains every stage over a grid of hidden sizes and batch sizes. Prints and writes
 # the speedup tables. `./run_all.sh --help` lists the options.
 #
-# A stage appends its own row to runs.csv when a run is finished, and nothing else records what has
-# been done: what --resume leaves out is what the file holds.
+# A stage appends its own row to runs.csv when a run is finished. Only this file records what has
+# been done, so --resume leaves out the runs that it holds.
 set -euo pipefail
 
 help() {
     cat <<'END'
 Usage: ./run_all.sh [option ...]
 
-Builds the stages, finds the data, trains every stage over a grid of hidden sizes and batch sizes,
-and writes report/results/<machine>/{runs.csv,machine.txt,tables.txt}. Ctrl-C keeps every finished
-run; --resume goes on from there.
+Builds the stages, finds the data and trains every stage over a grid of hidden sizes and batch
+sizes. Writes report/results/<machine>/{runs.csv,machine.txt,tables.txt}. Ctrl-C keeps every
+finished run, and --resume goes on from there.
 
-  --stages LIST    stages by name or the beginning of it: 00,02 (all there are)
-  --peers          and what one would use instead, from OpenBLAS to JAX: see bench/peers
+  --stages LIST    names of stages, or how they begin: 00,02 (all stages)
+  --peers          also train what you might use instead, from OpenBLAS to JAX: see bench/peers
   --hidden LIST    hidden units (32,64,128,256)
   --batch LIST     samples in a batch (32,64,128)
   --epochs N       passes over the training set (5)
-  --repeats N      runs of which the median counts (3); what takes over 5 s is not repeated
-  --threads N      threads, for the stages that have any (one for each the machine has)
-  --quick          a look in under a minute: 1 epoch, hidden 32,256, batch 32,128, no repeat of
-                   what takes over 0.5 s; goes to report/results/<machine>-quick
+  --repeats N      runs of which the median counts (3); a run over 5 s is not repeated
+  --threads N      threads, for stages that can use several (as many as the machine has)
+  --quick          a look in under a minute: 1 epoch, hidden 32,256, batch 32,128; a run over
+                   0.5 s is not repeated; results go to report/results/<machine>-quick
   --data DIR       MNIST ($MNIST_DIR, data/mnist, a download, or else a synthetic set)
   --output DIR     where the results go, instead of report/results/<machine>
-  --resume         keep the runs that are there and do the missing ones; without it, earlier
-                   results are moved to a folder beside the new ones, named by their date
-  --help           this
+  --resume         keep earlier runs and do the missing ones; without it, earlier results move to
+                   a folder beside the new ones, named after their date
+  --help           print this help
 
 Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.
 END
@@ -41,7 +41,7 @@ fail() {
 system=$(uname -s)
 [[ $system == Linux ]] || fail "needs Linux, found $system: see INSTALL.md"
 
-# A path as seen from where the script was called, kept when it goes to its own directory.
+# Prints a path as an absolute one, because the script goes to its own directory.
 absolute() {
     case $1 in
     /*) echo "$1" ;;
@@ -60,7 +60,7 @@ set_path() {
     printf -v "$1" '%s' "$(absolute "$value")"
 }
 
-# Leaves $value, comma-separated, as words in the variable $1.
+# Sets the variable $1 to the comma-separated numbers of $value, as words.
 set_numbers() {
     [[ $value =~ ^[1-9][0-9]{0,6}(,[1-9][0-9]{0,6})*$ ]] ||
         fail "$option: found '$value', expected whole numbers from 1, such as 32,256"
@@ -110,7 +110,7 @@ while (($#)); do
     esac
 done
 
-# A run that takes longer than this is not repeated: its noise is small beside it.
+# A run that takes longer than this is not repeated: its noise is small in comparison.
 slow_ms=5000
 if [[ $quick ]]; then
     slow_ms=500
@@ -128,26 +128,26 @@ if [[ ${MNIST_DIR:-} ]]; then
     export MNIST_DIR
 fi
 export LC_ALL=C # a decimal point, not a comma
-# GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps. That is a
-# batch's time many times over, lost at each batch as soon as another process holds the core that the
-# late thread needs. Less than a hundredth of it costs nothing on a quiet machine.
+# GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps. That is far
+# longer than a batch. Each batch loses that time while another process holds the core that the late
+# thread needs. On a quiet machine, less than a hundredth of it costs nothing.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
-# As in the Makefile: nvcc hands the path of the folder to a shell, between quotation marks.
+# As in the Makefile: nvcc passes the folder's path to a shell in double quotes.
 folder=$(pwd -P)
 case $folder in
 *[\"\`]* | *\$[\(\{]*)
-    fail "needs a path without any of \" \` \$( \${ which nvcc cannot read: found $folder"
+    fail "found the folder $folder: nvcc cannot read a path with any of \" \` \$( \${"
     ;;
 esac
 
 # --- the stages, the data, the machine ---
 
-# What trains, by stage.
+# The program of each stage.
 declare -A programs=()
 
-# Sets `stages` to the directories that --stages asks for, in their order.
+# Sets `stages` to the directories that --stages asks for, in the order of their names.
 find_stages() {
     local all=() wanted=() want stage found chosen=' '
     for stage in stages/[0-9][0-9]_*/Makefile; do
@@ -172,7 +172,7 @@ find_stages() {
     done
 }
 
-# Adds the peers to the stages. From here on they are that, but for how they are built.
+# Adds the peers to the stages. From here on they are stages, and only their build differs.
 find_peers() {
     local source stage program
     for source in bench/peers/peer_*; do
@@ -187,12 +187,12 @@ find_peers() {
     done
 }
 
-# Why a stage is left out of the (rest of the) sweep, by stage: one line each, below the tables.
+# Why a stage is left out of the sweep, or of its rest: a line for each, printed below the tables.
 declare -A notes=()
 failed=''
 
-# Why make failed, in one of the lines that it printed: the compiler's first error, or what the
-# linker missed. That "ld returned 1 exit status", or "Error 1", follows from it.
+# Prints the line of make's output that says why it failed: the compiler's first error, or what the
+# linker missed. "ld returned 1 exit status" and "Error 1" only follow from it.
 build_failure() {
     local log
     log=$(grep -vE '^collect2: error|error: linker command|^make.*\] Error [0-9]+$' <<<"$1") ||
@@ -218,7 +218,7 @@ build_stages() {
     done
 }
 
-# The name that the rows of this data carry.
+# Prints the name that the rows give to this data.
 dataset_name() {
     if [[ -e $data/SYNTHETIC ]]; then
         echo synthetic
@@ -229,14 +229,14 @@ dataset_name() {
     fi
 }
 
-# The value of a line of machine.txt.
+# Prints the value of a line of machine.txt.
 machine_field() {
     sed -n "s/^$1: //p" <<<"$machine"
 }
 
-# Makes the folder of the results ready, and takes it: two sweeps at once would measure each other.
-# The lock is on a descriptor that a running stage inherits, so that it also holds while a stage
-# outlives a run_all.sh that was killed the hard way.
+# Prepares the folder of the results and locks it: two sweeps at once would measure each other. A
+# running stage inherits the lock's descriptor. So the lock holds until the stage ends, even if
+# run_all.sh was killed.
 open_results() {
     local aside base n
     output=${output:-report/results/$(report/machine.sh --name)${quick:+-quick}}
@@ -264,8 +264,8 @@ open_results() {
         return
     fi
     [[ ! $(tail -c 1 "$runs") ]] || fail "$runs: ends within a row; delete that row to resume"
-    python3 report/tables.py "$runs" >/dev/null # which would otherwise refuse it in the end
-    # The threads that were asked for are not in every row: a serial stage has one, whatever is.
+    python3 report/tables.py "$runs" >/dev/null # refuses bad rows now, and not after the sweep
+    # The rows may not show --threads: a serial stage always has one thread.
     grep -qx "threads: $(machine_field threads)" "$output/machine.txt" ||
         fail "--resume: $output has $(grep '^threads: ' "$output/machine.txt"), found" \
             "$(machine_field threads): expected the same --threads, or another --output"
@@ -275,12 +275,12 @@ open_results() {
 
 # --- the sweep ---
 
-# What is known from the rows so far. A cell is "stage hidden batch".
+# What the rows so far show. A cell is "stage hidden batch".
 declare -A runs_done=() first_ms=()        # by cell; the first run's training time
 declare -A train_ms=()                     # by "stage hidden", the last run's
 declare -A overhead_ms=() last_hidden=()   # by stage, the last run's
 
-# Takes in one row of runs.csv, unless it belongs to another sweep (or is the header).
+# Records a row of runs.csv, unless it belongs to another sweep or is the header.
 record_row() {
     local stage hidden batch row_epochs row_dataset load setup train cell _
     IFS=, read -r stage _ _ hidden batch row_epochs _ _ _ _ row_dataset load setup train _ <<<"$1"
@@ -296,8 +296,8 @@ record_row() {
     last_hidden[$stage]=$hidden
 }
 
-# Sets expected_ms to the training time a run will take, from the same stage's runs so far, in
-# proportion to the hidden units where there is none of that size; empty if there is none at all.
+# Sets expected_ms to the training time that a run should take, from the same stage's runs so far.
+# If none had this hidden size, scales the last in proportion. With no run so far, it is empty.
 expect() {
     local stage=$1 hidden=$2 last=${last_hidden[$1]:-}
     expected_ms=${train_ms["$stage $hidden"]:-}
@@ -306,7 +306,7 @@ expect() {
     fi
 }
 
-# Whether a run of the plan is (still, as far as one knows) to be made.
+# Returns whether a run of the plan is still needed, as far as the rows so far show.
 is_wanted() {
     local repeat=$1 stage=$2 hidden=$3 batch=$4 first
     local cell="$stage $hidden $batch"
@@ -320,10 +320,9 @@ is_wanted() {
     ((first <= slow_ms))
 }
 
-# The order of the sweep. Neighbours in time are the stages of one cell, which are compared with
-# each other; the repeats of a cell are a whole pass apart, so that something that keeps the machine
-# busy for a minute spoils one run of three and the median drops it. And after the first pass the
-# tables are complete.
+# Sets the order of the sweep. The stages of a cell run one after another, because they are compared
+# with each other. The repeats of a cell are a whole pass apart. So a minute in which the machine is
+# busy spoils one run of three, and the median drops it. After one pass, the tables are complete.
 make_plan() {
     local repeat hidden batch stage
     plan=()
@@ -338,7 +337,7 @@ make_plan() {
     done
 }
 
-# "12 min" for milliseconds.
+# Prints milliseconds as, for example, "12 min".
 duration() {
     local seconds=$((($1 + 500) / 1000))
     if ((seconds < 100)); then
@@ -350,7 +349,7 @@ duration() {
     fi
 }
 
-# One line on what runs now and what is left from plan[$1] on: on a terminal in place of the last.
+# Prints what runs now and what is left from plan[$1] on. On a terminal it replaces its last line.
 show_progress() {
     local run repeat stage hidden batch left=0 left_ms=0 unknown='' time line
     for run in "${plan[@]:$1}"; do
@@ -377,8 +376,8 @@ clear_progress() {
     [[ ! -t 2 ]] || printf '\r\e[K' >&2
 }
 
-# Runs one stage once. It runs in the background because bash attends to a signal while it waits,
-# but not while a command runs in the foreground.
+# Runs a stage once, in the background: bash handles a signal while it waits, but not while a
+# command runs in the foreground.
 run_stage() {
     local stage=$1 hidden=$2 batch=$3 status=0 rows reason
     rows=$(wc -l <"$runs")
@@ -433,7 +432,7 @@ print_tables() {
     echo "Written to $output: runs.csv, machine.txt, tables.txt" >&2
 }
 
-# Ends what runs, shows what there is and says how to go on. $1: the signal's number.
+# Ends the running stage, prints the tables so far and says how to go on. $1: the signal's number.
 interrupted() {
     trap '' HUP INT TERM
     # shellcheck disable=SC2046 # a list of processes
@@ -443,7 +442,7 @@ interrupted() {
     print_tables || true
     [[ $resume ]] || command+=(--resume)
     again=$(printf ' %q' "${command[@]}")
-    echo "Interrupted; to go on:${again//\\,/,}" >&2 # %q escapes commas, which need not be
+    echo "Interrupted; to go on:${again//\\,/,}" >&2 # %q escapes commas without need
     exit $((128 + $1))
 }
 
@@ -453,8 +452,8 @@ data=$(data/locate.sh ${data:+"$data"})
 dataset=$(dataset_name)
 machine=$(report/machine.sh)
 if [[ $peers ]]; then
-    # A library's own choice of its kernels, not one left in the environment: machine.txt does not
-    # show it, and it can halve a peer's speed or its precision.
+    # Each library has to choose its kernels itself. A variable left in the environment can halve a
+    # peer's speed or its precision, and machine.txt does not show it.
     unset "${!BLIS_@}" "${!CUBLAS_@}" "${!DNNL_@}" "${!JAX_@}" "${!KMP_@}" "${!LIBXSMM_@}" \
         "${!MKL_@}" "${!NPY_@}" "${!NUMBA_@}" "${!ONEDNN_@}" "${!OPENBLAS_@}" "${!TORCH@}" \
         ATEN_CPU_CAPABILITY CUDA_LAUNCH_BLOCKING NVIDIA_TF32_OVERRIDE XLA_FLAGS
@@ -465,7 +464,7 @@ open_results
 echo "Data: $data ($dataset)" >&2
 build_stages
 
-errors=$(mktemp) # what a stage says on its standard error
+errors=$(mktemp) # a stage's standard error
 trap 'rm -f "$errors"' EXIT
 trap 'interrupted 1' HUP
 trap 'interrupted 2' INT

@@ -1,5 +1,5 @@
-# What a program was built with lies beside it, in PROGRAM.flags. The file changes when the compiler or
-# a flag does, and then the program, which depends on it, is built anew. Its rule:
+# PROGRAM.flags has the compiler and the flags that a program was built with. When they change, the
+# file changes. The program depends on the file, so make builds it again. The file's rule:
 #
 #     PROGRAM.flags: FORCE
 #         $(call record,COMPILER FLAGS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Building: in any folder, with other flags, several goals at once; and scripts that find their
-# folder.
+# Tests that make builds in any folder, with other flags, and with several goals at once. Also tests
+# that scripts find their folder.
 # shellcheck disable=SC2016 # names of folders, with signs that the shell would read
 
 setup() {
@@ -19,8 +19,8 @@ clean_copy() {
     cd "$dir/$1" || return
 }
 
-# Its commands run in such a path in ladder.bats, and those of the READMEs in check-readmes.
-@test "a path with signs that make and the shell read: every compiler, and preloading" {
+# ladder.bats runs its commands in such a path, and check-readmes those of the READMEs.
+@test "every compiler and preloading work in a path with signs that make and the shell interpret" {
     clean_copy 'a b'\''c$d(e#f:g=h[i];j%k&l\m'
     make -s -C stages/02_openmp
     make -s -C stages/03_cuda_unified sim
@@ -40,13 +40,13 @@ clean_copy() {
             cd "$dir/$name"
             run $command
             [[ $status == 2 && ${#lines[@]} == 1 ]]
-            [[ $output == *"needs a path without any of \" \` \$( \${ which nvcc cannot read: found $PWD"* ]]
+            [[ $output == *"found the folder $PWD: nvcc cannot read a path with any of \" \` \$( \${"* ]]
         done
     done
 }
 
-# builds_anew_for_flags FILE VARIABLE=... ARGUMENT...: make with these arguments builds FILE anew where
-# the variable has another flag than the last time, and otherwise neither does nor says anything.
+# builds_anew_for_flags FILE VARIABLE=... ARGUMENT...: make with these arguments builds FILE again
+# if the variable has another flag than last time. Otherwise make does nothing and prints nothing.
 builds_anew_for_flags() {
     local file=$1 variable=$2 first
     shift 2
@@ -58,7 +58,7 @@ builds_anew_for_flags() {
         [[ $(stat -c %y "$file") != "$first" ]]
 }
 
-@test "other flags, or another compiler, build anew; the same do not" {
+@test "other flags, or another compiler, build again; the same do not" {
     clean_copy copy
     printf '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : >"$2"\n' >nvcc
     chmod +x nvcc
@@ -73,7 +73,7 @@ builds_anew_for_flags() {
         builds_anew_for_flags bench/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
 }
 
-@test "flags that do not compile leave nothing that is taken for built with them" {
+@test "flags that do not compile: the next make fails again" {
     clean_copy copy
     make -s -C stages/00_serial EXTRA=-O0
     for _ in 1 2; do

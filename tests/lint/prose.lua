@@ -1,5 +1,5 @@
--- Leaves of a Markdown page what is read as sentences: no code, no tables, no pictures. Headings and
--- items of lists get a full stop, or they would run into the next sentence.
+-- Keeps only the sentences of a Markdown page: no code, tables or pictures. Headings and list items
+-- get a full stop, or they would run into the next sentence.
 local function nothing()
     return {}
 end

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the sentences of Markdown pages that have over 25 words or a phrase of prose.rules:
-# tests/lint/prose.sh PAGE... Exit status 1 if there are any.
+# Prints each sentence of Markdown pages that has over 25 words or a phrase of prose.rules:
+# tests/lint/prose.sh PAGE... The exit status is 1 if it finds any.
 set -euo pipefail
 lint=$(dirname "${BASH_SOURCE[0]}")
 words=25
 
-# GNU style and diction begin such a sentence with "(stdin):LINE: ", where LINE is not the page's.
+# GNU style and diction begin a sentence with "(stdin):LINE: ". LINE is not a line of the page.
 found() {
     sed -n 's/^(stdin):[0-9]*: //p'
 }
