@@ -93,7 +93,7 @@ static void read_memory(benchmark::State &state) {
 }
 
 // Copies as many bytes as MNIST's training set has as floats. The device can read pinned memory by
-// itself. Other memory the driver copies to pinned memory first.
+// itself. The driver copies other memory to pinned memory first.
 static void copy(benchmark::State &state, cudaMemcpyKind direction, bool pinned) {
     const size_t bytes = (size_t)60000 * PIXELS * sizeof(float);
     void *host, *device;

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs the benchmark programs in build/, prints the medians and writes one JSON file a program to
-# report/results/<machine>/bench. `make bench` builds and calls it. From the environment or make's
-# command line:
+# Runs the benchmark programs in build/, prints the medians and writes a JSON file for each program
+# to report/results/<machine>/bench. `make bench` builds them and calls this script. It reads from
+# the environment or make's command line:
 #
-#     FILTER=regex    only the benchmarks whose names match; they are printed and not written, so
-#                     that a look at one does not take the place of complete results
-#     RESULTS=dir     write there instead, with FILTER too
-#     REPETITIONS=3   runs of each benchmark, of which the median counts
+#     FILTER=regex    runs only the benchmarks whose names match; prints their results, but does not
+#                     write them, so that they never replace complete results
+#     RESULTS=dir     writes there instead, even with FILTER
+#     REPETITIONS=3   runs of each benchmark; the median counts
 #     MIN_TIME=0.1    seconds that a run of a benchmark takes at least
 set -euo pipefail
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,8 +26,8 @@ ran=''
 for name in $(make -s --no-print-directory -C "$root/bench" list); do
     program=$root/bench/build/$name
     "$program" --benchmark_filter="$filter" --benchmark_list_tests >"$scratch/names" 2>&1 ||
-        (($? == 77)) # no GPU any more
-    grep -q '^[^ ]*/' "$scratch/names" || continue # otherwise a sentence
+        (($? == 77)) # the GPU is gone
+    grep -q '^[^ ]*/' "$scratch/names" || continue # no name, but a message that none matches
     ran=1
     json=$scratch/$name.json
     "$program" --benchmark_filter="$filter" --benchmark_repetitions="${REPETITIONS:-3}" \
@@ -39,21 +39,21 @@ for name in $(make -s --no-print-directory -C "$root/bench" list); do
     }
     # An error does not show in the exit status.
     if grep -q '"error_occurred": true' "$json"; then
-        echo "bench: $name: an error, see above; its results are not written" >&2
+        echo "bench: $name failed, see above; its results are not written" >&2
         exit 1
     fi
     if [[ $results ]]; then
         mkdir -p "$results"
-        # Results are there to be shared: they name neither the host nor a path.
+        # Results are for sharing: they name neither the host nor a path.
         sed -E '/"(host_name|executable)":/d' "$json" >"$results/$name.json"
     fi
 done
 [[ $ran ]] || {
-    echo "FILTER: found '$filter', which no benchmark matches; their names are such as" \
+    echo "FILTER: found '$filter', which no benchmark matches; expected part of a name such as" \
         "ceilings/read, steps/4_register_tile, 01_vectorized/forward/hidden:256/batch:128" >&2
     exit 2
 }
-# Such as a clock rate that is not fixed. Debian's package of the library is a debug build, which
-# matters to nothing here: the library does no work while the clock runs.
+# Prints warnings such as that of a clock rate that is not fixed. Debian's library is a debug build,
+# but this has no effect here: the library does no work while the clock runs.
 grep -hF WARNING "$scratch"/*.messages | grep -v 'built as DEBUG' | sort -u >&2 || true
 [[ ! $results ]] || echo "Written to ${results#"$root"/}" >&2

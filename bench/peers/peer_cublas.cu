@@ -1,8 +1,8 @@
-// The network on cuBLAS: every product is a cublasSgemm, with the update folded into those of the
-// weight gradients, W ← W − lr·gradient; the kernels here are what lies between them.
+// Trains the network with cuBLAS. Every product is a cublasSgemm. The products for the weight
+// gradients include the update, W ← W − lr·gradient. The kernels here compute the rest.
 //
 // Shapes: n samples in a batch, H hidden units; arrays are row-major. cuBLAS takes a row-major
-// matrix for its transpose, so each product below is that of the transposes, in reverse.
+// matrix for its transpose. So each product below is that of the transposes, in reverse order.
 #include "common/cuda.h"
 #include "common/data.h"
 #include "common/options.h"
@@ -23,7 +23,7 @@ static void check_cublas(cublasStatus_t status, const char *call, int line) {
 struct network {
     cublasHandle_t cublas;
     int hidden;                                 // H
-    float *weights1, *bias1, *weights2, *bias2; // 784 × H, H, H × 10, 10: behind each other
+    float *weights1, *bias1, *weights2, *bias2; // 784 × H, H, H × 10, 10: one after another
     size_t parameters;                          // of all four
     float *activations, *d_activations;         // n × H: a, da
     float *outputs;                             // n × 10: z, then dz
@@ -37,7 +37,7 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// A copy of a data set on the device.
+// Returns a copy of a data set on the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
@@ -50,7 +50,7 @@ static struct dataset upload(const struct dataset *host) {
 static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
     struct network network = {};
-    CHECK_CUBLAS(cublasCreate(&network.cublas)); // in float32: TF32 has to be asked for
+    CHECK_CUBLAS(cublasCreate(&network.cublas)); // computes in float32: TF32 is off by default
     network.hidden = options->hidden;
     network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
     network.weights1 = allocate(network.parameters);
@@ -179,7 +179,7 @@ static void backward(struct network *network, const struct batch *batch, float l
                              network->ones, 1, &one, network->bias1, 1));
 }
 
-// The sum of the losses since the last call.
+// Returns the sum of the losses since the last call.
 static double take_losses(struct network *network, size_t n) {
     float *losses = allocate_floats(n);
     double sum = 0;
@@ -191,14 +191,14 @@ static double take_losses(struct network *network, size_t n) {
     return sum;
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const size_t n = largest_batch(options);
     double start = seconds();
     struct phase_events events = create_events(options);
 
-    // A batch to warm up: with a learning rate of 0 it changes nothing.
+    // Warm up with a batch. At a learning rate of 0 it changes nothing.
     struct batch batch = batch_at(dataset, 0, options->batch);
     forward(network, &batch);
     backward(network, &batch, 0);
@@ -224,7 +224,7 @@ static void train(struct network *network, const struct dataset *dataset,
     collect_events(&events, result);
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const uint8_t *labels, const struct options *options) {
     float *outputs = allocate_floats(largest_batch(options) * CLASSES), bias2[CLASSES];
@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
     train(&network, &training_set, &options, &result);
     result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
-    // Weights that are no numbers do not replace good ones.
+    // Weights that are not numbers must not replace good ones.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)

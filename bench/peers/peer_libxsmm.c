@@ -1,11 +1,11 @@
-// The network on LIBXSMM, which compiles a kernel for each shape of product before the clock
+// Trains the network with LIBXSMM. It compiles a kernel for each shape of product before the clock
 // starts. A kernel computes on one thread. So each thread owns slices of the hidden units, as in
-// 02_openmp, and all that a batch needs from other threads is their units' share of the outputs.
+// 02_openmp. In a batch, it needs from the other threads only their units' share of the outputs.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in S slices of U; T threads. Arrays are
-// row-major. LIBXSMM's matrices are column-major, so it takes each array for its transposed, and
-// computes a = x·W1 as aᵀ = W1ᵀ·xᵀ. Units of the last slice that stand for no hidden unit have
-// weights of zero, and keep them.
+// row-major. LIBXSMM's matrices are column-major, so it takes each array for its transpose, and
+// computes a = x·W1 as aᵀ = W1ᵀ·xᵀ. The last slice may have units that stand for no hidden unit.
+// Their weights are zero and stay zero.
 #include "common/data.h"
 #include "common/options.h"
 #include "common/timing.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A slice is whole vectors. Of WIDEST units, W1's 200 KB stay in the second-level cache.
+// A slice is whole vectors. At WIDEST units, its 200 KB of W1 stay in the second-level cache.
 enum { LANES = 16, WIDEST = 64 };
 
 // The products of a batch, for one slice.
@@ -58,7 +58,8 @@ static size_t divide_up(size_t a, size_t b) {
     return (a + b - 1) / b;
 }
 
-// A kernel for C = A·B + beta·C, column-major: A is m × k, and B is k × n, or with TRANS_B n × k.
+// Returns a kernel for C = A·B + beta·C in column-major order. A is m × k. B is k × n, or with
+// TRANS_B n × k.
 static libxsmm_smmfunction compile(size_t m, size_t n, size_t k, int flags, float beta) {
     libxsmm_smmfunction kernel =
         libxsmm_smmdispatch((libxsmm_blasint)m, (libxsmm_blasint)n, (libxsmm_blasint)k, NULL, NULL,
@@ -86,11 +87,11 @@ static struct kernels compile_all(size_t n, size_t width) {
 static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = divide_up(hidden, LANES);
-    // No more threads than there are processors or vectors.
+    // Use no more threads than there are processors or vectors.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
-    // As few slices as will do, and as many for one thread as for another.
+    // Make as few slices as possible, and as many for one thread as for another.
     const size_t turns = divide_up(vectors * LANES, threads * WIDEST);
     const size_t width = divide_up(vectors, threads * turns) * LANES;
     const size_t slices = divide_up(hidden, width);
@@ -136,7 +137,7 @@ static void destroy(struct network *network) {
     free(network->shares);
 }
 
-// The calling thread's part, among however many threads the runtime has granted.
+// Returns the calling thread's part. The runtime may have granted fewer threads than asked for.
 static struct part take_part(const struct network *network) {
     const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
     return (struct part){
@@ -181,8 +182,8 @@ static double forward(struct network *network, struct part *part, const struct b
         kernels->outputs(rows, a, z);
     }
 
-    // Past this barrier, a thread may write the next batch's share while another still reads this
-    // one's: hence two sets in turn.
+    // After this barrier, a thread may write the next batch's share while another still reads this
+    // batch's. So there are two sets, used in turn.
     part->turn ^= 1;
 #pragma omp barrier
     memcpy(p, shares, n * CLASSES * sizeof(float));
@@ -190,7 +191,7 @@ static double forward(struct network *network, struct part *part, const struct b
         for (size_t i = 0; i < n * CLASSES; ++i)
             p[i] += shares[t * share + i];
 
-    // In loops of their own, so that the compiler takes its vector functions for exp.
+    // These loops are separate, so that the compiler takes its vector functions for exp.
     double loss = 0;
     for (size_t s = 0; s < n; ++s) {
         float *row = p + s * CLASSES, max = row[0];
@@ -214,7 +215,7 @@ static double forward(struct network *network, struct part *part, const struct b
 }
 
 // Takes the part one step down the gradient of the batch that forward() has just seen. dz is
-// multiplied by −lr, and so is all that follows from it: what would be a gradient is an update.
+// multiplied by −lr, and so is all that follows. The results are updates, not gradients.
 static void backward(struct network *network, struct part *part, const struct batch *batch,
                      float learning_rate) {
     const size_t n = batch->samples, width = network->width;
@@ -245,7 +246,7 @@ static void backward(struct network *network, struct part *part, const struct ba
     }
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const double start = seconds();
@@ -276,7 +277,7 @@ static void train(struct network *network, const struct dataset *dataset,
     result->train_s = seconds() - start;
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct part part = take_part(network); // all of it: no other thread is at work
@@ -323,7 +324,7 @@ int main(int argc, char **argv) {
     if (status)
         return status;
 
-    // A batch to warm up: with a learning rate of 0 it changes nothing.
+    // Warm up with a batch. At a learning rate of 0 it changes nothing.
     double clock = seconds();
     struct network network = create(&options);
     struct batch first = batch_at(&data.train, 0, options.batch);

@@ -1,5 +1,5 @@
-// The network on OpenBLAS: every product is a cblas_sgemm, with the update folded into those of the
-// weight gradients, W ← W − lr·gradient. What lies between them are loops for the compiler.
+// Trains the network with OpenBLAS. Every product is a cblas_sgemm. The products for the weight
+// gradients include the update, W ← W − lr·gradient. The compiler vectorizes the other loops.
 //
 // Shapes: n samples in a batch, H hidden units; arrays are row-major.
 #include "common/data.h"
@@ -54,7 +54,7 @@ static void destroy(struct network *network) {
     free(network->outputs);
 }
 
-// Each of the n rows becomes the bias, to which a product is then added.
+// Sets each of the n rows to the bias. A product is then added to them.
 static void set_rows(float *rows, const float *bias, int n, int columns) {
     for (int s = 0; s < n; ++s)
         memcpy(rows + (size_t)s * columns, bias, (size_t)columns * sizeof(float));
@@ -74,7 +74,7 @@ static double forward(struct network *network, const struct batch *batch) {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, CLASSES, hidden, 1, a, hidden,
                 network->weights2, CLASSES, 1, p, CLASSES);
 
-    // In loops of their own, so that the compiler takes its vector functions for exp.
+    // These loops are separate, so that the compiler takes its vector functions for exp.
     double loss = 0;
     for (int s = 0; s < n; ++s) {
         float *z = p + (size_t)s * CLASSES, max = z[0];
@@ -125,7 +125,7 @@ static void backward(struct network *network, const struct batch *batch, float l
                 batch->images, PIXELS, da, hidden, 1, network->weights1, hidden);
 }
 
-// Runs all epochs over the training set in file order; the last batch of an epoch may be short.
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     const double start = seconds();
@@ -146,7 +146,7 @@ static void train(struct network *network, const struct dataset *dataset,
     result->train_s = seconds() - start;
 }
 
-// The fraction of samples whose most probable class is their label.
+// Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct batch batch;
@@ -170,7 +170,7 @@ static int save(const struct network *network, const char *path) {
                          network->weights2, network->bias2);
 }
 
-// As many as are asked for, by --threads or the environment, but no more than there are processors.
+// Uses as many threads as --threads or the environment says, but no more than there are processors.
 static int set_threads(const struct options *options) {
     cpu_set_t set;
     int threads = options->threads ? options->threads : openblas_get_num_threads();
@@ -189,7 +189,7 @@ int main(int argc, char **argv) {
     if (status)
         return status;
 
-    // A batch to warm up: with a learning rate of 0 it changes nothing.
+    // Warm up with a batch. At a learning rate of 0 it changes nothing.
     double clock = seconds();
     struct network network = create(&options);
     struct batch first = batch_at(&data.train, 0, options.batch);
@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are no numbers do not replace good ones.
+    // Weights that are not numbers must not replace good ones.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
