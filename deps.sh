@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Installs what is missing of packages.txt, on Debian and Ubuntu, if it may: as root or with a sudo
-# that asks for no password. Otherwise it prints the one command to type and exits with 1. Silent
-# when everything is there.
+# Installs the missing packages of packages.txt, on Debian and Ubuntu, as root or with a sudo that
+# asks for no password. Otherwise it prints the one command to type and exits with 1. If nothing is
+# missing, it prints nothing.
 #
-#     ./deps.sh [GROUP]    what the stages and run_all.sh need (the group `run`) and what GROUP
-#                          needs besides; all without it
+#     ./deps.sh [GROUP]    installs what the stages and run_all.sh need (the group `run`), and what
+#                          GROUP needs; without GROUP, it installs all groups
 #
-# A script and not a rule of the Makefile, because make is one of the things it installs.
+# This is a script and not a rule of the Makefile, because it also installs make.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
-# Whether the thing in the third column of packages.txt is there.
+# Returns whether $1, from the third column of packages.txt, is there.
 is_there() {
     case $1 in
     /*) compgen -G "$1" ;;
-    # cmocka.h wants these before it.
+    # cmocka.h needs these headers before it.
     *.h) printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h "$1" | gcc -E -x c - ;;
     *) command -v "$1" ;;
     esac >/dev/null 2>&1
@@ -28,7 +28,7 @@ find_missing() {
     done < <(grep -v -e '^#' -e '^$' packages.txt)
 }
 
-# Leaves out what this release does not have under that name; if it is needed, it is missed below.
+# Leaves out packages that this release does not have. If one is needed, it is reported below.
 install_missing() {
     local package packages=()
     for package in "${missing[@]}"; do
@@ -47,13 +47,12 @@ find_missing
 ((${#missing[@]})) || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    # The names may differ here and a library may lie where it is not looked for: let the build
-    # find out.
+    # This system may have other names, and a library may lie elsewhere: let the build find out.
     echo "Needed, and not found: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
     exit 0
 fi
 
-# Whoever may not install is told how, with whatever makes root here.
+# A user who may not install packages gets the command, with sudo or su.
 sudo=() by_hand='sh -c'
 if [[ $(id -u) != 0 ]]; then
     sudo=(sudo)
@@ -63,7 +62,7 @@ fi
 
 if [[ $(id -u) == 0 ]] || sudo -n true 2>/dev/null; then
     echo "Installing ${missing[*]}" >&2
-    # A fresh machine has no package lists, an old one has stale ones: its complaints do not matter.
+    # A new machine has no package lists, and an old one has stale ones: this hides their errors.
     install_missing 2>/dev/null ||
         { "${sudo[@]}" apt-get update -qq >&2 && install_missing; } || true
     find_missing

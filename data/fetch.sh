@@ -6,7 +6,7 @@ usage() {
     cat <<END
 Usage: ${0##*/} [DIR]
 Downloads the four files of MNIST into DIR (data/mnist) and verifies the SHA-256 of their content.
-Files that are there already and right are kept.
+Keeps files that are already there and right.
 
 MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
 Exit status: 0 if all four files are there and right, else 1.
@@ -18,7 +18,7 @@ fail() {
     exit 1
 }
 
-# Of the decompressed content, which stays the same whatever compressed it.
+# The sums of the decompressed content: these do not depend on the compression.
 declare -Ar SHA256=(
     [train-images-idx3-ubyte]=ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
     [train-labels-idx1-ubyte]=65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
@@ -26,19 +26,19 @@ declare -Ar SHA256=(
     [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
 )
 
-# The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. What is
-# larger is neither downloaded nor decompressed to its end.
+# The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. Downloads
+# and decompressions stop at this limit.
 readonly LIMIT_MIB=48
 
-# is_right FILE NAME: does FILE, raw or gzipped, hold what MNIST's file NAME does?
+# is_right FILE NAME: returns whether FILE, raw or gzipped, has the content of MNIST's file NAME.
 is_right() {
     local sum
     sum=$(gzip -dcf -- "$1" 2>/dev/null | head -c "${LIMIT_MIB}M" | sha256sum) &&
         [[ $sum == "${SHA256[$2]}  -" ]]
 }
 
-# await COMMAND...: runs it in the background, since bash runs a trap only after the command in the
-# foreground has ended.
+# await COMMAND...: runs it in the background, because bash runs a trap only after the command in
+# the foreground has ended.
 await() {
     local status=0
     "$@" &
@@ -48,15 +48,16 @@ await() {
     return "$status"
 }
 
-# limited COMMAND...: no file that it writes grows beyond the limit: not every server says first how
-# much it is going to send.
+# limited COMMAND...: runs it, but lets no file that it writes grow beyond the limit. Not every
+# server says in advance how much it sends.
 limited() {
     trap '' XFSZ
     ulimit -f $((LIMIT_MIB * 1024)) 2>/dev/null || true # it may be lower already
     exec "$@" {lock}>&-
 }
 
-# download URL FILE LOG. The next mirror is the retry: with no network, two give up within 20 s.
+# download URL FILE LOG: tries once, because the next mirror is the retry. With no network, two
+# mirrors fail within 20 s.
 download() {
     if command -v curl >/dev/null; then
         await limited curl --fail --silent --show-error --location --output "$2" \
@@ -68,7 +69,7 @@ download() {
     fi
 }
 
-# fetch NAME: from the first mirror that has it right.
+# fetch NAME: takes the file from the first mirror that has it right.
 fetch() {
     local mirror url reasons=""
     for mirror in "${mirrors[@]}"; do
@@ -119,12 +120,12 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Sets `missing` to the files that are not there, or not right.
+# Sets `missing` to the files that are absent or wrong.
 find_missing() {
     local name
     missing=()
     for name in "${!SHA256[@]}"; do
-        # The loader prefers a raw file, so a wrong one would hide the right one beside it.
+        # The loader prefers a raw file, so a wrong raw file would hide a right one beside it.
         if [[ -e $directory/$name ]]; then
             is_right "$directory/$name" "$name" ||
                 fail "$directory/$name: found other content than MNIST's; move the file away, or" \
@@ -142,14 +143,14 @@ command -v curl >/dev/null || command -v wget >/dev/null ||
     fail "found neither curl nor wget; install one, or draw a stand-in with data/synthesize"
 unwritable="$directory: cannot write there; name another directory"
 mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
-# One download at a time in a directory. So what another has left there is of one that was killed.
+# Only one download runs in a directory at a time. So leftovers are from one that was killed.
 { exec {lock}<"$directory"; } 2>/dev/null || fail "$unwritable"
 if ! flock --nonblock "$lock"; then
     echo "waiting for another download into $directory"
     await flock "$lock" || fail "$directory: cannot be locked; name another directory"
     find_missing
 fi
-rm -rf -- "$directory"/.fetch.?????? 2>/dev/null || true # it may be somebody else's
+rm -rf -- "$directory"/.fetch.?????? 2>/dev/null || true # they may be another user's
 partial=$(mktemp -d "$directory/.fetch.XXXXXX" 2>/dev/null) || fail "$unwritable"
 for name in "${missing[@]}"; do
     fetch "$name"

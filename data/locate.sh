@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Prints the directory of the data to use; gets or makes the data where there is none.
+# Prints the directory of the data to use. If there is no data, it gets or makes some.
 set -euo pipefail
 
 usage() {
     cat <<END
 Usage: ${0##*/} [DIR]
-Prints the directory that holds the data to use, the first of these that there is:
-  DIR, \$MNIST_DIR       given, so it must hold data
+Prints the directory that holds the data to use. It is the first of these that exists:
+  DIR, \$MNIST_DIR       if given; then it must hold data
   data/mnist            from an earlier download, or copied there by hand
   a download            by data/fetch.sh into data/mnist, unless OFFLINE=1 is in the environment
   data/synthetic        a stand-in, drawn by data/synthesize
-All else goes to standard error. Exit status: 0, 1 where even the stand-in cannot be made, 2 for a
-directory that was given and holds no data.
+Everything else goes to standard error. Exit status: 0; 1 if even the stand-in cannot be made; 2 if
+a given directory holds no data.
 END
 }
 
@@ -20,7 +20,7 @@ fail() {
     exit "$1"
 }
 
-# has_data DIR: the four IDX files, each raw or gzipped, or Kaggle's train.csv.
+# has_data DIR: returns whether DIR has the four IDX files, raw or gzipped, or Kaggle's train.csv.
 has_data() {
     local name
     [[ ! -e $1/train.csv && ! -e $1/train.csv.gz ]] || return 0
@@ -29,7 +29,7 @@ has_data() {
     done
 }
 
-# use_given WHAT DIR: DIR was asked for, so nothing else will do.
+# use_given WHAT DIR: prints DIR and exits. The user asked for DIR, so it fails if DIR has no data.
 use_given() {
     [[ -d $2 ]] || fail 2 "$1: found no directory '$2', expected the one that holds MNIST"
     has_data "$2" || fail 2 "$1: found no data in '$2', expected MNIST's four files or train.csv"
@@ -63,13 +63,13 @@ else
         echo "$here/mnist"
         exit
     fi
-    # Interrupted, which is no wish for other data.
+    # A user who interrupts a download does not ask for other data.
     [[ $status -le 128 ]] || exit "$status"
     why="the download failed"
 fi
 
 if ! has_data "$here/synthetic"; then
-    # Without the flags of a make that may have called this script.
+    # If a make has called this script, its flags must not apply here.
     MAKEFLAGS='' make -s -C "$here" synthesize >&2 || fail 1 "$why, and data/synthesize does not build"
     "$here/synthesize" "$here/synthetic" >&2 || fail 1 "$why, and data/synthesize failed"
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Profiles CPU stages with gperftools: where the time goes, by function and by line, and what is
-# allocated. `profiles/profile.sh --help` lists the options; README.md says how to read the results.
+# Profiles CPU stages with gperftools: where the time goes, by function and by line, and what they
+# allocate. `profiles/profile.sh --help` lists the options. README.md says how to read the results.
 #
-# A stage is profiled as it is timed: the same binary, optimised, with nothing added to its source.
-# Two libraries that are loaded before it do the work.
+# A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
+# source. Two preloaded libraries do the work.
 set -euo pipefail
 export LC_ALL=C # a decimal point, not a comma
 
@@ -11,14 +11,14 @@ help() {
     cat <<'END_OF_HELP'
 Usage: profiles/profile.sh [option ...] [STAGE ...]
 
-Builds the stages (01, or 01_vectorized; all CPU stages if none is named), runs each of them once for
-the heap and once for the time, and writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,
+Builds the stages (01, or 01_vectorized; all CPU stages if none is named). Runs each of them once
+for the heap and once for the time. Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,
 heap.txt}.
 
   --hidden N, --batch N   the network (256, 64)
-  --seconds N             CPU time to sample at least, in whole epochs (6)
+  --seconds N             least CPU time to sample, in whole epochs (6)
   --output DIR            where the folders of the stages go (profiles)
-  --help                  this
+  --help                  print this help
 
 Exit status: 0; 1 a stage or a tool failed; 2 wrong options.
 END_OF_HELP
@@ -79,17 +79,17 @@ data=$(data/locate.sh)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# As in run_all.sh, so that what is profiled is what was timed.
+# As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
-# A thread's timer fires when the kernel's tick finds that its time has come, and most kernels tick
-# 250 times a second: to ask for more gives no more.
+# A thread's timer can fire only at a tick of the kernel. Most kernels tick 250 times a second, so a
+# higher frequency gives no more samples.
 export CPUPROFILE_FREQUENCY=250
 
-# The linker finds libprofiler, and what is linked with it brings it along: no path is needed.
+# The linker finds libprofiler, and threads.so then loads it. So no path is needed.
 "${CC:-gcc}" -shared -fPIC -O2 -Wall -Wextra -o "$work/threads.so" profiles/threads.c \
     -lprofiler -ldl
 
-# google-pprof, without its progress on standard error unless it fails.
+# Runs google-pprof, and shows its standard error only if it fails.
 pprof() {
     google-pprof "$@" 2>"$work/errors" || {
         cat "$work/errors" >&2
@@ -110,23 +110,22 @@ stage_failed() {
     fail 1 "$stage failed"
 }
 
-# The value of a column of the row.
+# Prints the row's value in a column.
 row_field() {
     awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == name) column = i }
         NR == 2 { print $column }' "$work/row.csv"
 }
 
-# What a profile says first: the same words in each file.
+# Prints what every profile begins with.
 describe_run() {
     echo "$stage, hidden $hidden, batch $batch, epochs $(row_field epochs)," \
         "$(row_field dataset), threads $(row_field threads)"
     report/machine.sh | grep -E '^(cpu|compiler): '
 }
 
-# $work/lines gets "samples file:line" (or, of the heap, bytes), the largest first, of the lines that
-# are this repository's. $1: the column of pprof's table, 1 for what a line costs by itself and 4 for
-# what is called from it, too. What stands before stages/ and common/ is where the repository lay when
-# the stage was built.
+# Writes "samples file:line" (for the heap, bytes) for this repository's lines into $work/lines, the
+# largest first. $1 is the column of pprof's table: 1 for what a line costs by itself, 4 to include
+# what it calls. The path before stages/ or common/ is left out: the stage was built there.
 by_line() {
     local column=$1
     shift
@@ -144,8 +143,8 @@ by_line() {
 profile_cpu() {
     local epochs=1 elapsed user system used
     local TIMEFORMAT='%R %U %S'
-    # More epochs until they take the time asked for; a bit too many, because to load the data takes
-    # time only once.
+    # Runs more epochs until they take the time asked for. It takes a few too many, because loading
+    # the data takes time only once.
     while
         { time run_train "$epochs" LD_PRELOAD="$work/threads.so" CPUPROFILE="$work/cpu.prof" \
             CPUPROFILE_PER_THREAD_TIMERS=1; } 2>"$work/time" || stage_failed
@@ -157,9 +156,8 @@ profile_cpu() {
             'BEGIN { print int(1.2 * n * want / (used + 0.01)) + 1 }')
     done
 
-    # Where a library has no symbol table, an address gets the name of the exported function before
-    # it, which is most often not the one it belongs to: better the library's name. GOMP_parallel is
-    # right.
+    # In a library without a symbol table, an address gets the name of the exported function before
+    # it. Most often this name is wrong, so the library's replaces it. GOMP_parallel is right.
     pprof --raw "$binary" "$work/cpu.prof" | sed -E '1,/^--- profile/ {
         s/GOMP_parallel@@GOMP_[0-9.]+/GOMP_parallel/
         s/[^ -]+@@G?OMP_[0-9.]+/libgomp/
@@ -169,7 +167,7 @@ profile_cpu() {
         s|^binary=.*|binary='"$stage"'|
     }' >"$work/cpu.raw"
 
-    # Without the functions of the C library that call main or a thread's first function.
+    # Leaves out the C library's functions that call main or a thread's first function.
     local startup='_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread'
     pprof --collapsed "$work/cpu.raw" |
         awk '/^[^;]*(_start|main)/ { main += $NF } { all += $NF }
@@ -190,8 +188,8 @@ profile_cpu() {
 
     annotate_hottest >"$folder/lines.txt"
 
-    # Without what is no call that a reader knows of: startup, and a library's calls of itself, which
-    # have one name only since above. Thin lines are drawn so thin that they cannot be seen.
+    # Leaves out calls that tell a reader nothing: startup, and a library's calls of itself, whose
+    # functions now have one name. Makes thin lines thick enough to be seen.
     pprof --dot --nodefraction=0.01 "$work/cpu.raw" | awk -v startup="^($startup)\\\\\\\\n" '
         match($0, /label="/) { name = substr($0, RSTART + 7) }
         /^N[0-9]+ \[/ && name ~ startup { gone[$1]; next }
@@ -205,12 +203,12 @@ profile_cpu() {
         >"$folder/flame.svg"
 }
 
-# The stage's function with the most samples, its source beside the samples of each line.
+# Prints the stage's function with the most samples, with each line's samples beside it.
 annotate_hottest() {
     local name place='' file=stages/$stage/train.c
     by_line 1 "$binary" "$work/cpu.prof"
-    # In the order of the samples: the first that is defined there. What GCC splits off a function has
-    # its name and a suffix.
+    # Takes the first function that the file defines, in the order of the samples. What GCC splits
+    # off a function has its name and a suffix.
     while read -r name; do
         place=$(grep -nE "^([A-Za-z].*[ *])?${name%%.*}\(" "$file" | grep -v ';$' | head -n 1) || continue
         break
@@ -233,7 +231,7 @@ annotate_hottest() {
 
 # --- heap ---
 
-# MiB of the lines that allocate, or call what does, beside their source.
+# Prints the MiB of each line that allocates, or calls what does, beside its source.
 allocating_lines() {
     local bytes place file line
     while read -r bytes place; do
@@ -245,7 +243,7 @@ allocating_lines() {
 
 profile_heap() {
     local peak last
-    # A dump whenever more is in use than ever before, by 1 KiB: the largest is the peak.
+    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest dump is the peak.
     run_train 1 LD_PRELOAD=libtcmalloc.so HEAPPROFILE="$work/heap" \
         HEAP_PROFILE_INUSE_INTERVAL=1024 || stage_failed
     # A dump begins with "heap profile: <objects in use>: <bytes> [<all objects>: <all bytes>] @".
@@ -259,7 +257,7 @@ profile_heap() {
             printf "in all: %d allocations, %.1f MiB; in use at the end: %.3f MiB\n",
                 $5, $6 / 2^20, $4 / 2^20 }'
         echo
-        echo 'MiB in use at the peak, by the line that asked for them; lines that call it count them again'
+        echo 'MiB in use at the peak, by the line that allocates them; its callers count them, too'
         echo
         by_line 4 --inuse_space --show_bytes "$binary" "$peak"
         allocating_lines
@@ -268,7 +266,7 @@ profile_heap() {
 
 for stage in "${stages[@]}"; do
     make -s "stages/$stage"
-    # pprof knows no program by a path with a space, and env none with an equals sign.
+    # pprof accepts no program's path with a space, and env accepts none with an equals sign.
     binary=$work/train
     cp "stages/$stage/train" "$binary"
     folder=$output/$stage

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Profiles the kernels of a CUDA stage with Nsight Compute and writes profiles/<stage>/kernels.txt: for
-# each kernel its time, how near it comes to the GPU's arithmetic and memory, its occupancy and its
+# Profiles the kernels of a CUDA stage with Nsight Compute. Writes into profiles/<stage>/kernels.txt
+# each kernel's time, its share of the GPU's peak arithmetic and memory rates, its occupancy and its
 # bank conflicts.
 #
 #     profiles/profile_gpu.sh STAGE    (05, or 05_cuda_shared_tiling)
@@ -27,16 +27,16 @@ done
 PATH=$PATH:/usr/local/cuda/bin
 nvidia-smi -L 2>/dev/null | grep -q '^GPU' || fail 77 "found no GPU (nvidia-smi lists none)"
 command -v ncu >/dev/null ||
-    fail 77 "found no ncu; it is NVIDIA's package nsight-compute, and part of the CUDA toolkit"
+    fail 77 "found no ncu; install NVIDIA's package nsight-compute, or the CUDA toolkit"
 
 hidden=256 batch=64
 metrics=(
     gpu__time_duration.sum
-    # of what the multiprocessors could do, of what the memory system could, of the device memory
+    # percent of the peak rate of the multiprocessors, of the memory system, of the device memory
     sm__throughput.avg.pct_of_peak_sustained_elapsed
     gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed
     dram__throughput.avg.pct_of_peak_sustained_elapsed
-    # warps at work: what there were, and what registers and shared memory would allow
+    # active warps: as measured, and as registers and shared memory allow
     sm__warps_active.avg.pct_of_peak_sustained_active
     sm__maximum_warps_per_active_cycle_pct
     launch__registers_per_thread
@@ -50,13 +50,13 @@ make -s "stages/$stage"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# ncu runs each kernel several times, with the GPU's clock held, so that a time here is longer than
-# in training; the kernels compare with each other. The first launches are left out: they warm up.
+# ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in
+# training. Compare the kernels only with each other. The first launches warm up and are left out.
 ncu --launch-skip 100 --launch-count 200 --print-summary per-kernel \
     --metrics "$(IFS=,; echo "${metrics[*]}")" \
     "stages/$stage/train" --data "$data" --hidden "$hidden" --batch "$batch" --epochs 1 --quiet \
     >"$work/ncu.txt" 2>&1 || {
-    # Most often ERR_NVGPUCTRPERM: the driver may keep its counters for root.
+    # Most often this is ERR_NVGPUCTRPERM: the driver may keep its counters for root.
     grep -E 'ERROR|rror:' "$work/ncu.txt" >&2 || tail -n 5 "$work/ncu.txt" >&2
     fail 1 "ncu failed on $stage"
 }

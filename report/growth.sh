@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# How a stage's cost grows, and how it learns: one epoch over a range of training images, of hidden
-# units, of batch sizes and of threads, and one to five epochs, each with everything else as below.
+# Measures how a stage's cost grows, and how it learns. Runs one epoch over a range of training
+# images, hidden units, batch sizes and threads, and one to five epochs. The rest is set below.
 # Writes the stages' own rows to report/results/<machine>/growth.csv, which `make report` plots.
 # Takes a few minutes on two cores.
 #
-#     report/growth.sh [FILE]    write there instead
+#     report/growth.sh [FILE]    writes there instead
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 
-# GROWTH_LIMIT: a point that will take longer, judging by the one before, is left out, and so are
-# those beyond it: the textbook at 4,096 hidden units takes minutes and shows nothing new.
+# GROWTH_LIMIT, in seconds: if a point should take longer, judging by the one before, it and those
+# beyond it are left out. The textbook at 4,096 hidden units takes minutes and shows nothing new.
 limit_ms=$((${GROWTH_LIMIT:-20} * 1000))
-# Runs of each point, as long as they are this short.
+# A point is run up to `repeats` times, while a run takes less than repeat_ms.
 repeats=3 repeat_ms=1000
 
 hidden=64 batch=64 images=37800 epochs=1
@@ -40,17 +40,17 @@ run() {
     return $status
 }
 
-# sweep STAGE OPTION VALUE...: a run, or several, for each value in rising order.
+# sweep STAGE OPTION VALUE...: trains once or several times for each value, in rising order.
 sweep() {
     local stage=$1 option=$2 value i previous='' expected ms=0
     shift 2
     for value; do
-        # Time grows about as the value does; with the batch it does not.
+        # Time grows about in proportion to the value, but not to the batch size.
         expected=$ms
         [[ ! $previous || $option == --batch ]] || expected=$((ms * value / previous))
         ((expected <= limit_ms)) || return 0
         for ((i = 0; i < repeats; ++i)); do
-            # Wrong arguments: a stage without threads. 77: no GPU.
+            # Status 2: the stage has no threads. Status 77: there is no GPU.
             run "$stage" "$option" "$value" || return 0
             ((ms < repeat_ms)) || break
         done
@@ -58,7 +58,7 @@ sweep() {
     done
 }
 
-# 2, 4, ... and all, which is what the other sweeps use. One is in the list too.
+# Prints 1, 2, 4, ... and all. The other sweeps use all.
 thread_counts() {
     local count all
     all=$(nproc)
@@ -90,5 +90,5 @@ for directory in stages/[0-9][0-9]_*; do
     sweep "$stage" --threads $(thread_counts)
 done
 [[ -s $file.new ]] || fail 'no stage ran'
-mv "$file.new" "$file" # complete, or as it was
+mv "$file.new" "$file" # the file is complete or unchanged
 echo "Written to $file" >&2

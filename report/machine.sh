@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Describes the machine, the tools and the sources that results are measured with, as `key: value`
-# lines. With --name it prints the folder its results go to. Neither names the host or the user:
-# results are there to be shared.
+# lines. With --name it prints the name of the folder for its results. Neither names the host or the
+# user, because results are for sharing.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 cpu_info=$(lscpu 2>/dev/null || true)
 
-# The first value lscpu gives for a key.
+# Prints the first value that lscpu gives for a key.
 cpu_field() {
     sed -nE "s/^ *$1: *//p" <<<"$cpu_info" | sed 1q
 }
 
-# "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" is called Intel Xeon Platinum 8488C. A virtual
-# machine may name a whole line of processors: "AMD EPYC" needs its family and model.
+# Shortens "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" to Intel Xeon Platinum 8488C. A virtual
+# machine may say only "AMD EPYC", the name of many processors. Then this adds family and model.
 cpu_name() {
     local name
     name=$(cpu_field 'Model name' |
@@ -24,7 +24,7 @@ cpu_name() {
     echo "${name:-$(uname -m)}"
 }
 
-# Cores, not hardware threads.
+# Counts cores, not hardware threads.
 cores() {
     local count
     count=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || true)
@@ -32,7 +32,7 @@ cores() {
     echo "$count"
 }
 
-# One line a GPU, or nothing. Without a driver nvidia-smi may print its excuse on standard output.
+# Prints a line for each GPU. Without a driver, nvidia-smi may print its error on standard output.
 gpus() {
     local answer
     if answer=$(nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null); then
@@ -50,7 +50,7 @@ vector_extensions() {
         grep -E '^(s?sse[0-9_]*[ab]?|avx.*|fma|neon|asimd.*|sve.*)$' | paste -sd' ' || true
 }
 
-# What a stage's Makefile compiles with, paths left out.
+# Prints the flags of a stage's Makefile, without paths.
 flags() {
     # shellcheck disable=SC2016 # make expands these
     make -s --no-print-directory -C "stages/$1" flags --eval \
@@ -82,7 +82,7 @@ describe() {
         stage=$(basename "$(dirname "$makefile")")
         echo "flags of $stage: $(flags "$stage")"
     done
-    # What OpenMP will choose: nproc looks at OMP_NUM_THREADS too.
+    # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
     echo "threads: $(nproc)"
     echo "OpenMP variables: $(env | grep -E '^G?OMP_' | sort | paste -sd' ' | sed 's/^$/none/')"
     echo "revision: $(revision)"
