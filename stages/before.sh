@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints a stage's name, and that of the stage it is compared with: the one that it was copied from,
-# if its Makefile names one (`ORIGIN = ...`, which `make new-stage` writes), or else the one before
-# it by number. The first stage has none.
+# Prints a stage's name, and the name of the stage that it is compared with. This is its origin, if
+# its Makefile names it (`ORIGIN = ...`, which `make new-stage` writes), or else the stage before it
+# by number. The first stage is compared with none.
 #
 #     stages/before.sh 02      02_openmp 01_vectorized
 set -euo pipefail

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# What a stage changed against the one before it: `make diff STAGE=02`. Coloured and paged where git
-# would do so.
+# Shows what a stage changed against the stage before it: `make diff STAGE=02`. Uses colours and a
+# pager where git does.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 pair=$(stages/before.sh "${1:-}")
 read -r stage before <<<"$pair"
 [[ $before ]] || {
-    echo "found STAGE='$1', which is the first: there is none before it" >&2
+    echo "found STAGE='$1', the first stage; expected a later stage" >&2
     exit 2
 }
-# git exits with 1 where the files differ, and by a signal where the reader of a pipe has enough.
+# git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
 status=0
 git diff --no-index --histogram --function-context "stages/$before"/train.c* "stages/$stage"/train.c* ||
     status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a stage of one's own from a copy of another: `make new-stage FROM=01_vectorized NAME=06_mine`.
-# It is built and tested at once. Nothing lists the stages, so from then on it is one of them.
+# Makes your own stage from a copy of another: `make new-stage FROM=01_vectorized NAME=06_mine`.
+# Builds and tests it at once. No file lists the stages, so every command now includes it.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ origin=${origin%% *}
 [[ $name =~ ^[0-9][0-9]_[a-z0-9_]+$ ]] ||
     fail "found NAME='$name', expected two digits, an underscore and a word, such as 06_mine"
 for taken in stages/"${name%%_*}"_*; do
-    [[ ! -e $taken ]] || fail "found NAME='$name', and there is $taken: expected a number that is free"
+    [[ ! -e $taken ]] || fail "found NAME='$name', expected another number: $taken has this one"
 done
 
 title=${name#*_}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Takes a reader one step up the ladder: `make step STAGE=01`. It prints what the stage's README
-# says, the diff against the stage before, and what the two take on this machine beside what the
-# README predicts. The text is the README's.
+# Takes a reader one step up the ladder: `make step STAGE=01`. Prints parts of the stage's README,
+# and the diff against the stage before. Times both stages on this machine, to compare with the
+# README's prediction.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The cell that the READMEs predict, on so much of the training set that 00_serial takes a second.
+# The READMEs predict this cell. The training set is so small that 00_serial takes a second.
 cell=(--hidden 256 --batch 128 --epochs 1 --train 3200)
 
 pair=$(stages/before.sh "${1:-}")
@@ -19,7 +19,7 @@ heading() {
     printf '%s%s%s\n\n' "$bold" "$1" "$plain"
 }
 
-# A section of the README, under its heading.
+# Prints a section of the README under its heading.
 section() {
     heading "$1"
     awk -v heading="## $1" '/^## / { inside = $0 == heading; getline; next } inside' "$readme"
@@ -37,7 +37,7 @@ fi
 section 'The prediction'
 heading "On this machine: ${cell[*]}"
 for name in $before $stage; do
-    make --no-print-directory "stages/$name" # says so where it leaves it out
+    make --no-print-directory "stages/$name" # says so if it leaves the stage out
 done
 if [[ -x stages/$stage/train && $before ]]; then
     bench/compare.py "${cell[@]}" --runs 20 -- "$before" "$stage" || (($? == 77))

@@ -766,7 +766,7 @@ END
     done
     run make diff STAGE=00
     [ "$status" -ne 0 ]
-    [[ $output == *"found STAGE='00', which is the first: there is none before it"* ]]
+    [[ $output == *"found STAGE='00', the first stage; expected a later stage"* ]]
     # This stage says what it is a copy of.
     printf 'ORIGIN = 00_one\n' >>stages/05_gpu/Makefile
     make diff STAGE=05 | grep -x -- '-int old;'
