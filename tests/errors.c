@@ -5,14 +5,14 @@
 
 const char *const PART_NAMES[PARTS] = {"W1", "b1", "W2", "b2"};
 
-// How far the parameters may be from the reference's. Rounding alone was 1e-7 to 2e-7 over all of
-// them and up to 3e-6 in b1, which has the smallest values. What the bounds leave room for is a
-// hidden unit so close to zero that rounding decides whether it is on, for a sample in one batch:
-// that was seen to cost 4e-6 over all, and 4e-5 in b1. Of the mistakes made on purpose, a learning
-// rate that was off by a ten-thousandth cost 5e-5, all others 6e-3 and more.
+// How far the parameters may be from the reference's. Rounding alone caused 1e-7 to 2e-7 over all
+// of them and up to 3e-6 in b1, which has the smallest values. But a hidden unit may be so close to
+// zero that rounding decides whether it is on, for a sample in one batch. This caused 4e-6 over
+// all, and 4e-5 in b1, so the bounds allow it. Of the mistakes made on purpose, a learning rate
+// that was off by a ten-thousandth caused 5e-5, and all others 6e-3 and more.
 const double PART_BOUNDS[PARTS] = {5e-5, 5e-4, 5e-5, 5e-5}, TOTAL_BOUND = 5e-5;
 
-// The elements of a part, as a matrix: a bias is one of a single row.
+// The elements of a part, as a matrix. A bias has a single row.
 struct shape {
     size_t first, rows, columns;
 };
@@ -42,7 +42,7 @@ double total_error(const struct outcome *outcome) {
     return relative_error(outcome->found, outcome->expected, part_offset(PARTS, outcome->hidden));
 }
 
-// Each asks whether it is within the bound, which a NaN is not.
+// These compare with <=, so that a NaN is wrong.
 bool part_is_right(const struct outcome *outcome, enum part part) {
     return part_error(outcome, part) <= PART_BOUNDS[part];
 }
@@ -60,7 +60,7 @@ bool parts_and_loss_are_right(const struct outcome *outcome) {
     return right;
 }
 
-// How far an element of a part may be off.
+// Returns how far an element of a part may be off.
 static double element_bound(const struct outcome *outcome, enum part part) {
     const struct shape shape = shape_of(part, outcome->hidden);
     const size_t count = shape.rows * shape.columns;
@@ -100,7 +100,7 @@ struct name name_of(size_t parameter, size_t hidden) {
 
 static void print_row(const char *name, double error, bool right, const char *where, double found,
                       double expected) {
-    // printf tells −nan from nan.
+    // printf would print −nan for some.
     printf("%-4s  %7.1e  ", name, isnan(error) ? NAN : error);
     if (right)
         printf("right\n");
@@ -122,12 +122,12 @@ void print_errors(const struct outcome *outcome) {
     }
 }
 
-// Some rows and columns of a part, without those at the end.
+// Some rows and columns of a part. Each end is one past the last.
 struct box {
     size_t row, end_row, column, end_column;
 };
 
-// The smallest that holds all the elements that are wrong.
+// Returns the smallest box that holds all wrong elements.
 static struct box box_of_wrong(const struct outcome *outcome, enum part part) {
     const struct shape shape = shape_of(part, outcome->hidden);
     const double bound = element_bound(outcome, part);
@@ -146,14 +146,14 @@ static struct box box_of_wrong(const struct outcome *outcome, enum part part) {
     return box;
 }
 
-// A step as so many times the right one and so many times that of the batch before.
+// A step as `times` the right one plus `again` times the step of the batch before.
 struct fit {
     bool good;
     double times, again;
 };
 
-// By least squares. It is good if what it leaves is a hundredth of what it explains, or less. A few
-// elements fit anything, unless they are those that did not move.
+// Fits by least squares. A fit is good if what it leaves is at most a hundredth of what it
+// explains. Anything fits a few elements, so for them only a step of zero is good.
 static struct fit fit_step(const struct outcome *outcome, enum part part, struct box box,
                            const struct step *step) {
     const struct shape shape = shape_of(part, outcome->hidden);
@@ -169,7 +169,7 @@ static struct fit fit_step(const struct outcome *outcome, enum part part, struct
         }
     }
     const bool many = (box.end_row - box.row) * (box.end_column - box.column) >= 5;
-    // The squares are compared, so that it is a hundredth.
+    // These are squares, so 1e-4 stands for a hundredth.
     struct fit fit = {.times = fr / rr};
     fit.good = ff - fit.times * fr <= 1e-4 * (fit.times - 1) * (fit.times - 1) * rr &&
                (many || fabs(fit.times) < 1e-3);
@@ -186,7 +186,7 @@ static bool about(double value, double other) {
     return fabs(value - other) <= 0.01 * fabs(other);
 }
 
-// Says what a fit means for the elements of that name.
+// Prints what a fit means for the elements of that name.
 static void explain_fit(const char *name, struct fit fit, const struct step *step) {
     const double images = (double)step->images, batch = (double)step->batch;
     if (fit.again != 0)
@@ -211,7 +211,7 @@ static char *write_range(char *text, size_t first, size_t end) {
                                     : sprintf(text, "[%zu..%zu]", first, end - 1));
 }
 
-// Returns whether there was something to say.
+// Returns whether it has found an explanation to print.
 static bool explain_part(const struct outcome *outcome, enum part part, const struct step *step) {
     const struct shape shape = shape_of(part, outcome->hidden);
     const struct box whole = {0, shape.rows, 0, shape.columns}, box = box_of_wrong(outcome, part);
@@ -241,9 +241,9 @@ void explain_errors(const struct outcome *outcome, struct step step) {
         printf(
             "The reference's loss is a number: the arithmetic is wrong, not the learning rate.\n");
     else if (!loss_is_right(outcome))
-        printf("The loss is taken before the step: look at forward first.\n");
+        printf("The loss is computed before the step: look at forward first.\n");
     else if (!said && wrong == (1 << PARTS) - 1)
-        printf("The loss is right, and no step is: look at p and dz first.\n");
+        printf("The loss is right, but all steps are wrong: look at p and dz first.\n");
     else if (!said && wrong == (1 << WEIGHTS1 | 1 << BIAS1))
-        printf("W1 and b1 share da, without which W2 and b2 do: look there first.\n");
+        printf("Only W1 and b1 depend on da: look there first.\n");
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the inputs that fuzz_loader starts from into the directory $1: each form of sound input.
+# Writes the inputs that fuzz_loader starts from into the directory $1: each form of valid input.
 set -euo pipefail
 
 images() {

@@ -1,14 +1,14 @@
-# What the .bats files about a stage share: a tiny data set, and running a stage on it. The stage is
-# 00_serial; TRAIN=path/to/train tries another.
+# The .bats files that test a stage load this. It makes a tiny data set and runs a stage on it. The
+# stage is 00_serial; TRAIN=path/to/train tries another.
 stages=$BATS_TEST_DIRNAME/../stages
 train=${TRAIN:-$stages/00_serial/train}
 
-# A byte of the value $1.
+# Prints a byte of the value $1.
 byte() {
     printf "\\$(printf %o "$1")"
 }
 
-# An IDX file of $1 images, and one of the labels given.
+# Print an IDX file of $1 images, and one of the given labels.
 images() {
     printf '\0\0\10\3\0\0\0'
     byte "$1"
@@ -21,7 +21,7 @@ labels() {
     for label; do byte "$label"; done
 }
 
-# The four files of MNIST, of six and four images.
+# Writes the four files of MNIST, with six and four images, into the directory $1.
 make_idx() {
     mkdir -p "$1"
     images 6 >"$1/train-images-idx3-ubyte"
@@ -30,14 +30,14 @@ make_idx() {
     labels 2 7 1 8 >"$1/t10k-labels-idx1-ubyte"
 }
 
-# The rows of one set of $1 as Kaggle writes them: label, then 784 pixels.
+# Prints the rows of the set $2 in $1 as Kaggle writes them: label, then 784 pixels.
 rows() {
     paste -d, <(tail -c +9 "$1/$2-labels-idx1-ubyte" | od -An -v -tu1 -w1 | tr -d ' ') \
         <(tail -c +17 "$1/$2-images-idx3-ubyte" | od -An -v -tu1 -w784 |
             sed 's/^ *//; s/  */,/g')
 }
 
-# The same ten images as train.csv in the directory $2.
+# Writes the same ten images into train.csv in the directory $2.
 make_csv() {
     mkdir -p "$2"
     {
@@ -60,15 +60,15 @@ teardown() {
     rm -rf "$dir"
 }
 
-# Runs the stage on the data set, for a minute at most; options given later win.
+# Runs the stage on the data set for at most a minute. Options that come later win.
 run_train() {
     status=0
     timeout 60 "$train" --data "$data" --train 6 --test 4 --hidden 3 --batch 4 --epochs 2 "$@" \
         >"$dir/output" 2>"$dir/error" || status=$?
 }
 
-# fails STATUS PATTERN [OPTION...]: the run has to end with the status, and to say why in exactly one
-# line on standard error, which matches the pattern.
+# fails STATUS PATTERN [OPTION...]: the run has to end with the status. It has to say why in exactly
+# one line on standard error, which matches the pattern.
 fails() {
     local expected=$1 pattern=$2
     run_train "${@:3}"
@@ -80,7 +80,7 @@ fails() {
     fi
 }
 
-# The run has to succeed without a word on standard error.
+# The run has to succeed and print nothing on standard error.
 succeeds() {
     run_train "$@"
     if [[ $status != 0 || -s $dir/error ]]; then

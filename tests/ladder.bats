@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The ladder as something to read and to add to: adjacent stages are the same but for what a stage's
-# README declares, `make step` shows a step, and a copy of a stage is a stage.
+# Tests the ladder as something to read and to add to. Adjacent stages differ only in what a README
+# declares, `make step` shows a step, and a copy of a stage works as a stage.
 
 setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
@@ -13,19 +13,19 @@ teardown() {
     rm -rf "$dir"
 }
 
-# The functions that a stage defines, in order.
+# Prints the functions that a stage defines, in order.
 functions() {
     ctags -x --sort=no --language-force=C++ --kinds-C++=f -D '__launch_bounds__(x)=' \
         "$stages/$1"/train.c* | awk '{ print $1 }'
 }
 
-# declared STAGE WORDS: the functions that the README lists after these words.
+# declared STAGE WORDS: prints the functions that the README lists after these words.
 declared() {
     tr '\n' ' ' <"$stages/$1/README.md" | sed -n "s/.*$2: \([^.]*\)\..*/\1/p" | grep -o '`[^`]*`' |
         tr -d '`'
 }
 
-# Runs "$@" with each stage and the one before it; a stage of one's own goes its own way.
+# Runs "$@" with each stage and the one before it. Leaves out copies, which may change anything.
 for_each_step() {
     local stage before=''
     for stage in "$stages"/[0-9][0-9]_*/Makefile; do
@@ -45,19 +45,19 @@ keeps_the_functions() {
     declared "$1" Gone | sort >"$dir/gone"
     functions "$1" >"$dir/after"
     functions "$2" >"$dir/before"
-    # What is declared is so, and what stays is in the same order.
+    # The README declares all that is new or gone, and what stays is in the same order.
     diff "$dir/new" <(comm -13 <(sort "$dir/before") <(sort "$dir/after")) &&
         diff "$dir/gone" <(comm -23 <(sort "$dir/before") <(sort "$dir/after")) &&
         diff <(grep -vxFf "$dir/gone" "$dir/before") <(grep -vxFf "$dir/new" "$dir/after")
 }
 
-@test "the functions are those of the stage before, but for what the README declares" {
+@test "only the functions that the README declares are new or gone" {
     command -v ctags >/dev/null || skip 'found no ctags (universal-ctags)'
     [[ $(functions 00_serial | tail -n 1) == main ]]
     for_each_step keeps_the_functions
 }
 
-# The C library of C11, common/, and OpenMP. CUDA comes with common/cuda.h.
+# Allows the C library of C11, common/ and OpenMP. CUDA comes with common/cuda.h.
 includes_little() {
     local allowed='<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio'
     allowed+='|stdlib|string|time|omp)\.h>|"common/[a-z]+\.h"'
@@ -87,7 +87,7 @@ END
     for_each_step has_sections
 }
 
-# Goes to a copy in which what is done does no harm.
+# Goes to a copy that a test may change.
 clean_copy() {
     "$repository/tests/clean_copy.sh" "$dir"
     cd "$dir" || return
@@ -102,7 +102,7 @@ clean_copy() {
         'ratio   99 % interval' 'What the profile shows'; do
         grep -qF -- "$text" output
     done
-    # The prediction beside the measured ratio, not the whole README.
+    # It prints the prediction beside the measured ratio, but not the whole README.
     [[ $(grep -c 'Pitfalls' output) == 0 ]]
     make -s step STAGE=00 >output
     grep -q '^00_serial: hidden 256, batch 128, .* GFLOP/s' output
@@ -118,7 +118,7 @@ clean_copy() {
     grep -qx 'What the profile shows' output
 }
 
-@test "a copy of a stage is a stage: right, then wrong, in every command" {
+@test "every command works on a copy of a stage, and make check finds a mistake in it" {
     clean_copy
     make -s new-stage FROM=01 NAME=06_mine >output
     grep -qx '06_mine: right, [0-9]* tests' output
@@ -142,7 +142,7 @@ clean_copy() {
         grep -q '<section class="stage" id="06_mine">' report/index.html
     fi
 
-    # A batch's gradient that is a hundredth too large.
+    # Now a batch's gradient is a hundredth too large.
     sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/06_mine/train.c
     run make -s check STAGE=06_mine
     [[ $status != 0 && $output == *'06_mine: WRONG'* ]]
@@ -161,8 +161,8 @@ plant() {
     ! cmp -s "stages/$origin"/train.c* stages/06_mine/train.c*
 }
 
-# finds FROM SED ROWS TEXT: `make check` finds these rows of its table wrong and no other, and says the
-# text.
+# finds FROM SED ROWS TEXT: `make check` has to find exactly these rows of its table wrong, and to
+# say the text.
 finds() {
     plant "$1" "$2"
     run make -s check STAGE=06_mine
@@ -186,14 +186,14 @@ finds() {
         '..783][0..32] did not move.'
     finds 01 's|dz\[s\] /= (float)n|dz[s] /= (float)network->stride|' 'W1 b1 W2 b2' \
         'The step of b2 is 0.53125 times the right one: divided by 32 images, not 17?'
-    finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'W1 and b1 share da'
+    finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'Only W1 and b1 depend on da'
     finds 01 's|\*z = e / sum|*z = e|' 'W1 b1 W2 b2' 'The loss is right'
     finds 01 's/return logf(sum)/return 0 * logf(-1)/' loss \
         'the arithmetic is wrong, not the learning rate'
     finds 01 's/.* = batch->samples, vectors = .*/&if (n == 128) abort();/' '' \
         '--batch 128 --train 165 --epochs 25: ended by a signal: Aborted'
     finds 01 's/size_t o/size_t p/' '' ' undeclared'
-    # A race: which of the weights are wrong is not the same in every run.
+    # A race: other weights are wrong in every run.
     plant 02 '/pragma omp barrier/d'
     run make -s check STAGE=06_mine
     [[ $status != 0 && $output == *'06_mine: '*WRONG* ]]
@@ -207,7 +207,7 @@ finds() {
     ((SECONDS < 60))
 
     make -s stages/01_vectorized
-    # One run of each takes long: the origin's 0.5 s, and ten times as long as that is allowed.
+    # One run is slow: it takes 0.5 s in the origin and 5.5 s in the copy. That is allowed.
     for seconds in 0.5 5.5; do
         printf '#!/bin/sh\ncase "$*" in *--train=49*) sleep %s ;; esac\nexec %s "$@"\n' "$seconds" \
             "$PWD/stages/01_vectorized/train" >"after_$seconds"
@@ -220,7 +220,7 @@ finds() {
 @test "a program that had to be stopped is not run again" {
     clean_copy
     make -s -C tests build build/test_stages
-    # The exit status of timeout(1), without the ten minutes.
+    # It ends with the exit status of timeout(1), without the ten minutes.
     printf '#!/bin/sh\necho >>%s\nexit 124\n' "$dir/runs" >hangs
     chmod +x hangs
     run tests/build/test_stages 7,33 ./hangs
@@ -228,14 +228,14 @@ finds() {
     (($(wc -l <"$dir/runs") == 2)) # the first is the probe
 }
 
-@test "make check blames the learning rate for what diverges only if the origin does, too" {
+@test "make check blames the learning rate only if the origin diverges, too" {
     clean_copy
-    # Past all that the tests train.
+    # The loss becomes NaN only after more batches than the tests train.
     finds 01 's/double loss = 0;/static int calls; double loss = ++calls > 90 ? NAN : 0;/' '' \
-        'the loss became nan, that of 01_vectorized did not: the arithmetic is wrong'
+        'the loss became nan, but not in 01_vectorized: the arithmetic is wrong'
 }
 
-@test "make check compiles nothing for a GPU that is not there" {
+@test "make check compiles nothing for a GPU if there is none" {
     [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
     clean_copy
     printf '#!/bin/sh\ntouch %s\n' "$PWD/nvcc_was_run" >nvcc

@@ -20,7 +20,7 @@ struct digits draw_digits(size_t count, uint64_t seed) {
         struct generator generator = start_generator(seed, s);
         digits.labels[s] = (uint8_t)(draw_bits(&generator) % OUTPUTS);
         for (uint32_t k = 0; k < INPUTS; ++k) {
-            // Six pixels of 31 are likely to be drawn; which ones is the label's.
+            // Six pixels of 31 are likely to be drawn. The label decides which.
             const bool likely = (7 * k + 3u * digits.labels[s]) % 31 < 6;
             const bool drawn = draw_bits(&generator) % 100 < (likely ? 60 : 10);
             digits.pixels[s * INPUTS + k] = drawn ? (uint8_t)draw_bits(&generator) : 0;

@@ -4,13 +4,13 @@
 //     test_stages -c ORIGIN HIDDEN,HIDDEN,... PROGRAM
 //
 // Each program is a stage's train, or a build of it with other flags. It is run from its command
-// line, as a person would, on a small data set made here, with each number of hidden units and each
-// batch size below. -v prints how far every run was from the reference; -1 leaves it at one number
-// of threads, for programs that take seconds to start; -f at few batches, for those that are slow.
+// line on a small data set made here, with each number of hidden units and each batch size below.
+// -v prints how far every run was from the reference. -1 tests one number of threads, for programs
+// that take seconds to start. -f tests one batch size, for slow programs.
 //
-// -c is `make check`: it compares after the first batch, too, stops at the first thing that is
-// wrong, and says in plain words what it is. ORIGIN is the program that this one came from, which
-// says how long a run may take; it may be empty.
+// -c is `make check`. It also compares after the first batch, stops at the first mistake, and says
+// in plain words what is wrong. ORIGIN is the program that this one came from. It limits how long a
+// run may take, and may be empty.
 #include "errors.h"
 #include "support.h"
 
@@ -30,11 +30,11 @@ enum { TRAIN_SAMPLES = 207, TEST_SAMPLES = 200, MAX_PROGRAMS = 64, MAX_TESTS = 1
 // times as long as its origin, if that is more.
 enum { CHECK_LIMIT = 5, CHECK_LIMIT_ALONE = 60, TIMES_ORIGIN = 20 };
 
-// Fifty batches of each size; the last of an epoch is short where it can be. The smaller the batch,
-// the more it weighs if rounding decides whether a hidden unit is on (errors.c says how much); so
-// the seeds are ones with which no unit comes closer to zero than 5e-6 (batches of 1 and 3), 4e-7
-// (32 and 50) or 2e-7 (128), for the numbers of hidden units that the Makefile asks for. With 1024
-// of them 00_serial takes 5 ms a sample: hence not more.
+// Fifty batches of each size. The last of an epoch is short where possible. If rounding decides
+// whether a hidden unit is on, a small batch is further off than a large one (errors.c says how
+// far). So no unit comes closer to zero with these seeds than 5e-6 (batches of 1 and 3), 4e-7 (32
+// and 50) or 2e-7 (128). This holds for the numbers of hidden units in the Makefile. With 1024
+// hidden units 00_serial takes 5 ms a sample, so there are no more samples.
 static const struct cell {
     int batch, train, epochs;
     double learning_rate;
@@ -48,10 +48,10 @@ static const struct cell {
     {1000, 40, 50, 0.1, 24}, // larger than the training set: each epoch is one short batch
 };
 
-// For the initial weights: a seed of 64 bits.
+// The test of the initial weights has a seed of 64 bits.
 static const struct cell UNTRAINED = {8, 8, 0, 0.1, 0xfedcba9876543210};
 
-// What a run is compared with: computed once, for all programs.
+// A run is compared with this. It is computed once for all programs.
 struct expected {
     double *weights; // NULL: not computed yet
     double loss, accuracy;
@@ -64,7 +64,7 @@ struct context {
     bool verbose, one_number_of_threads, few_batches;
     bool check;
     bool shown;            // a check has shown a table
-    struct program origin; // what the program in a check came from, if that is available
+    struct program origin; // what the program in a check came from, if available
 };
 
 // One cmocka test: a program on a cell.
@@ -107,7 +107,7 @@ static void compute_expected(const struct test *test) {
                            samples_from(&context->test, context->test_images, 0, TEST_SAMPLES));
 }
 
-// The options that tell a run from the others, as it was given them.
+// Returns the options that distinguish a run from the others, as on its command line.
 static const char *options_of(const struct test *test, struct start start) {
     static char options[256];
     const struct cell *cell = test->cell;
@@ -125,7 +125,7 @@ static void stop_check(const struct context *context) {
     exit(EXIT_FAILURE);
 }
 
-// Ends the test, and a check with it.
+// Ends the test. In a check, it ends the whole check.
 __attribute__((format(printf, 3, 4))) static void
 fail_test(const struct test *test, struct start start, const char *format, ...) {
     char message[1024];
@@ -143,7 +143,7 @@ static void path_of(const struct test *test, const char *name, char path[2 * WOR
     snprintf(path, (size_t)2 * WORD_SIZE, "%s/%s", test->context->directory, name);
 }
 
-// Runs the program, or its origin, for so many seconds. Returns its exit status.
+// Runs the program, or its origin, for up to `limit` seconds. Returns its exit status.
 static int run_for(const struct test *test, const struct program *program, struct start start,
                    int limit) {
     const struct cell *cell = test->cell;
@@ -211,9 +211,9 @@ static int run_in_time(const struct test *test, struct start start) {
     return status;
 }
 
-// Runs the program and returns its weights, to be freed. The row is left in directory/row.csv. A
-// stage whose loss is no number fails with a hint at the learning rate, and has no row; but the
-// reference's is one, so that it is compared like any other.
+// Runs the program and returns its weights, which the caller frees. The row is in
+// directory/row.csv. A stage whose loss is not a number fails with a hint at the learning rate, and
+// writes no row. But the reference's loss is a number, so the stage is compared like any other.
 static float *run_program(const struct test *test, struct start start) {
     char weights[2 * WORD_SIZE], error[2 * WORD_SIZE], line[256];
     path_of(test, "weights", weights);
@@ -242,7 +242,7 @@ static double row_value(const struct test *test, const char *column) {
     return *value ? atof(value) : NAN;
 }
 
-// Shows a table under a line that says what it is of.
+// Prints a table under a line that says what it shows.
 static void show(const struct test *test, struct start start, const struct outcome *outcome,
                  const char *what) {
     printf("%s: %s (%s)\n\n", test->program->name, what, options_of(test, start));
@@ -251,7 +251,7 @@ static void show(const struct test *test, struct start start, const struct outco
     test->context->shown = true;
 }
 
-// Compares after a first batch of so many images and, unless it has none, a second.
+// Compares after a batch of `first` images and, unless `second` is 0, a batch of `second` images.
 static void compare_step(const struct test *test, struct start start, int first, int second,
                          const char *what) {
     struct context *context = test->context;
@@ -282,7 +282,7 @@ static void compare_step(const struct test *test, struct start start, int first,
         if (start.threads > 1)
             printf("With 1 thread it is right.\n");
         if (memcmp(run_program(&short_test, start), weights, size * sizeof *weights) != 0)
-            printf("Run once more, it gives other weights: a race, or memory that is not set.\n");
+            printf("A second run gives other weights: a race, or memory that is not set.\n");
         else
             explain_errors(&outcome, (struct step){states[steps - 1], second ? states[0] : NULL,
                                                    (size_t)images[steps - 1], (size_t)cell.batch});
@@ -295,8 +295,8 @@ static void compare_step(const struct test *test, struct start start, int first,
         free(states[i]);
 }
 
-// Compares before all that follows from a mistake is wrong as well. What a batch leaves behind
-// shows in the second only, and a wrong number of images in one that is short.
+// Compares early, before everything that follows from a mistake is wrong as well. What a batch
+// leaves behind shows only in the second one. A wrong number of images shows only in a short one.
 static void compare_first_batches(const struct test *test, struct start start) {
     const struct cell *cell = test->cell;
     const int first = cell->batch < cell->train ? cell->batch : cell->train;
@@ -330,15 +330,15 @@ static void compare(const struct test *test, struct start start, const float *we
         if (!part_is_right(&outcome, part))
             fail_test(test, start,
                       "the first that differs is %s: found %.9g, expected %.9g; %s as a whole is "
-                      "%.2e away from the reference, expected %.0e",
+                      "%.2e away from the reference, expected at most %.0e",
                       name_of(first, outcome.hidden).text, (double)weights[first],
                       expected->weights[first], PART_NAMES[part], part_error(&outcome, part),
                       PART_BOUNDS[part]);
     }
     if (!(total <= TOTAL_BOUND))
         fail_test(test, start,
-                  "all weights together are %.2e away from the reference, expected %.0e", total,
-                  TOTAL_BOUND);
+                  "all weights together are %.2e away from the reference, expected at most %.0e",
+                  total, TOTAL_BOUND);
     if (!loss_is_right(&outcome))
         fail_test(test, start, "loss %.6f, expected %.6f", outcome.found_loss, expected->loss);
     // One image of 200 may be a near tie.
@@ -347,13 +347,13 @@ static void compare(const struct test *test, struct start start, const float *we
         fail_test(test, start, "accuracy %.6f, expected %.6f", accuracy, expected->accuracy);
 }
 
-// A stage may use fewer threads than it is asked for, never more.
+// A stage may use fewer threads than it is asked for, but never more.
 static void check_threads(const struct test *test, struct start start) {
     const double used = row_value(test, "threads");
     if (!(used >= 1 && used <= start.threads))
         fail_test(test, start, "used %g threads, asked for %d", used, start.threads);
-    // Enough hidden units and processors for all: otherwise 3 and 5 threads are not tested at all
-    // on a machine with two cores.
+    // With enough hidden units and processors, it has to use all. Otherwise 3 and 5 threads are not
+    // tested at all on a machine with two cores.
     if (start.many && test->hidden >= 256 && start.threads <= 5 && used != start.threads)
         fail_test(test, start, "used %g threads of %d, with 64 processors and %d hidden units",
                   used, start.threads, test->hidden);
@@ -405,7 +405,7 @@ static void initial_weights(void **state) {
     free(expected);
 }
 
-// Also with threads, which have to sum in an order of their own choice, not of the scheduler's.
+// Tests threads, too: the order of their sums must not depend on the scheduler.
 static void same_command_same_bytes(void **state) {
     const struct test *test = *state;
     const size_t size = part_offset(PARTS, (size_t)test->hidden) * sizeof(float);
@@ -427,8 +427,7 @@ static void add_test(struct CMUnitTest *tests, struct test test, CMUnitTestFunct
                 test.hidden, what);
 }
 
-// The tests of all programs that have this many hidden units. What comes first is what is wrong
-// first.
+// Adds the tests of all programs with this many hidden units, in the order in which mistakes show.
 static void add_tests(struct CMUnitTest *tests, struct context *context, struct program *programs,
                       int hidden) {
     for (struct program *program = programs; program->path; ++program) {
@@ -455,7 +454,7 @@ static void add_tests(struct CMUnitTest *tests, struct context *context, struct 
     }
 }
 
-// Runs the tests of the one program until something is wrong. Returns the exit status.
+// Runs the tests of the one program until one fails. Returns the exit status.
 static int check(const struct CMUnitTest *tests, const struct program *program) {
     size_t count = 0;
     if (*program->unavailable) {
@@ -470,8 +469,8 @@ static int check(const struct CMUnitTest *tests, const struct program *program) 
     return 0;
 }
 
-// Gives the library that lies beside this program a path in `directory`: LD_PRELOAD takes none with
-// a space or a colon.
+// Links the library that lies beside this program into `directory`, because LD_PRELOAD takes no
+// path with a space or a colon.
 static void link_many_processors(const char *directory) {
     char program[PATH_MAX], library[PATH_MAX + WORD_SIZE], link[2 * WORD_SIZE];
     if (!realpath("/proc/self/exe", program))
