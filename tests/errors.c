@@ -237,10 +237,7 @@ void explain_errors(const struct outcome *outcome, struct step step) {
             said |= explain_part(outcome, part, &step);
         }
     }
-    if (!isfinite(outcome->found_loss))
-        printf(
-            "The reference's loss is a number: the arithmetic is wrong, not the learning rate.\n");
-    else if (!loss_is_right(outcome))
+    if (!loss_is_right(outcome))
         printf("The loss is computed before the step: look at forward first.\n");
     else if (!said && wrong == (1 << PARTS) - 1)
         printf("The loss is right, but all steps are wrong: look at p and dz first.\n");

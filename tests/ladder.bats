@@ -188,7 +188,7 @@ finds() {
         'The step of b2 is 0.53125 times the right one: divided by 32 images, not 17?'
     finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'Only W1 and b1 depend on da'
     finds 01 's|\*z = e / sum|*z = e|' 'W1 b1 W2 b2' 'The loss is right'
-    finds 01 's/return logf(sum)/return 0 * logf(-1)/' loss \
+    finds 01 's/return logf(sum)/return 0 * logf(-1)/' '' \
         'the arithmetic is wrong, not the learning rate'
     finds 01 's/.* = batch->samples, vectors = .*/&if (n == 128) abort();/' '' \
         '--batch 128 --train 165 --epochs 25: ended by a signal: Aborted'
@@ -209,8 +209,8 @@ finds() {
     make -s stages/01_vectorized
     # One run is slow: it takes 0.5 s in the origin and 5.5 s in the copy. That is allowed.
     for seconds in 0.5 5.5; do
-        printf '#!/bin/sh\ncase "$*" in *--train=49*) sleep %s ;; esac\nexec %s "$@"\n' "$seconds" \
-            "$PWD/stages/01_vectorized/train" >"after_$seconds"
+        printf '#!/bin/sh\ncase "$*" in *--train=49*) sleep %s ;; esac\nexec "%s" "$@"\n' \
+            "$seconds" '${0%/*}/stages/01_vectorized/train' >"after_$seconds"
         chmod +x "after_$seconds"
     done
     tests/build/test_stages -c "$PWD/after_0.5" 33 "$PWD/after_5.5" >output
@@ -221,7 +221,7 @@ finds() {
     clean_copy
     make -s -C tests build build/test_stages
     # It ends with the exit status of timeout(1), without the ten minutes.
-    printf '#!/bin/sh\necho >>%s\nexit 124\n' "$dir/runs" >hangs
+    printf '#!/bin/sh\necho >>"${0%%/*}/runs"\nexit 124\n' >hangs
     chmod +x hangs
     run tests/build/test_stages 7,33 ./hangs
     [[ $status == 1 && $output == *'hangs: had to be stopped'*'not run: it had to be stopped before'* ]]
@@ -238,9 +238,10 @@ finds() {
 @test "make check compiles nothing for a GPU if there is none" {
     [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
     clean_copy
-    printf '#!/bin/sh\ntouch %s\n' "$PWD/nvcc_was_run" >nvcc
-    printf '#!/bin/sh\necho for the simulated device >&2\nexit 1\n' >g++
-    chmod +x nvcc g++
-    PATH=$PWD:$PATH finds 04 '1s/$/ (a copy)/' '' 'for the simulated device'
-    [[ ! -e nvcc_was_run ]]
+    local tools=$BATS_TEST_TMPDIR # PATH takes no colon
+    printf '#!/bin/sh\ntouch %s\n' "$tools/nvcc_was_run" >"$tools/nvcc"
+    printf '#!/bin/sh\necho for the simulated device >&2\nexit 1\n' >"$tools/g++"
+    chmod +x "$tools"/{nvcc,g++}
+    PATH=$tools:$PATH finds 04 '1s/$/ (a copy)/' '' 'for the simulated device'
+    [[ ! -e $tools/nvcc_was_run ]]
 }
