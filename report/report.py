@@ -11,10 +11,8 @@ import base64
 import csv
 import functools
 import html
-import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -193,25 +191,15 @@ def draw(machine, plot_folder):
 
 
 def against_peers(group):
-    """How many times as fast as the fastest peer the fastest stage is, over the cells that have
-    both: sentences for the CPU, and for a GPU."""
+    """How many times as fast as the fastest peer the fastest stage is: sentences for the CPU, and
+    for a GPU."""
     sentences = []
     for where, on_cpu in (("On the CPU", True), ("On the GPU", False)):
-        fastest = {True: {}, False: {}}  # of peers, of stages: {(batch, hidden): seconds}
-        for cell, runs in group.cells.items():
-            if (runs[0]["device"] == "cpu") == on_cpu:
-                times = fastest[cell[1][0].startswith("peer_")]
-                place = cell[0], cell[2]
-                times[place] = min(group.median("train_s", cell), times.get(place, math.inf))
-        ratios = [time / fastest[False][place] for place, time in fastest[True].items()
-                  if time and fastest[False].get(place)]
-        if ratios:
-            mean = statistics.geometric_mean(ratios)
+        clause = group.against_peers(on_cpu)
+        if clause:
             peers = sorted({line[0] for line in group.lines if line[0].startswith("peer_")
                             and group.is_on_cpu(line) == on_cpu})
-            sentences.append(f"{where}, the fastest stage is {mean:.2f} times as fast as the "
-                             f"fastest peer (geometric mean over {len(ratios)} cells; "
-                             f"{min(ratios):.2f} to {max(ratios):.2f}). The peers are "
+            sentences.append(f"{where}, {clause} The peers are "
                              f"{tables.listing([md(peer) for peer in peers])}.")
     return " ".join(sentences)
 
@@ -233,8 +221,8 @@ def machine_section(machine, paper, stages):
         length = group.settings["epochs"], group.settings["train_samples"]
         theirs = paper if length == (5, 37800) else {}
         baseline = md(tables.label(group.baseline or ("", 0)))
-        parts.append(f"### Tables\n\n{md(group.heading())}; {group.repeats()}, ± half the range "
-                     "of a cell's runs.\n")
+        parts.append(f"### Tables\n\n{md(group.heading())}; {md(group.repeats())}, ± half the "
+                     "range of a cell's runs.\n")
         parts += [f"- {md(stage)}: {md(machine.why_not(stage))}"
                   for stage in absent(group, stages)] + [""]
         if against_peers(group):

@@ -179,6 +179,23 @@ class Group:
             return None, 0
         return min(peers, key=lambda line: statistics.geometric_mean(times[line])), cells
 
+    def against_peers(self, on_cpu=True):
+        """A clause on how many times as fast as the fastest peer the fastest stage is, over the
+        cells that have both. Empty where there are none."""
+        fastest = {True: {}, False: {}}  # of peers, of stages: {(batch, hidden): seconds}
+        for cell, runs in self.cells.items():
+            if (runs[0]["device"] == "cpu") == on_cpu:
+                times = fastest[cell[1][0].startswith("peer_")]
+                place = cell[0], cell[2]
+                times[place] = min(self.median("train_s", cell), times.get(place, math.inf))
+        ratios = [time / fastest[False][place] for place, time in fastest[True].items()
+                  if time and fastest[False].get(place)]
+        if not ratios:
+            return ""
+        return (f"the fastest stage is {statistics.geometric_mean(ratios):.2f} times as fast as "
+                f"the fastest peer (geometric mean over {plural(len(ratios), 'cell')}; "
+                f"{min(ratios):.2f} to {max(ratios):.2f}).")
+
     def heading(self):
         value = self.settings
         return (f"{DATASETS.get(value['dataset'], value['dataset'])}: "
@@ -190,7 +207,10 @@ class Group:
         counts = {len(runs) for runs in self.cells.values()}
         if counts == {1}:
             return "one run of each"
-        return f"medians of {'' if len(counts) == 1 else 'up to '}{max(counts)} runs"
+        once = [label(line) for line in self.lines
+                if {len(runs) for cell, runs in self.cells.items() if cell[1] == line} == {1}]
+        return (f"medians of {'' if len(counts) == 1 else 'up to '}{max(counts)} runs"
+                + (f" (one run of {listing(once)})" if once else ""))
 
 
 def parse(name, text):
@@ -425,6 +445,7 @@ def headline(path, groups):
         below = (f"{markdown(peer[0])} is the fastest CPU [peer](bench/peers) (geometric mean over "
                  f"{plural(cells, 'cell')}). A peer is a library or framework that you might use "
                  "instead. ")
+        below += f"On the CPU, {group.against_peers()} "
     full = Path(os.path.relpath(path)).with_name("tables.txt")
     below += f"All stages, peers and cells are in [{markdown(readable(str(full)))}]({url(full)})."
     return "\n".join([*picture(full.parent / "plots"), markdown(above), "", markdown(conditions),

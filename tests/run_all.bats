@@ -475,7 +475,7 @@ write_runs() {
 An Example, 2 cores
 
 MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others
-medians of up to 3 runs; ± is half the range of a cell's runs, where there are several
+medians of up to 3 runs (one run of 00_serial); ± is half the range of a cell's runs, where there are several
 
 Batch size 32             32 nodes       256 nodes
 Training time (s)
@@ -615,7 +615,7 @@ above
 <!-- table: begin -->
 A cell has the training time and the speedup over 00_serial.
 
-MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; medians of up to 3 runs; on An Example, 2 cores.
+MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; medians of up to 3 runs (one run of 00_serial); on An Example, 2 cores.
 
 | stage | 32 hidden, batch 32 | 256 hidden, batch 64 |
 | --- | ---: | ---: |
@@ -673,7 +673,7 @@ MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; one run of each; on 
 | 03_cuda | 0.250 s, 16.0× | 0.250 s, 32.0× | 0.250 s, 128× |
 | peer_b, 2 threads | 2.00 s, 2.00×, 15 % | 1.00 s, 8.00×, 15 % | 1.00 s, 32.0×, 15 % |
 
-peer_b is the fastest CPU [peer](bench/peers) (geometric mean over 3 cells). A peer is a library or framework that you might use instead. All stages, peers and cells are in [tables.txt](tables.txt).
+peer_b is the fastest CPU [peer](bench/peers) (geometric mean over 3 cells). A peer is a library or framework that you might use instead. On the CPU, the fastest stage is 2.00 times as fast as the fastest peer (geometric mean over 3 cells; 2.00 to 2.00). All stages, peers and cells are in [tables.txt](tables.txt).
 END
     # The ceiling for so many threads was not measured.
     ceilings 1 100e9
