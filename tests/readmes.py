@@ -25,12 +25,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL = bool(os.environ.get("FULL"))
-LIMIT, LIMIT_WITH_OUTPUT = 4, 120  # seconds
+LIMIT, LIMIT_WITH_OUTPUT = 2, 120  # seconds
 MAY_BE_MISSING = "gdb", "bats"
 NOT_RUN = {
     "make test": "this is a part of it",
     "make deps": "`make test` has begun with it",
     "make peers": "it downloads gigabytes",
+    "make lint": "it asks git for the files, and a copy has no git",
     "make check-NAME": "NAME stands for something",
 }
 # A command may fail only if something is missing, and its last lines say so.
@@ -158,7 +159,8 @@ def main():
         os.environ["MNIST_DIR"] = os.fsdecode(located.stdout).strip()
         if not shutil.which("nvidia-smi"):
             os.environ["NVCC"] = "no-nvcc-without-a-gpu"
-        found = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.md"))
+        found = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.md")
+                       if ".github" not in path.parts)  # forms to fill in
         return run_all(sys.argv[1:] or found, folder)
 
 
