@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FULL = bool(os.environ.get("FULL"))
 LIMIT, LIMIT_WITH_OUTPUT = 2, 120  # seconds
+BUILD = re.compile(r"make -C stages/.*")  # later commands need what it builds
 MAY_BE_MISSING = "gdb", "bats"
 NOT_RUN = {
     "make test": "this is a part of it",
@@ -109,7 +110,8 @@ def judge(command, typed, shown, folder):
         return True, f"skip: {NOT_RUN[command]}", []
     if program in MAY_BE_MISSING and not shutil.which(program):
         return True, f"skip: found no {program}", []
-    limit = None if FULL else LIMIT_WITH_OUTPUT if shown else LIMIT
+    ends = shown or BUILD.fullmatch(command)
+    limit = None if FULL else LIMIT_WITH_OUTPUT if ends else LIMIT
     status, output = run(command, typed, limit, folder)
     if status is None:
         return True, f"stopped after {limit} s", []
