@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
+
+    ladders.py ladders                     the names of the ladders; the main one comes first
+    ladders.py stages [--cpu|--cuda] [LADDER]
+                                           the folders of the stages of a ladder, or of all ladders
+    ladders.py find LADDER STAGE [WHAT]    a stage, by its name or the beginning of its name: its
+                                           folder, and the folder that it is compared with, if any.
+                                           An error names WHAT (STAGE) as the option.
+
+A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
+in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
+are relative to the repository.
+"""
+
+import argparse
+import functools
+import re
+import sys
+from pathlib import Path
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = "stages"
+STAGE_NAME = re.compile(r"\d\d(\.\d)?_[a-z0-9_]+")
+
+
+class NotFound(Exception):
+    """No ladder or stage has this name, or a ladder.toml is wrong. The text is one line."""
+
+
+class Stage:
+    """A program of a ladder: a stage, or a peer that the stages are compared with."""
+
+    def __init__(self, ladder, folder, source, is_peer=False):
+        self.ladder, self.folder, self.source, self.is_peer = ladder, folder, source, is_peer
+        self.name = source.stem if is_peer else folder.name
+        self.is_cuda = source.suffix == ".cu"
+        self.is_step = "." in self.name
+
+    def _variable(self, name):
+        """The value of a variable in the Makefile, or ""."""
+        text = (self.folder / "Makefile").read_text(encoding="utf-8", errors="replace")
+        found = re.search(rf"^{name} *:?= *(.*)$", text, re.MULTILINE)
+        return found[1].strip() if found else ""
+
+    @property
+    def program(self):
+        """The file that is started."""
+        return self.source if self.source.suffix == ".py" else self.source.with_suffix("")
+
+    @property
+    def command(self):
+        """The words that start the program. RUN in a stage's Makefile goes before its name."""
+        return [*("" if self.is_peer else self._variable("RUN")).split(), str(self.program)]
+
+    @property
+    def build(self):
+        """The words that build the program, from the root of the repository. Where the machine
+        cannot build it, they print "NAME: left out, " and the reason."""
+        if self.is_peer:
+            return ["make", "--no-print-directory", "-C", str(self.folder), self.name]
+        return ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
+
+    @property
+    def before(self):
+        """The stage that this one is compared with: its origin, if its Makefile names one, or else
+        the one before it. None for the first."""
+        origin = self._variable("ORIGIN")
+        if origin:
+            return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
+        place = self.ladder.stages.index(self)
+        return self.ladder.stages[place - 1] if place else None
+
+
+class Ladder:
+    """A folder of stages that do the same work, and what its ladder.toml says of it."""
+
+    def __init__(self, folder):
+        self.folder, self.name = folder, folder.name
+        try:
+            self.toml = tomllib.loads((folder / "ladder.toml").read_text(encoding="utf-8"))
+            self.title, self.time = self.toml["title"], self.toml["time"]
+            self.program = self.toml["program"]
+        except (OSError, ValueError, KeyError) as error:
+            raise NotFound(f"{folder.relative_to(ROOT)}/ladder.toml: cannot read: {error}; "
+                           "see stages/ladder.toml") from None
+        self.axes = self.toml.get("axes", [])  # the first is a table's pages, the last its columns
+        self.settings = self.toml.get("settings", {})  # {option: value}
+        self.phases = self.toml.get("phases", [])
+        self.measures = self.toml.get("measures", [])
+        self.save = self.toml.get("save", "save")
+
+    def column(self, option):
+        """The column of a row that has an option's value."""
+        return self.toml.get("columns", {}).get(option, option.replace("-", "_"))
+
+    @functools.cached_property
+    def stages(self):
+        """All stages, steps included, in the order in which they are read."""
+        found = [Stage(self, folder, source) for folder in sorted(self.folder.iterdir())
+                 if STAGE_NAME.fullmatch(folder.name) and (folder / "Makefile").exists()
+                 for source in sorted(folder.glob(f"{self.program}.c*"))
+                 if source.suffix in (".c", ".cu")]
+        if not found:
+            raise NotFound(f"found no stages in {self.folder.relative_to(ROOT)}")
+        return found
+
+    @property
+    def peers(self):
+        """What the stages are compared with: libraries and frameworks."""
+        folder = (self.folder / self.toml.get("peers", "peers")).resolve()
+        return [Stage(self, folder, source, is_peer=True)
+                for source in sorted(folder.glob("peer_*"))
+                if source.suffix in (".c", ".cu", ".py")]
+
+    def select(self, wanted, option="STAGE"):
+        """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
+        found = [stage for stage in self.stages if wanted and stage.name.startswith(wanted)]
+        if not found:
+            raise NotFound(f"{option}: found '{wanted}', expected one of: "
+                           f"{' '.join(stage.name for stage in self.stages)}")
+        return found
+
+    def find(self, wanted, option="STAGE"):
+        """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
+        the way to it. Any other beginning has to be that of one stage only."""
+        for stages in ([stage for stage in self.stages if stage.name == wanted],
+                       [stage for stage in self.stages if stage.name.startswith(f"{wanted}_")]):
+            if len(stages) == 1:
+                return stages[0]
+        found = self.select(wanted, option)
+        if len(found) > 1:
+            raise NotFound(f"{option}: found '{wanted}', expected more of a name of: "
+                           f"{' '.join(stage.name for stage in found)}")
+        return found[0]
+
+
+@functools.cache
+def ladders():
+    """All ladders. The main one comes first."""
+    folders = [ROOT / MAIN, *sorted((ROOT / "studies").glob("*/"))]
+    return [Ladder(folder) for folder in folders if (folder / "ladder.toml").exists()]
+
+
+def find_ladder(wanted, option="STUDY"):
+    """The ladder of this name. Without a name, the main one."""
+    for ladder in ladders():
+        if ladder.name == (wanted or MAIN):
+            return ladder
+    raise NotFound(f"{option}: found '{wanted}', expected one of: "
+                   f"{' '.join(ladder.name for ladder in ladders())}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("ladders")
+    stages = commands.add_parser("stages")
+    kinds = stages.add_mutually_exclusive_group()
+    kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
+    kinds.add_argument("--cuda", dest="cuda", action="store_true", default=None)
+    stages.add_argument("ladder", nargs="?")
+    find = commands.add_parser("find")
+    find.add_argument("ladder")
+    find.add_argument("stage")
+    find.add_argument("what", nargs="?", default="STAGE")
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "ladders":
+            print(*(ladder.name for ladder in ladders()), sep="\n")
+        elif arguments.command == "stages":
+            chosen = ladders() if arguments.ladder is None else [find_ladder(arguments.ladder)]
+            print(*(stage.folder.relative_to(ROOT) for ladder in chosen for stage in ladder.stages
+                    if arguments.cuda in (None, stage.is_cuda)), sep="\n")
+        else:
+            stage = find_ladder(arguments.ladder).find(arguments.stage, arguments.what)
+            print(*(each.folder.relative_to(ROOT) for each in (stage, stage.before) if each))
+    except NotFound as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

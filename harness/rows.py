@@ -1,0 +1,127 @@
+"""Reads the rows that the programs append to their --csv, by the names of the columns.
+
+A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
+settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
+header. An empty field means that the column does not apply.
+"""
+
+import csv
+import io
+import statistics
+import sys
+from pathlib import Path
+
+TEXTS = "stage", "device", "dataset"
+NOISY = 0.1  # a cell with a larger spread is marked
+
+
+def fail(message, status=2):
+    """Ends the program with one line."""
+    print(f"{Path(sys.argv[0]).name}: {' '.join(str(message).split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def read(path):
+    """The text of a file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        fail(f"{path}: cannot read: {error.strerror}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[:error.start]
+        fail(f"{path}: line {before.count(10) + 1}: byte {error.start - before.rfind(10)}: found "
+             f"0x{data[error.start]:02x}, expected UTF-8")
+
+
+def parameters(ladder):
+    """{column: (text to value, smallest value, words for what is expected)}: the axes and the
+    settings of a ladder. The type is that of the values in its ladder.toml."""
+    kinds = {str: (str, None, "text"), int: (int, 0, "a whole number from 0"),
+             float: (float, 0, "a number, not below 0")}
+    found = {ladder.column(option): kinds[type(value)]
+             for option, value in ladder.settings.items()}
+    for axis in ladder.axes:
+        kind = type(axis["values"][0])
+        found[ladder.column(axis["option"])] = (
+            (int, 1, "a whole number from 1") if kind is int else kinds[kind])
+    return found
+
+
+def _number(text, kind, smallest, expected):
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if kind is str:
+        return value
+    # A nan is refused, and so is a number whose ratio to another may not be finite.
+    if (value != 0 and not 1e-100 < abs(value) < 1e100) or (smallest is not None
+                                                            and value < smallest):
+        raise ValueError(expected)
+    return value
+
+
+def _value(name, text, known):
+    """The value of a field. A ValueError says what was expected."""
+    if name in TEXTS:
+        return text
+    if name in known:
+        return _number(text, *known[name])
+    if not text:
+        return None
+    if name == "threads":
+        return _number(text, int, 1, "a whole number from 1")
+    if name.endswith(("_s", "_mib", "gflops")):
+        return _number(text, float, 0, "a number, not below 0")
+    return _number(text, float, None, "a number")
+
+
+def read_rows(path, ladder):
+    """[{column: value}]: the rows of a file. A value is a number where the column has numbers, and
+    None where the field is empty. An empty file has no rows. A file that does not read ends the
+    program with one line, which names the line of the file."""
+    known = parameters(ladder)
+    needed = ["stage", "device", "threads", *known, "dataset", ladder.time,
+              *(f"{phase}_s" for phase in ladder.phases),
+              *(measure["column"] for measure in ladder.measures), "gflops"]
+    reader = csv.reader(io.StringIO(read(path), newline=""), strict=True)
+    rows = []
+    try:
+        header = next(reader, needed)
+        for name in needed:
+            if name not in header:
+                fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
+        for fields in reader:
+            where = f"{path}: line {reader.line_num}"
+            if len(fields) != len(header):
+                fail(f"{where}: found {len(fields)} columns, expected {len(header)}")
+            row = dict(zip(header, fields))
+            for name, text in row.items():
+                try:
+                    row[name] = _value(name, text, known)
+                except ValueError as expected:
+                    fail(f"{where}: {name}: found '{text}', expected {expected}")
+            if row[ladder.time] is None:
+                fail(f"{where}: {ladder.time}: found '', expected a number, not below 0")
+            rows.append(row)
+    except csv.Error as error:
+        fail(f"{path}: line {reader.line_num}: found no row of --csv: {error}")
+    return rows
+
+
+def cell_of(row, ladder):
+    """A row's place on the axes, in their order."""
+    return tuple(row[ladder.column(axis["option"])] for axis in ladder.axes)
+
+
+def spread(values):
+    """Half the difference between the largest and the smallest value, over the median."""
+    median = statistics.median(values)
+    return (max(values) - min(values)) / 2 / median if median else 0.0
+
+
+def is_noisy(values):
+    """Whether the runs of a cell differ so much that the machine was busy."""
+    return spread(values) > NOISY
