@@ -93,7 +93,7 @@ headline: ## headline RESULTS=report/results/...: write these results into READM
 	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) bench bench/peers data tests tests/cuda_on_cpu tests/lint; do \
+	@for directory in $(STAGES) bench bench/peers data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 

@@ -1,6 +1,6 @@
 # Every CUDA stage's Makefile includes this. `make` builds train with nvcc. `make sim` builds
 # train.sim from the same source with the host's compiler alone, for a device simulated on the CPU:
-# see tests/cuda_on_cpu. From the command line:
+# see sim/. From the command line:
 #
 #     OUTPUT=file      builds elsewhere: file, file.sim or file.sanitized.sim
 #     EXTRA=flags      adds flags: nvcc's, or in `make sim` gcc's and g++'s
@@ -46,7 +46,7 @@ $(OUTPUT).o: $(COMMON) $(OUTPUT).flags
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) $(LDLIBS))
 
-SIM        := $(ROOT)/tests/cuda_on_cpu
+SIM        := $(ROOT)/sim
 CXXFLAGS    = -std=c++17 -O3 -march=native -g -fopenmp -Wall -Wextra -Wno-unknown-pragmas
 SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all

@@ -243,7 +243,7 @@ def read_groups(path):
             if len(row) != len(header):
                 fail(f"{where}: found {len(row)} columns, expected {len(header)}")
             run = dict(zip(header, row))
-            if run["device"] == "simulated":  # by tests/cuda_on_cpu, whose times mean nothing
+            if run["device"] == "simulated":  # by sim/, whose times mean nothing
                 continue
             for name in (*WHOLE, *NUMBERS):
                 try:

@@ -24,7 +24,7 @@ kernels() {
 same_for_every_order() {
     local seed
     for seed in 0 1 2 3; do
-        CUDA_ON_CPU_SEED=$seed succeeds --hidden 70 --save-weights "$dir/$seed.weights" &&
+        SIM_SEED=$seed succeeds --hidden 70 --save-weights "$dir/$seed.weights" &&
             cmp "$dir/0.weights" "$dir/$seed.weights" || return 1
     done
 }
@@ -54,7 +54,7 @@ refuses_events_without_end() {
 }
 
 ends_without_device() {
-    CUDA_ON_CPU_DEVICES=0 fails 77 "^$stage: no usable CUDA device: "
+    SIM_DEVICES=0 fails 77 "^$stage: no usable CUDA device: "
 }
 
 @test "no device: status 77 and the driver's reason" {
@@ -63,7 +63,7 @@ ends_without_device() {
 
 # 784 × 1000 weights are 3 MiB.
 ends_without_memory() {
-    CUDA_ON_CPU_MEMORY=2000000 fails 1 \
+    SIM_MEMORY=2000000 fails 1 \
         "^$stage: out of device memory: asked for [0-9.]+ MiB, [0-9.]+ MiB of 1.9 MiB are free" \
         --hidden 1000
 }

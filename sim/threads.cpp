@@ -12,7 +12,7 @@
 __thread uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-namespace cuda_on_cpu {
+namespace simulator {
 namespace {
 
 struct {
@@ -430,4 +430,4 @@ void run(const char *kernel, dim3 size, dim3 block, size_t shared_bytes, const v
     switch_to_new_stack(host, reserve(BYTES, true), BYTES, launcher_main);
 }
 
-} // namespace cuda_on_cpu
+} // namespace simulator

@@ -27,7 +27,7 @@ void __real_free(void *memory);
 int __real_main(int argc, char **argv, char **environment);
 }
 
-namespace cuda_on_cpu {
+namespace simulator {
 
 struct device device;
 
@@ -215,7 +215,7 @@ text print(const char *format, ...) {
 }
 
 void complain(const text &line) {
-    dprintf(STDERR_FILENO, "cuda_on_cpu: %s\n", line.text);
+    dprintf(STDERR_FILENO, "simulated device: %s\n", line.text);
 }
 
 void die(const text &line) {
@@ -332,10 +332,10 @@ void *allocate_for_host(size_t bytes, size_t alignment, int byte) {
 }
 
 } // namespace
-} // namespace cuda_on_cpu
+} // namespace simulator
 
-using namespace cuda_on_cpu;
-using cuda_on_cpu::device;
+using namespace simulator;
+using simulator::device;
 
 extern "C" {
 
@@ -394,9 +394,9 @@ int __wrap_main(int argc, char **argv, char **environment) {
     }
     puts("simulated: CUDA on the CPU, to find errors; no time below means anything");
     fflush(stdout);
-    device.present = from_environment("CUDA_ON_CPU_DEVICES", 1) > 0;
-    device.memory = from_environment("CUDA_ON_CPU_MEMORY", (size_t)4 << 30);
-    device.seed = from_environment("CUDA_ON_CPU_SEED", 1);
+    device.present = from_environment("SIM_DEVICES", 1) > 0;
+    device.memory = from_environment("SIM_MEMORY", (size_t)4 << 30);
+    device.seed = from_environment("SIM_SEED", 1);
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <vector>
 
-using namespace cuda_on_cpu;
-using cuda_on_cpu::device;
+using namespace simulator;
+using simulator::device;
 
-struct cuda_on_cpu_event {
+struct simulated_event {
     size_t number; // 0: not recorded
     double milliseconds;
 };
@@ -158,7 +158,7 @@ const char *cudaGetErrorString(cudaError_t error) {
 #define X(name, number, words)                                                                     \
     case name:                                                                                     \
         return words;
-        CUDA_ON_CPU_ERRORS(X)
+        SIM_ERRORS(X)
 #undef X
     }
     return "unrecognized error code";
@@ -169,7 +169,7 @@ const char *cudaGetErrorName(cudaError_t error) {
 #define X(name, number, words)                                                                     \
     case name:                                                                                     \
         return #name;
-        CUDA_ON_CPU_ERRORS(X)
+        SIM_ERRORS(X)
 #undef X
     }
     return "unrecognized error code";
@@ -187,16 +187,6 @@ cudaError_t cudaGetLastError() {
 }
 
 // ---- The device
-
-cudaError_t cudaDriverGetVersion(int *version) {
-    *version = device.present ? CUDART_VERSION : 0;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
 
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = device.present;
@@ -368,7 +358,7 @@ cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int, cudaStre
 // ---- Events
 
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
-    *event = new cuda_on_cpu_event{0, 0};
+    *event = new simulated_event{0, 0};
     return check_device();
 }
 

@@ -1,7 +1,7 @@
 // The part of CUDA that the stages use, on the CPU: see README.md. CUDA's own documentation is not
 // repeated here.
-#ifndef CUDA_ON_CPU_CUDA_RUNTIME_H
-#define CUDA_ON_CPU_CUDA_RUNTIME_H
+#ifndef SIM_CUDA_RUNTIME_H
+#define SIM_CUDA_RUNTIME_H
 
 #include <float.h>
 #include <math.h> // before the macros below, because it declares functions of the same names
@@ -84,8 +84,6 @@ constexpr int warpSize = 32;
 #define __expf expf
 #define __logf logf
 #define __fdividef(x, y) ((x) / (y))
-#define __frcp_rn(x) (1.0f / (x))
-#define __fmaf_rn fmaf
 inline float rsqrtf(float x) {
     return 1 / sqrtf(x);
 }
@@ -118,7 +116,7 @@ inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-namespace cuda_on_cpu {
+namespace simulator {
 
 // The rest of this header is made of these. `file` and `line` are those of the caller.
 void wait_for_block(const char *file, int line);
@@ -152,62 +150,57 @@ T shuffle(unsigned mask, T value, int source, const char *what, const char *file
     return value;
 }
 
-} // namespace cuda_on_cpu
+} // namespace simulator
 
 inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    cuda_on_cpu::wait_for_block(file, line);
+    simulator::wait_for_block(file, line);
 }
 inline void __syncwarp(unsigned mask = 0xffffffff, const char *file = __builtin_FILE(),
                        int line = __builtin_LINE()) {
-    cuda_on_cpu::exchange(mask, 0, cuda_on_cpu::lane(), "__syncwarp", file, line);
+    simulator::exchange(mask, 0, simulator::lane(), "__syncwarp", file, line);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
               const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    const int group = cuda_on_cpu::lane() & -width;
-    return cuda_on_cpu::shuffle(mask, value, group + (source & (width - 1)), "__shfl_sync", file,
-                                line);
+    const int group = simulator::lane() & -width;
+    return simulator::shuffle(mask, value, group + (source & (width - 1)), "__shfl_sync", file,
+                              line);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
                    const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    const int lane = cuda_on_cpu::lane(), source = lane + (int)delta;
-    return cuda_on_cpu::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
-                                "__shfl_down_sync", file, line);
+    const int lane = simulator::lane(), source = lane + (int)delta;
+    return simulator::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
+                              "__shfl_down_sync", file, line);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
                   const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    const int lane = cuda_on_cpu::lane(), source = lane ^ bits;
-    return cuda_on_cpu::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
-                                "__shfl_xor_sync", file, line);
+    const int lane = simulator::lane(), source = lane ^ bits;
+    return simulator::shuffle(mask, value, source < (lane & -width) + width ? source : lane,
+                              "__shfl_xor_sync", file, line);
 }
 
 // The names, numbers and words of the errors that can occur here.
-#define CUDA_ON_CPU_ERRORS(X)                                                                      \
+#define SIM_ERRORS(X)                                                                              \
     X(cudaSuccess, 0, "no error")                                                                  \
     X(cudaErrorInvalidValue, 1, "invalid argument")                                                \
     X(cudaErrorMemoryAllocation, 2, "out of memory")                                               \
     X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                          \
     X(cudaErrorInvalidPitchValue, 12, "invalid pitch argument")                                    \
     X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                    \
-    X(cudaErrorInsufficientDriver, 35,                                                             \
-      "CUDA driver version is insufficient for CUDA runtime version")                              \
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
     X(cudaErrorNotReady, 600, "device not ready")                                                  \
-    X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                    \
     X(cudaErrorHostMemoryAlreadyRegistered, 712,                                                   \
       "part or all of the requested memory range is already mapped")                               \
     X(cudaErrorHostMemoryNotRegistered, 713,                                                       \
-      "pointer does not correspond to a registered memory region")                                 \
-    X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                   \
-    X(cudaErrorUnknown, 999, "unknown error")
+      "pointer does not correspond to a registered memory region")
 
 enum cudaError {
 #define X(name, number, words) name = number,
-    CUDA_ON_CPU_ERRORS(X)
+    SIM_ERRORS(X)
 #undef X
 };
 typedef enum cudaError cudaError_t;
@@ -249,16 +242,11 @@ enum cudaDeviceAttr {
     cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
-enum cudaFuncAttribute {
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9
-};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum {
     cudaCpuDeviceId = -1,
     cudaMemAttachGlobal = 1,
     cudaHostAllocDefault = 0,
-    cudaHostAllocPortable = 1,
-    cudaHostAllocMapped = 2,
     cudaHostAllocWriteCombined = 4,
     cudaHostRegisterDefault = 0,
     cudaEventDefault = 0,
@@ -288,16 +276,14 @@ struct cudaDeviceProp {
     int concurrentManagedAccess;
     int pageableMemoryAccess;
 };
-typedef struct cuda_on_cpu_event *cudaEvent_t;
-typedef struct cuda_on_cpu_stream *cudaStream_t;
+typedef struct simulated_event *cudaEvent_t;
+typedef struct simulated_stream *cudaStream_t;
 
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 
-cudaError_t cudaDriverGetVersion(int *version);
-cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
@@ -396,7 +382,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *kernel
                                                          shared_bytes);
 }
 
-namespace cuda_on_cpu {
+namespace simulator {
 
 // `kernel<<<grid, block, shared_bytes, stream>>>(arguments)`, as translate.sed writes it:
 // launch(kernel, "kernel", grid, block, shared_bytes, stream)(arguments).
@@ -424,6 +410,6 @@ configured_kernel<Parameters...> launch(void (*function)(Parameters...), const c
     return {function, name, grid, block, shared_bytes};
 }
 
-} // namespace cuda_on_cpu
+} // namespace simulator
 
 #endif

@@ -1,10 +1,10 @@
 // What the parts of the simulator share: memory.cpp, threads.cpp and api.cpp.
-#ifndef CUDA_ON_CPU_SIMULATOR_H
-#define CUDA_ON_CPU_SIMULATOR_H
+#ifndef SIM_SIMULATOR_H
+#define SIM_SIMULATOR_H
 
 #include "cuda_runtime.h"
 
-namespace cuda_on_cpu {
+namespace simulator {
 
 // The limits of compute capability 7.5, the oldest that the stages are compiled for.
 constexpr size_t MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_X = INT32_MAX, MAX_GRID_YZ = 65535;
@@ -100,6 +100,6 @@ const allocation *find_shared_memory(const void *address);
 // Sets how much dynamic shared memory a block of the kernel may have. False if that is too much.
 bool set_shared_limit(const void *kernel, size_t bytes);
 
-} // namespace cuda_on_cpu
+} // namespace simulator
 
 #endif

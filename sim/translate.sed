@@ -3,13 +3,13 @@
 #     sed -E -f translate.sed train.cu
 
 # extern __shared__ float tile[];
-s/extern +__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +([A-Za-z_][A-Za-z0-9_]*)\[\];/\3 *\4 = cuda_on_cpu::dynamic_shared<\3>();/
+s/extern +__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +([A-Za-z_][A-Za-z0-9_]*)\[\];/\3 *\4 = simulator::dynamic_shared<\3>();/
 
 # __shared__ float a[32], b[32][33]; becomes two declarations, and each of them a reference.
 :split
 s/(__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +[A-Za-z_][A-Za-z0-9_]*(\[[^];]+\])*), */\1; __shared__ \4 /
 t split
-s/(static +)?__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +([A-Za-z_][A-Za-z0-9_]*)((\[[^];]+\])*);/auto \&\5 = cuda_on_cpu::shared<\4\6>([] {});/g
+s/(static +)?__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +([A-Za-z_][A-Za-z0-9_]*)((\[[^];]+\])*);/auto \&\5 = simulator::shared<\4\6>([] {});/g
 
 # kernel<32><<<grid, block, shared_bytes, stream>>>(arguments);
-s/([A-Za-z_][A-Za-z0-9_:]*(<[^<>;]*>)?)<<<([^;]*)>>>\(/cuda_on_cpu::launch(\1, "\1", \3)(/g
+s/([A-Za-z_][A-Za-z0-9_:]*(<[^<>;]*>)?)<<<([^;]*)>>>\(/simulator::launch(\1, "\1", \3)(/g

@@ -22,13 +22,13 @@ finds() {
 
 # The same for both builds.
 finds_always() {
-    finds "$1" sim "^cuda_on_cpu: $2"
-    finds "$1" sanitized.sim "^cuda_on_cpu: $2"
+    finds "$1" sim "^simulated device: $2"
+    finds "$1" sanitized.sim "^simulated device: $2"
 }
 
 # What a program prints under a seed, without the first line.
 result_of() {
-    CUDA_ON_CPU_SEED=$2 timeout 60 build/broken.sim "$1" | tail -n +2
+    SIM_SEED=$2 timeout 60 build/broken.sim "$1" | tail -n +2
 }
 
 line_of() {
@@ -36,12 +36,12 @@ line_of() {
 }
 
 @test "right programs give the same result in every order, on one core and on four" {
-    expected=$(CUDA_ON_CPU_SEED=0 OMP_NUM_THREADS=1 build/correct.sim)
-    [[ $(wc -l <<<"$expected") == 9 ]]
+    expected=$(SIM_SEED=0 OMP_NUM_THREADS=1 build/correct.sim)
+    [[ $(wc -l <<<"$expected") == 10 ]]
     for seed in 0 1 2 3 4; do
         for threads in 1 4; do
             for program in build/correct.sim build/correct.sanitized.sim; do
-                result=$(CUDA_ON_CPU_SEED=$seed OMP_NUM_THREADS=$threads "$program")
+                result=$(SIM_SEED=$seed OMP_NUM_THREADS=$threads "$program")
                 [[ $result == "$expected" ]]
             done
         done
@@ -55,23 +55,23 @@ line_of() {
 
 @test "a machine without a device" {
     status=0
-    output=$(CUDA_ON_CPU_DEVICES=0 build/correct.sim) || status=$?
+    output=$(SIM_DEVICES=0 build/correct.sim) || status=$?
     [[ $status == 77 ]]
     grep -q '^cudaErrorNoDevice: no CUDA-capable device is detected' <<<"$output"
 }
 
 @test "a device with little memory" {
     status=0
-    output=$(CUDA_ON_CPU_MEMORY=10000 build/correct.sim) || status=$?
+    output=$(SIM_MEMORY=10000 build/correct.sim) || status=$?
     [[ $status == 1 ]]
     grep -q 'not so: .*cudaMalloc.* == cudaSuccess' <<<"$output"
 }
 
 @test "an environment variable that is not a number" {
     status=0
-    output=$(CUDA_ON_CPU_SEED=x build/correct.sim 2>&1) || status=$?
+    output=$(SIM_SEED=x build/correct.sim 2>&1) || status=$?
     [[ $status == 1 ]]
-    grep -q "CUDA_ON_CPU_SEED: found 'x', expected a whole number" <<<"$output"
+    grep -q "SIM_SEED: found 'x', expected a whole number" <<<"$output"
 }
 
 # One side touches the memory of the other.
