@@ -1,6 +1,8 @@
 // Measures the most that this GPU can do: multiply-adds in registers, reading its memory, copies
 // from and to the host, and a launch. The CUDA stages are compared with these ceilings.
 #include "common/cuda.h"
+#include "common/data.h"
+#include "common/memory.h"
 
 #include <benchmark/benchmark.h>
 

@@ -3,6 +3,7 @@
 //
 //     y = x·W     x n × 784, W 784 × H, y n × H, all row-major and in the device's memory
 #include "common/cuda.h"
+#include "common/data.h"
 
 #include <benchmark/benchmark.h>
 

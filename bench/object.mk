@@ -3,7 +3,7 @@
 
 BENCH := $(ROOT)/bench
 
-$(BENCH_OBJECT): train.c Makefile $(BENCH)/stage.c $(BENCH)/stage.h $(BENCH)/object.mk \
+$(BENCH_OBJECT): $(SOURCE) Makefile $(BENCH)/stage.c $(BENCH)/stage.h $(BENCH)/object.mk \
                  $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk $(BENCH_OBJECT).flags
 	$(CC) $(CPPFLAGS) -I. $(CFLAGS) $(EXTRA) -r -o $@ \
 	    $(BENCH)/stage.c $(COMMON_SOURCES)

@@ -2,7 +2,7 @@
 #ifndef BENCH_STAGE_H
 #define BENCH_STAGE_H
 
-#include "common/timing.h"
+#include "stages/training.h"
 
 #ifdef __cplusplus
 extern "C" {

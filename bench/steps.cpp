@@ -8,6 +8,7 @@
 // and come from the caches. These figures are about the loops, those of the stages about training.
 #include "bench/ceiling.h"
 #include "common/data.h"
+#include "common/memory.h"
 
 #include <benchmark/benchmark.h>
 

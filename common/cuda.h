@@ -33,7 +33,7 @@ static inline void check_cuda_allocation(cudaError_t error, size_t bytes, const 
         cudaMemGetInfo(&free_bytes, &total_bytes);
         fprintf(stderr,
                 STAGE ": out of device memory: asked for %.1f MiB, %.1f MiB of %.1f MiB are free; "
-                      "try a smaller --hidden, --batch or --train\n",
+                      "try a smaller run\n",
                 (double)bytes / (1 << 20), (double)free_bytes / (1 << 20),
                 (double)total_bytes / (1 << 20));
         exit(EXIT_RUN_FAILED);
@@ -72,38 +72,28 @@ struct phase_events {
     size_t recorded;
 };
 
-// Creates events for two phases in each batch, and one before the first. They are created before
-// the run and read after it, so that a batch only records them and the host never waits for one. If
-// they would take gigabytes, prints one line and exits with EXIT_BAD_INPUT.
-static inline struct phase_events create_events(const struct options *options) {
-    const size_t max_batches = 20000000;
-    size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
-    if (batches * (size_t)options->epochs > max_batches) {
-        fprintf(stderr,
-                "--epochs: found %d, expected at most %zu with %zu batches an epoch: each batch's "
-                "phases are timed\n",
-                options->epochs, max_batches / batches, batches);
-        exit(EXIT_BAD_INPUT);
-    }
-    struct phase_events events = {
-        std::vector<cudaEvent_t>(1 + 2 * batches * (size_t)options->epochs), 0};
+// Creates so many events. They are created before the run and read after it, so that a phase only
+// records one and the host never waits for one. A run of n phases needs n + 1.
+static inline struct phase_events create_events(size_t count) {
+    struct phase_events events = {std::vector<cudaEvent_t>(count), 0};
     for (cudaEvent_t &event : events.events)
         CHECK(cudaEventCreate(&event));
     return events;
 }
 
-// Marks the end of a phase in the stream of kernels.
+// Marks the start of the first phase, or the end of a phase, in the stream of kernels.
 static inline void mark_phase(struct phase_events *events) {
     CHECK(cudaEventRecord(events->events[events->recorded++]));
 }
 
-// Adds the times between the marks to the timers of the two phases in turn, and destroys the
-// events. The device must have passed all of them.
-static inline void collect_events(struct phase_events *events, struct result *result) {
+// Adds the times between the marks to the timers of the phases in turn, and destroys the events.
+// The device must have passed all of them.
+static inline void collect_events(struct phase_events *events,
+                                  const std::vector<struct timer *> &phases) {
     for (size_t i = 1; i < events->recorded; ++i) {
         float milliseconds;
         CHECK(cudaEventElapsedTime(&milliseconds, events->events[i - 1], events->events[i]));
-        timer_add(i % 2 ? &result->forward : &result->backward, 1e-3 * milliseconds);
+        timer_add(phases[(i - 1) % phases.size()], 1e-3 * milliseconds);
     }
     for (cudaEvent_t event : events->events)
         CHECK(cudaEventDestroy(event));

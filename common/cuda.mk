@@ -13,9 +13,10 @@ ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 # folder is several words where it has spaces.
 override STAGE := $(lastword $(notdir $(CURDIR)))
 
-SOURCE = train.cu
-OUTPUT = train
-EXTRA  =
+# The folder's one source file: train.cu is built into train.
+SOURCE := $(wildcard *.cu)
+OUTPUT  = $(basename $(SOURCE))
+EXTRA   =
 
 CC       = gcc
 CXX      = g++
@@ -33,10 +34,14 @@ CUDA_ARCH = $(shell if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then echo nat
                     else echo all-major; fi)
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
-COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c)
-COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h) $(ROOT)/common/cuda.mk
+# As in stage.mk. The programs that test the simulated device belong to no ladder.
+LADDER         := $(dir $(wildcard ../ladder.toml))
+COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
+                  $(if $(LADDER),$(filter-out ../reference.c,$(wildcard ../*.c)))
+COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
+                  $(ROOT)/common/cuda.mk
 
-# common/ is C. As one object file it does not get in the way of other builds.
+# These are C. As one object file it does not get in the way of other builds.
 $(OUTPUT): $(SOURCE) $(OUTPUT).o
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $^ $(LDLIBS)
 
@@ -75,7 +80,7 @@ $(SIM_PARTS): $(SIM_OUTPUT).%.o: $(SIM)/%.cpp $(wildcard $(SIM)/*.h) $(ROOT)/com
 	$(CXX) $(CXXFLAGS) -c -o $@ $<
 
 clean:
-	rm -f train train.sim train.sanitized.sim train*.flags
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o $(SIM_PARTS)
 .PHONY: sim clean

@@ -1,9 +1,11 @@
 #include "common/data.h"
+#include "common/memory.h"
+#include "common/options.h"
 #include "common/timing.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,6 @@
 enum {
     SIDE = 28,
     MAX_BLANK_LINES = 1000, // a small gzip file may hold a billion of them
-    ALIGNMENT = 64,         // a cache line, and the widest vector
     LINE_SIZE = 16384,
     GZ_BUFFER = 1 << 17
 };
@@ -38,25 +39,6 @@ __attribute__((format(printf, 2, 3))) static int complain(const char *path, cons
     fputc('\n', stderr);
     va_end(arguments);
     return EXIT_BAD_INPUT;
-}
-
-static float *try_allocate_floats(size_t count) {
-    if (count > SIZE_MAX / sizeof(float) - ALIGNMENT)
-        return NULL;
-    size_t bytes = count * sizeof(float);
-    return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-}
-
-float *allocate_floats(size_t count) {
-    float *floats = try_allocate_floats(count);
-    if (!floats) {
-        fprintf(stderr,
-                STAGE ": out of memory: asked for %.1f MiB; try a smaller --hidden or "
-                      "--batch\n",
-                (double)count * sizeof(float) / (1 << 20));
-        exit(EXIT_RUN_FAILED);
-    }
-    return memset(floats, 0, count * sizeof(float));
 }
 
 // Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
@@ -288,7 +270,7 @@ static int parse_row(const char *path, long number, const char *line, float *ima
 
 // Reads Kaggle's train.csv twice. The first time counts the rows, so that memory is only taken for
 // rows that are there. The second time parses them. Returns 0 or EXIT_BAD_INPUT.
-static int read_csv(gzFile file, const char *path, const struct options *options,
+static int read_csv(gzFile file, const char *path, int train_samples, int test_samples,
                     struct data *data) {
     char line[LINE_SIZE];
     float unused[PIXELS];
@@ -303,11 +285,11 @@ static int read_csv(gzFile file, const char *path, const struct options *options
         ++rows;
     if (more < 0)
         return EXIT_BAD_INPUT;
-    if (rows < (long)options->train_samples + options->test_samples)
+    if (rows < (long)train_samples + test_samples)
         return complain(path, "found %ld rows, --train and --test expect at least %d + %d", rows,
-                        options->train_samples, options->test_samples);
-    if (allocate_dataset(&data->train, path, options->train_samples) ||
-        allocate_dataset(&data->test, path, options->test_samples))
+                        train_samples, test_samples);
+    if (allocate_dataset(&data->train, path, train_samples) ||
+        allocate_dataset(&data->test, path, test_samples))
         return EXIT_BAD_INPUT;
 
     number = 0;
@@ -332,17 +314,18 @@ static int read_csv(gzFile file, const char *path, const struct options *options
     return 0;
 }
 
-static int load_csv(const char *path, const struct options *options, struct data *data) {
+static int load_csv(const char *path, int train_samples, int test_samples, struct data *data) {
     gzFile file = open_file(path);
     if (!file)
         return EXIT_BAD_INPUT;
-    int status = read_csv(file, path, options, data);
+    int status = read_csv(file, path, train_samples, test_samples, data);
     gzclose(file);
     data->name = "csv";
     return status;
 }
 
-static int load_directory(const char *directory, const struct options *options, struct data *data) {
+static int load_directory(const char *directory, int train_samples, int test_samples,
+                          struct data *data) {
     char path[4096];
     struct stat status;
     if (stat(directory, &status) < 0)
@@ -354,23 +337,23 @@ static int load_directory(const char *directory, const struct options *options, 
         return complain(directory, "not a directory; expected the directory that holds MNIST");
     if (!find_file(path, directory, "train-images-idx3-ubyte") &&
         find_file(path, directory, "train.csv"))
-        return load_csv(path, options, data);
+        return load_csv(path, train_samples, test_samples, data);
     // data/synthesize leaves this file beside the digits it drew, so that no table calls them
     // MNIST.
     bool synthetic = snprintf(path, sizeof path, "%s/SYNTHETIC", directory) < (int)sizeof path &&
                      access(path, F_OK) == 0;
     data->name = synthetic ? "synthetic" : "mnist";
     int failed = load_idx(directory, "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-                          options->train_samples, "train", &data->train);
+                          train_samples, "train", &data->train);
     return failed ? failed
                   : load_idx(directory, "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
-                             options->test_samples, "test", &data->test);
+                             test_samples, "test", &data->test);
 }
 
-int load_data(const struct options *options, struct data *data) {
+int load_mnist(const char *directory, int train_samples, int test_samples, struct data *data) {
     const double start = seconds();
     *data = (struct data){0};
-    int status = load_directory(options->data, options, data);
+    int status = load_directory(directory, train_samples, test_samples, data);
     if (status)
         free_data(data);
     data->load_s = seconds() - start;
@@ -385,44 +368,17 @@ void free_data(struct data *data) {
     *data = (struct data){0};
 }
 
-static uint32_t pcg32_next(struct pcg32 *generator) {
-    uint64_t state = generator->state;
-    generator->state = state * 6364136223846793005u + generator->increment;
-    uint32_t shifted = (uint32_t)(((state >> 18) ^ state) >> 27);
-    uint32_t rotation = (uint32_t)(state >> 59);
-    return shifted >> rotation | shifted << (-rotation & 31);
-}
-
-struct pcg32 seed_weights(uint64_t seed, uint64_t stream) {
-    struct pcg32 generator = {0, stream << 1 | 1};
-    pcg32_next(&generator);
-    generator.state += seed;
-    pcg32_next(&generator);
-    return generator;
-}
-
-float draw_weight(struct pcg32 *generator, size_t fan_in) {
-    float limit = sqrtf(6.0f / (float)fan_in);
-    return ((float)(pcg32_next(generator) >> 8) * 0x1p-23f - 1.0f) * limit;
-}
-
-int write_weights(const char *path, size_t hidden, const float *weights1, const float *bias1,
-                  const float *weights2, const float *bias2) {
-    char target[PATH_MAX], partial[PATH_MAX + 32];
-    if (!realpath(path, target)) // a link stays a link: the file that it names is replaced
-        snprintf(target, sizeof target, "%s", path);
-    snprintf(partial, sizeof partial, "%s.%ld.partial", target, (long)getpid());
-    FILE *file = fopen(partial, "wb");
-    bool written = file &&
-                   fwrite(weights1, sizeof(float), PIXELS * hidden, file) == PIXELS * hidden &&
-                   fwrite(bias1, sizeof(float), hidden, file) == hidden &&
-                   fwrite(weights2, sizeof(float), hidden * CLASSES, file) == hidden * CLASSES &&
-                   fwrite(bias2, sizeof(float), CLASSES, file) == CLASSES;
-    if (file && fclose(file) != 0)
-        written = false;
-    if (written && rename(partial, target) == 0)
-        return 0;
-    fprintf(stderr, "--save-weights: cannot write %s: %s\n", path, strerror(errno));
-    unlink(partial);
-    return EXIT_RUN_FAILED;
+// The program lies some folders below the root, such as in stages/00_serial.
+const char *default_data(void) {
+    static char data[PATH_MAX + sizeof "/data/mnist"];
+    char program[PATH_MAX];
+    const char *given = getenv("MNIST_DIR");
+    if (given && *given)
+        return given;
+    char *folder = realpath("/proc/self/exe", program) ? program : strcpy(program, ".");
+    do {
+        folder = dirname(folder);
+        snprintf(data, sizeof data, "%s/data", folder);
+    } while (access(data, F_OK) != 0 && folder[1] != '\0');
+    return strcat(data, "/mnist");
 }

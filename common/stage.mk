@@ -14,21 +14,25 @@ CC       = gcc
 CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
 CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
-OUTPUT   = train
+OUTPUT   = $(basename $(SOURCE))
 EXTRA    =
 
-COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c)
-COMMON_HEADERS := $(wildcard $(ROOT)/common/*.h)
+# The folder's one source file: train.c is built into train.
+SOURCE := $(wildcard *.c)
 
-$(OUTPUT): train.c Makefile $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk \
+# What all stages share, and what those of this ladder share. The ladder's reference shares nothing.
+COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) $(filter-out ../reference.c,$(wildcard ../*.c))
+COMMON_HEADERS := $(wildcard $(ROOT)/common/*.h ../*.h)
+
+$(OUTPUT): $(SOURCE) Makefile $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk \
            $(OUTPUT).flags
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ train.c $(COMMON_SOURCES) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(COMMON_SOURCES) $(LDLIBS)
 
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) $(LDLIBS))
 
 clean:
-	rm -f train train.flags
+	rm -f $(OUTPUT) $(OUTPUT).flags
 
 .PHONY: clean
 

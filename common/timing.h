@@ -1,9 +1,6 @@
-// Timing: a clock, accumulators for the phases of a run, and the result row.
+// Timing: a clock, and accumulators for the phases of a run.
 #ifndef COMMON_TIMING_H
 #define COMMON_TIMING_H
-
-#include "common/data.h"
-#include "common/options.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,30 +29,8 @@ double timer_lap(struct timer *timer, double start);
 // Returns the sample standard deviation in seconds, or 0 for fewer than two durations.
 double timer_stddev(const struct timer *timer);
 
-// What a run measured. Times in seconds.
-struct result {
-    const char *device;    // "cpu", or the name of the GPU
-    int threads;           // 0: does not apply
-    double setup_s;        // allocation, initial weights; for CUDA also the context and the upload
-    double train_s;        // wall clock from the first batch to the last weight being final
-    struct timer forward;  // one duration a batch
-    struct timer backward; // one duration a batch, the update included
-    double final_loss;     // mean over the samples of the last epoch, as they were trained on
-    double test_accuracy;  // 0 to 1
-    double peak_vram_mib;  // 0: does not apply
-};
-
-// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0.
-void report_epoch(const struct options *options, int epoch, double loss);
-
-// Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
-// 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.
-int report_result(const struct options *options, const struct data *data,
-                  const struct result *result);
-
-// Tries the file that --csv names. It must be new, empty, or hold the header that is written here
-// and whole rows. Otherwise prints one line and exits with EXIT_BAD_INPUT.
-void check_results_file(const char *path);
+// Prints a phase's time and its spread. `rounds` says what was timed each time, such as "batches".
+void print_timer(const char *phase, const struct timer *timer, const char *rounds);
 
 #ifdef __cplusplus
 }

@@ -375,7 +375,7 @@ csv_fails() {
 
 @test "more hidden units than memory" {
     ulimit -v 1000000
-    fails 1 '^00_serial: out of memory: asked for 2990.7 MiB; try a smaller --hidden' \
+    fails 1 '^00_serial: out of memory: asked for 2990.7 MiB; try a smaller run$' \
         --hidden 1000000
 }
 

@@ -5,6 +5,7 @@
 // With libFuzzer (clang -fsanitize=fuzzer) it searches. With -DREPLAY, for compilers without it,
 // its own main runs the inputs named on the command line.
 #include "common/data.h"
+#include "common/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,15 +91,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         remove_file(IMAGES);
     write_file(file, input + 1, size - 1);
 
-    const struct options options = {
-        .data = directory, .train_samples = TRAIN_SAMPLES, .test_samples = TEST_SAMPLES};
     struct data data;
     char *text = NULL;
     size_t length = 0;
     FILE *standard_error = stderr;
     stderr = open_memstream(&text, &length);
     require(stderr, "open_memstream");
-    const int status = load_data(&options, &data);
+    const int status = load_mnist(directory, TRAIN_SAMPLES, TEST_SAMPLES, &data);
     fclose(stderr);
     stderr = standard_error;
 

@@ -57,14 +57,14 @@ keeps_the_functions() {
     for_each_step keeps_the_functions
 }
 
-# Allows the C library of C11, common/ and OpenMP. CUDA comes with common/cuda.h.
+# Allows the C library of C11, OpenMP, common/ and the ladder's headers. CUDA comes with them.
 includes_little() {
     local allowed='<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio'
-    allowed+='|stdlib|string|time|omp)\.h>|"common/[a-z]+\.h"'
+    allowed+='|stdlib|string|time|omp)\.h>|"(common|stages)/[a-z_]+\.h"'
     ! grep -h '#include' "$stages/$1"/train.c* | grep -vE "^#include ($allowed)\$"
 }
 
-@test "a stage includes the C library, common/ and its own technology, and nothing else" {
+@test "a stage includes the C library, common/, its ladder's headers and its own technology, and nothing else" {
     for_each_step includes_little
 }
 

@@ -1,6 +1,5 @@
 // Tests common/: the timers against naive sums, the loader's values against the bytes written.
-#include "common/data.h"
-#include "common/timing.h"
+#include "stages/training.h"
 #include "support.h"
 
 #include <float.h>

@@ -4,8 +4,7 @@
 //     test_epochs PROGRAM...
 //
 // After so many steps two right versions have different weights, but the same loss and accuracy.
-#include "common/data.h"
-#include "common/options.h"
+#include "stages/training.h"
 #include "support.h"
 
 #include <err.h>

@@ -3,10 +3,7 @@
 //
 // Shapes: n samples in a batch, H hidden units; arrays are row-major. cuBLAS takes a row-major
 // matrix for its transpose. So each product below is that of the transposes, in reverse order.
-#include "common/cuda.h"
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training_cuda.h"
 
 #include <cublas_v2.h>
 #include <math.h>
@@ -64,10 +61,10 @@ static struct network create(const struct options *options) {
     network.ones = allocate(n);
 
     float *parameters = allocate_floats(network.parameters), *ones = allocate_floats(n);
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         parameters[i] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
     for (size_t s = 0; s < n; ++s)

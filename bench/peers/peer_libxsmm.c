@@ -6,9 +6,7 @@
 // row-major. LIBXSMM's matrices are column-major, so it takes each array for its transpose, and
 // computes a = x·W1 as aᵀ = W1ᵀ·xᵀ. The last slice may have units that stand for no hidden unit.
 // Their weights are zero and stay zero.
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training.h"
 
 #include <libxsmm.h>
 #include <limits.h>
@@ -113,12 +111,12 @@ static struct network create(const struct options *options) {
                     compile_all((size_t)(options->train_samples % options->batch), width),
                     compile_all((size_t)(options->test_samples % options->batch), width)},
     };
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < hidden; ++h)
             network.weights1[(h / width * PIXELS + k) * width + h % width] =
                 draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t h = 0; h < hidden; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[(h / width * CLASSES + o) * width + h % width] =

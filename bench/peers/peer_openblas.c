@@ -2,9 +2,7 @@
 // gradients include the update, W ← W − lr·gradient. The compiler vectorizes the other loops.
 //
 // Shapes: n samples in a batch, H hidden units; arrays are row-major.
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -35,10 +33,10 @@ static struct network create(const struct options *options) {
         .d_hidden = allocate_floats(n * hidden),
         .outputs = allocate_floats(n * CLASSES),
     };
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         network.weights1[i] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         network.weights2[i] = draw_weight(&generator, hidden);
     return network;

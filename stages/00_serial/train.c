@@ -5,9 +5,7 @@
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
 //     p = softmax(z)             loss = mean over the batch of −log p[label]
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,10 +49,10 @@ static struct network create(const struct options *options) {
         .d_weights2 = allocate_floats(hidden * CLASSES),
         .d_bias2 = allocate_floats(CLASSES),
     };
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         network.weights1[i] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         network.weights2[i] = draw_weight(&generator, hidden);
     return network;

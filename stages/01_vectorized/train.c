@@ -5,9 +5,7 @@
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
 // and gradients are products of each other.
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,11 +60,11 @@ static struct network create(const struct options *options) {
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
         .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
     };
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < hidden; ++h)
             network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t h = 0; h < hidden; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, hidden);

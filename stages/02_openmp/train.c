@@ -6,9 +6,7 @@
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
 // vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
 // weights, activations and gradients are products of each other.
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training.h"
 
 #include <limits.h>
 #include <math.h>
@@ -84,11 +82,11 @@ static struct network create(const struct options *options) {
         .threads = threads,
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
     };
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < hidden; ++h)
             network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t h = 0; h < hidden; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, hidden);

@@ -4,10 +4,7 @@
 // the last, only each epoch's loss comes back to the host.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
-#include "common/cuda.h"
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training_cuda.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,10 +80,10 @@ static struct network create(const struct options *options) {
     network.epoch_loss = allocate(1);
 
     memset(network.weights1, 0, network.parameters * sizeof(float));
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         network.weights1[i] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         network.weights2[i] = draw_weight(&generator, hidden);
     return network;

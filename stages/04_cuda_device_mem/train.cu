@@ -4,10 +4,7 @@
 // writes all of it before another reads it.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
-#include "common/cuda.h"
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training_cuda.h"
 
 #include <math.h>
 
@@ -90,10 +87,10 @@ static struct network create(const struct options *options) {
     network.epoch_loss = allocate(1);
 
     float *parameters = allocate_floats(network.parameters); // zeroed
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         parameters[i] = draw_weight(&generator, PIXELS);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
     CHECK(cudaMemcpy(network.weights1, parameters, network.parameters * sizeof(float),

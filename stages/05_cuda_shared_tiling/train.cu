@@ -4,10 +4,7 @@
 //
 // Shapes: n samples in a batch, at most N; H hidden units, padded to S, a whole number of tiles.
 // The surplus units hold zeros, and stay zero. Arrays are row-major.
-#include "common/cuda.h"
-#include "common/data.h"
-#include "common/options.h"
-#include "common/timing.h"
+#include "stages/training_cuda.h"
 
 #include <math.h>
 
@@ -118,11 +115,11 @@ static struct network create(const struct options *options) {
     network.epoch_loss = allocate(1);
 
     float *weights = allocate_floats(PIXELS * hidden);
-    struct pcg32 generator = seed_weights(options->seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
         weights[i] = draw_weight(&generator, PIXELS);
     copy_matrix(network.weights1, stride, weights, hidden, PIXELS, hidden, cudaMemcpyHostToDevice);
-    generator = seed_weights(options->seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
         weights[i] = draw_weight(&generator, hidden);
     copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, hidden, CLASSES,

@@ -1,0 +1,47 @@
+#include "common/memory.h"
+#include "common/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 64 }; // a cache line, and the widest vector
+
+float *try_allocate_floats(size_t count) {
+    if (count > SIZE_MAX / sizeof(float) - ALIGNMENT)
+        return NULL;
+    size_t bytes = count * sizeof(float);
+    return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+float *allocate_floats(size_t count) {
+    float *floats = try_allocate_floats(count);
+    if (!floats) {
+        fprintf(stderr, STAGE ": out of memory: asked for %.1f MiB; try a smaller run\n",
+                (double)count * sizeof(float) / (1 << 20));
+        exit(EXIT_RUN_FAILED);
+    }
+    return memset(floats, 0, count * sizeof(float));
+}
+
+int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {
+    char target[PATH_MAX], partial[PATH_MAX + 32];
+    if (!realpath(path, target)) // a link stays a link: the file that it names is replaced
+        snprintf(target, sizeof target, "%s", path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", target, (long)getpid());
+    FILE *file = fopen(partial, "wb");
+    bool written = file != NULL;
+    for (size_t i = 0; written && i < count; ++i)
+        written = fwrite(arrays[i].floats, sizeof(float), arrays[i].count, file) == arrays[i].count;
+    if (file && fclose(file) != 0)
+        written = false;
+    if (written && rename(partial, target) == 0)
+        return 0;
+    fprintf(stderr, "--%s: cannot write %s: %s\n", option, path, strerror(errno));
+    unlink(partial);
+    return EXIT_RUN_FAILED;
+}

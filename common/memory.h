@@ -1,0 +1,33 @@
+// Arrays of floats, in memory and in a file.
+#ifndef COMMON_MEMORY_H
+#define COMMON_MEMORY_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Returns zeroed floats, 64-byte aligned; free() releases them. It never returns NULL: without
+// enough memory, it says how much was asked for and exits with EXIT_RUN_FAILED.
+float *allocate_floats(size_t count);
+
+// Returns floats with any values, 64-byte aligned, or NULL.
+float *try_allocate_floats(size_t count);
+
+struct array {
+    const float *floats;
+    size_t count;
+};
+
+// Writes the arrays one after another, as float32 in the machine's byte order, which is
+// little-endian on every machine that this is for. It writes to PATH.PID.partial and then renames
+// that file. So an earlier file at `path` stays whole, whatever stops the run. Returns 0, or
+// EXIT_RUN_FAILED after one line, which names --OPTION.
+int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
