@@ -13,8 +13,11 @@ ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 # folder is several words where it has spaces.
 override STAGE := $(lastword $(notdir $(CURDIR)))
 
-# The folder's one source file: train.cu is built into train.
+# The folder's source file: train.cu is built into train.
 SOURCE := $(wildcard *.cu)
+ifneq ($(words $(SOURCE)),1)
+$(error $(STAGE): found '$(SOURCE)', expected one source file)
+endif
 OUTPUT  = $(basename $(SOURCE))
 EXTRA   =
 

@@ -17,8 +17,11 @@ LDLIBS   = -lz -lm
 OUTPUT   = $(basename $(SOURCE))
 EXTRA    =
 
-# The folder's one source file: train.c is built into train.
+# The folder's source file: train.c is built into train.
 SOURCE := $(wildcard *.c)
+ifneq ($(words $(SOURCE)),1)
+$(error $(STAGE): found '$(SOURCE)', expected one source file)
+endif
 
 # What all stages share, and what those of this ladder share. The ladder's reference shares nothing.
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) $(filter-out ../reference.c,$(wildcard ../*.c))

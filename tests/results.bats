@@ -116,6 +116,11 @@ column() {
     tail -n 1 "$dir/rows.csv" | grep -qE "$expected"
 }
 
+@test "--columns prints the header of the rows, and nothing else happens" {
+    succeeds --columns --csv "$dir/rows.csv"
+    [[ $(<"$dir/output") == "$header" && ! -e $dir/rows.csv ]]
+}
+
 @test "the row's numbers read back equal" {
     for rate in 0.123456789 1e-30 3.4028234e38 0.1; do
         run_train --csv "$dir/rows.csv" --epochs 0 --learning-rate "$rate"
@@ -193,18 +198,20 @@ sys.exit(written != given)' "$(column learning_rate)" "$rate"
 
 @test "--help lists every option" {
     succeeds --help
-    for option in data hidden batch epochs learning-rate seed train test threads csv \
+    for option in data hidden batch epochs learning-rate seed train test threads csv columns \
         save-weights quiet; do
         grep -q -- "--$option" "$dir/output"
     done
 }
 
 @test "no directory given, nor MNIST_DIR: data/mnist of the repository, wherever that has been moved" {
-    mkdir -p "$dir/stages/00" "$dir/data"
+    mkdir -p "$dir/stages/00" "$dir/studies/name/00" "$dir/data"
     cp "$train" "$dir/stages/00/train"
+    cp "$train" "$dir/studies/name/00/run"
     error=$("$dir/stages/00/train" 2>&1 >/dev/null) || [[ $? == 2 ]]
     [[ $error == "$(realpath "$dir")/data/mnist: No such file or directory; expected "* ]]
     make_idx "$dir/data/mnist"
     "$dir/stages/00/train" --train 6 --test 4
+    "$dir/studies/name/00/run" --train 6 --test 4
     tr -s ' \n' ' ' < <("$train" --help) | grep -q "the repository's data/mnist"
 }

@@ -1,4 +1,5 @@
 // Tests common/: the timers against naive sums, the loader's values against the bytes written.
+#include "common/rows.h"
 #include "stages/training.h"
 #include "support.h"
 
@@ -77,6 +78,19 @@ static void laps_add_up_to_the_time_that_passed(void **state) {
     assert_int_equal(timer.count, 5);
     assert_true(timer.min >= 0.002);
     assert_true(fabs(timer.total - (clock - start)) < 1e-9);
+}
+
+// The first numbers of the author's demo program, pcg32-demo, for seed 42 and stream 54.
+static void pcg32_is_the_authors(void **state) {
+    (void)state;
+    static const uint32_t EXPECTED[] = {0xa15c02b7, 0x7b47f409, 0xba1d3330,
+                                        0x83d2f293, 0xbfa4784b, 0xcbed606e};
+    struct pcg32 generator = pcg32_start(42, 54), same = generator;
+    for (size_t i = 0; i < sizeof EXPECTED / sizeof *EXPECTED; ++i) {
+        assert_int_equal(pcg32_next(&generator), EXPECTED[i]);
+        const double uniform = 0.5 * (ldexp(EXPECTED[i] >> 8, -23) - 1);
+        assert_true(draw_uniform(&same, 0.5f) == uniform);
+    }
 }
 
 static void allocated_floats_are_zero_and_aligned(void **state) {
@@ -188,6 +202,37 @@ static void batches_cover_the_data_set(void **state) {
     free_data(&data);
 }
 
+static void header_and_row_come_from_the_same_calls(void **state) {
+    (void)state;
+    char directory[WORD_SIZE], path[2 * WORD_SIZE], line[256];
+    create_directory(directory);
+    snprintf(path, sizeof path, "%s/rows.csv", directory);
+    struct row row = begin_row("cpu", 2);
+    add_int(&row, "seed", UINT64_MAX);
+    add_text(&row, "dataset", "drawn");
+    add_text(&row, "load_s", "");
+    add_seconds(&row, "time_s", 0.25);
+    add_float(&row, "rate", 0.1f);
+    add_number(&row, "entropy", 0.1f);
+    check_results_file(path, &row);
+    for (int lines = 1; lines <= 2; ++lines) {
+        assert_int_equal(append_row(path, &row), 0);
+        check_results_file(path, &row);
+        first_line(path, line, sizeof line);
+        assert_string_equal(line, "stage,device,threads,seed,dataset,load_s,time_s,rate,entropy");
+        assert_string_equal(line, row.names);
+    }
+    size_t size;
+    char *text = read_file(path, &size);
+    const char *values =
+        "tests,cpu,2,18446744073709551615,drawn,,0.250000000,0.1,0.10000000149011612\n";
+    assert_int_equal(size, strlen(line) + 1 + 2 * strlen(values));
+    assert_memory_equal(text + strlen(line) + 1, values, strlen(values));
+    assert_memory_equal(text + size - strlen(values), values, strlen(values));
+    free(text);
+    remove_directory(directory);
+}
+
 // A loss of 1.6e35 has 36 digits before its point.
 static void results_read_back_equal(void **state) {
     (void)state;
@@ -215,7 +260,9 @@ int main(void) {
         cmocka_unit_test(timer_does_not_cancel),
         cmocka_unit_test(timer_of_one_duration_has_no_deviation),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
+        cmocka_unit_test(header_and_row_come_from_the_same_calls),
         cmocka_unit_test(results_read_back_equal),
+        cmocka_unit_test(pcg32_is_the_authors),
         cmocka_unit_test(allocated_floats_are_zero_and_aligned),
         cmocka_unit_test_setup_teardown(idx_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(csv_values_are_exact, create_fixture, destroy_fixture),

@@ -6,11 +6,13 @@ sets how many threads the libraries start.
 
 import argparse
 import fcntl
+import functools
 import gzip
 import importlib
 import math
 import os
 import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,9 +21,6 @@ HERE = Path(__file__).resolve().parent
 NAME = Path(sys.argv[0]).stem
 PIXELS, CLASSES = 784, 10
 RUN_FAILED, BAD_INPUT, NOT_HERE = 1, 2, 77
-HEADER = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
-          "dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,"
-          "peak_rss_mib,peak_vram_mib\n")
 
 
 def leave(status, message):
@@ -183,6 +182,22 @@ def accuracy(weights, images, labels):
     return float((outputs.argmax(axis=1) == labels).mean())
 
 
+def output_of(*words):
+    """What a command prints, run in the root of the repository."""
+    done = subprocess.run(words, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    if done.returncode:
+        leave(RUN_FAILED, f"{' '.join(words)}: {done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def header():
+    """The header of a stage's rows. The first stage prints it."""
+    stage = output_of("python3", "harness/ladders.py", "stages", "--cpu", "stages").split()[0]
+    output_of("make", "-s", "-C", stage)
+    return output_of(f"{stage}/train", "--columns")
+
+
 def check_files(options):
     """Checks before a long run that its files can be written. Creates none."""
     for option, name in (("csv", options.csv), ("save-weights", options.save_weights)):
@@ -198,7 +213,7 @@ def check_files(options):
                   "one to replace")
         if option == "csv" and path.is_file() and path.stat().st_size:
             content = path.read_bytes()
-            if not content.startswith(HEADER.encode()):
+            if not content.startswith(header().encode()):
                 leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
             if not content.endswith(b"\n"):
                 leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
@@ -224,9 +239,9 @@ def append_row(path, row):
     """Appends the row, after the header if the file is empty, in one write."""
     with open(path, "ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        header = HEADER if os.fstat(file.fileno()).st_size == 0 else ""
-        line = ",".join(row[name] for name in HEADER.strip().split(",")) + "\n"
-        file.write((header + line).encode())
+        first = header() if os.fstat(file.fileno()).st_size == 0 else ""
+        line = ",".join(row[name] for name in header().strip().split(",")) + "\n"
+        file.write((first + line).encode())
 
 
 def train(peer, options):
