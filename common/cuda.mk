@@ -44,7 +44,7 @@ COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
 COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
                   $(ROOT)/common/cuda.mk
 
-# These are C. As one object file it does not get in the way of other builds.
+# These are C. As one object file they do not get in the way of other builds.
 $(OUTPUT): $(SOURCE) $(OUTPUT).o
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $^ $(LDLIBS)
 

@@ -82,6 +82,21 @@ builds_anew_for_flags() {
     done
 }
 
+@test "a program is named like its stage's one source file; no other number of them is accepted" {
+    clean_copy copy
+    mv stages/00_serial/train.c stages/00_serial/run.c
+    make -s -C stages/00_serial
+    [[ $(stages/00_serial/run --columns) == stage,* ]]
+    for folder in 00_serial 03_cuda_unified; do
+        touch stages/$folder/mine.c{,u}
+        run make -s -C stages/$folder
+        [[ $status == 2 && $output == *"$folder: found '"*"', expected one source file."* ]]
+        rm stages/$folder/*.c*
+        run make -s -C stages/$folder
+        [[ $status == 2 && $output == *"$folder: found '', expected one source file."* ]]
+    done
+}
+
 @test "several goals and -j: nothing is built twice at once" {
     mkdir -p "$dir"/{stages/00_one,tests}
     cd "$dir"
