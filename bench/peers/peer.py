@@ -182,20 +182,16 @@ def accuracy(weights, images, labels):
     return float((outputs.argmax(axis=1) == labels).mean())
 
 
-def output_of(*words):
-    """What a command prints, run in the root of the repository."""
-    done = subprocess.run(words, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
-    if done.returncode:
-        leave(RUN_FAILED, f"{' '.join(words)}: {done.stderr}")
-    return done.stdout
-
-
 @functools.cache
 def header():
     """The header of a stage's rows. The first stage prints it."""
-    stage = output_of("python3", "harness/ladders.py", "stages", "--cpu", "stages").split()[0]
-    output_of("make", "-s", "-C", stage)
-    return output_of(f"{stage}/train", "--columns")
+    command = ('set -- $(python3 harness/ladders.py stages --cpu stages) && '
+               'make -s -C "$1" >&2 && "$1/train" --columns')
+    done = subprocess.run(command, shell=True, cwd=HERE.parents[1], capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        leave(RUN_FAILED, f"--csv: found no header: {done.stderr}")
+    return done.stdout
 
 
 def check_files(options):
@@ -217,6 +213,8 @@ def check_files(options):
                 leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
             if not content.endswith(b"\n"):
                 leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
+    if options.csv:
+        header()  # it may fail
     if options.csv and options.save_weights \
             and Path(options.csv).resolve() == Path(options.save_weights).resolve():
         leave(BAD_INPUT, f"--save-weights: found {options.save_weights}, which is the file of "
