@@ -89,8 +89,8 @@ report: ## write the report, its plots and the READMEs' tables from report/resul
 	@./deps.sh report
 	@PATH="/usr/bin:$$PATH" python3 report/report.py
 
-headline: ## headline RESULTS=report/results/...: write these results into README.md
-	@python3 report/tables.py --update README.md "$(RESULTS)/runs.csv"
+headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
+	@python3 harness/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) bench bench/peers data tests tests/simulator tests/lint; do \

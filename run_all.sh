@@ -11,7 +11,7 @@ help() {
 Usage: ./run_all.sh [option ...]
 
 Builds the stages, finds the data and trains every stage over a grid of hidden sizes and batch
-sizes. Writes report/results/<machine>/{runs.csv,machine.txt,tables.txt}. Ctrl-C keeps every
+sizes. Writes report/results/<machine>/stages/{runs.csv,machine.txt,tables.txt}. Ctrl-C keeps every
 finished run, and --resume goes on from there.
 
   --stages LIST    names of stages, or how they begin: 00,02 (all stages)
@@ -22,9 +22,9 @@ finished run, and --resume goes on from there.
   --repeats N      runs of which the median counts (3); a run over 5 s is not repeated
   --threads N      threads, for stages that can use several (as many as the machine has)
   --quick          a look in under a minute: 1 epoch, hidden 32,256, batch 32,128; a run over
-                   0.5 s is not repeated; results go to report/results/<machine>-quick
+                   0.5 s is not repeated; results go to report/results/<machine>-quick/stages
   --data DIR       MNIST ($MNIST_DIR, data/mnist, a download, or else a synthetic set)
-  --output DIR     where the results go, instead of report/results/<machine>
+  --output DIR     where the results go, instead of report/results/<machine>/stages
   --resume         keep earlier runs and do the missing ones; without it, earlier results move to
                    a folder beside the new ones, named after their date
   --help           print this help
@@ -239,7 +239,7 @@ machine_field() {
 # run_all.sh was killed.
 open_results() {
     local aside base n
-    output=${output:-report/results/$(report/machine.sh --name)${quick:+-quick}}
+    output=${output:-report/results/$(report/machine.sh --name)${quick:+-quick}/stages}
     runs=$output/runs.csv
     { mkdir -p "$output" && [[ -r $output ]] && : >>"$runs"; } 2>/dev/null ||
         fail "$output: cannot write there; name another directory with --output"
@@ -264,7 +264,7 @@ open_results() {
         return
     fi
     [[ ! $(tail -c 1 "$runs") ]] || fail "$runs: ends within a row; delete that row to resume"
-    python3 report/tables.py "$runs" >/dev/null # refuses bad rows now, and not after the sweep
+    python3 harness/tables.py "$runs" >/dev/null # refuses bad rows now, and not after the sweep
     # The rows may not show --threads: a serial stage always has one thread.
     grep -qx "threads: $(machine_field threads)" "$output/machine.txt" ||
         fail "--resume: $output has $(grep '^threads: ' "$output/machine.txt"), found" \
@@ -427,7 +427,7 @@ print_tables() {
     for stage in "${stages[@]}"; do
         [[ ! ${notes[$stage]:-} ]] || arguments+=(--note "$stage: ${notes[$stage]}")
     done
-    python3 report/tables.py "${arguments[@]}" --output "$output/tables.txt" "$runs" || return
+    python3 harness/tables.py "${arguments[@]}" --output "$output/tables.txt" "$runs" || return
     cat "$output/tables.txt"
     echo "Written to $output: runs.csv, machine.txt, tables.txt" >&2
 }

@@ -5,6 +5,7 @@ settings), dataset, times, phases, results and peaks. The C code that writes the
 header. An empty field means that the column does not apply.
 """
 
+import contextlib
 import csv
 import io
 import statistics
@@ -35,6 +36,20 @@ def read(path):
              f"0x{data[error.start]:02x}, expected UTF-8")
 
 
+def write(path, text):
+    """Writes a file, and its folder if that is new. The file is then complete, or as it was."""
+    path = path.resolve()  # so that a link stays a link
+    new = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        fail(f"{path}: cannot write: {error.strerror}", 1)
+
+
 def parameters(ladder):
     """{column: (text to value, smallest value, words for what is expected)}: the axes and the
     settings of a ladder. The type is that of the values in its ladder.toml."""
@@ -49,7 +64,7 @@ def parameters(ladder):
     return found
 
 
-def _number(text, kind, smallest, expected):
+def number(text, kind, smallest, expected):
     try:
         value = kind(text)
     except ValueError:
@@ -68,14 +83,14 @@ def _value(name, text, known):
     if name in TEXTS:
         return text
     if name in known:
-        return _number(text, *known[name])
+        return number(text, *known[name])
     if not text:
         return None
     if name == "threads":
-        return _number(text, int, 1, "a whole number from 1")
+        return number(text, int, 1, "a whole number from 1")
     if name.endswith(("_s", "_mib", "gflops")):
-        return _number(text, float, 0, "a number, not below 0")
-    return _number(text, float, None, "a number")
+        return number(text, float, 0, "a number, not below 0")
+    return number(text, float, None, "a number")
 
 
 def read_rows(path, ladder):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures how a stage's cost grows, and how it learns. Runs one epoch over a range of training
 # images, hidden units, batch sizes and threads, and one to five epochs. The rest is set below.
-# Writes the stages' own rows to report/results/<machine>/growth.csv, which `make report` plots.
+# Writes the stages' own rows to report/results/<machine>/stages/growth.csv, which `make report` plots.
 # Takes a few minutes on two cores.
 #
 #     report/growth.sh [FILE]    writes there instead
@@ -70,7 +70,7 @@ thread_counts() {
 
 ./deps.sh run
 data=$(data/locate.sh)
-file=${1:-report/results/$(report/machine.sh --name)/growth.csv}
+file=${1:-report/results/$(report/machine.sh --name)/stages/growth.csv}
 mkdir -p "$(dirname "$file")"
 rows=$(mktemp) errors=$(mktemp)
 trap 'rm -f "$rows" "$errors" "$file.new"' EXIT

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Turns what was measured into pages: `make report`.
 
-Reads results/*/runs.csv and the files beside it: machine.txt, bench/*.json, growth.csv, and
-tables.txt, which says why a stage did not run. Reads also paper.csv, the stages' READMEs and
-profiles. Writes a folder of plots beside each runs.csv, README.md, the tables of measurements in
-the other READMEs, and index.html, which needs no other file. A second run changes nothing.
+Reads results/MACHINE/LADDER/runs.csv and the files beside it: machine.txt, growth.csv, and
+tables.txt, which says why a stage did not run. Reads also results/MACHINE/bench/*.json, the papers'
+figures, the stages' READMEs and profiles. Writes a folder of plots beside each runs.csv, README.md,
+the tables of measurements in the other READMEs, and index.html, which needs no other file. A second
+run changes nothing.
 """
 
 import base64
 import csv
-import functools
 import html
 import os
 import re
@@ -19,6 +19,9 @@ from pathlib import Path
 from string import Template
 from urllib.parse import unquote, urlsplit
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
+import ladders
+import rows
 import tables
 from tables import markdown as md
 
@@ -29,209 +32,171 @@ except ImportError as error:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-MEASURES = "train_s", "forward_s", "backward_s", "test_accuracy", "speedup"
 PAPER = "*paper:* "
 
 
-class Machine:
-    """A machine is a folder of results."""
+class Results:
+    """What was measured of a ladder on a machine: a folder."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.name = folder.name
-        self.title = tables.machine(folder / "runs.csv")
-        self.groups = tables.read_groups(folder / "runs.csv")
-        self.growth = []
-        if (folder / "growth.csv").exists():
-            groups = tables.read_groups(folder / "growth.csv")
-            self.growth = [run for group in groups for cell in group.cells.values() for run in cell
-                           if group.settings["dataset"] == groups[0].settings["dataset"]
-                           and run["epochs"] and run["train_s"] and run["final_loss"] is not None]
+    def __init__(self, folder, ladder):
+        self.folder, self.ladder = folder, ladder
+        self.machine = folder.parent.name
+        self.title = tables.machine(folder)
+        self.groups = tables.read_groups(folder / "runs.csv", ladder)
+        self.benchmarks = tables.read_benchmarks(folder, ladder)
+        self.ceilings = tables.read_ceilings(self.benchmarks)
 
-    def fields(self):
-        """What machine.txt says: {key: value}."""
-        text = read(self.folder / "machine.txt")
-        return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    def growth(self):
+        """The runs of growth.csv that have the data of the tables."""
+        path = self.folder / "growth.csv"
+        return [run for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
+                if run["dataset"] == self.groups[0].settings["dataset"] and run[self.ladder.time]
+                and run["device"] != "simulated"]
 
     def why_not(self, stage):
         """Why the stage has no rows here, as far as the machine's files say."""
         for line in read(self.folder / "tables.txt").splitlines():
-            if line.startswith(f"{stage}: "):
-                return line.split(": ", 1)[1]
-        if (ROOT / "stages" / stage / "train.cu").exists() and self.fields().get("gpu") == "none":
+            names, _, reason = line.partition(": ")
+            if reason and stage.name in names.split(", "):
+                return reason
+        if stage.is_cuda and tables.machine_fields(self.folder).get("gpu") == "none":
             return "no GPU in this machine"
         return "not run"
 
-    @functools.cached_property
-    def benchmarks(self):
-        return tables.read_benchmarks(self.folder)
-
 
 def read(path):
-    return tables.read(path) if path.exists() else ""
+    return rows.read(path) if path.exists() else ""
 
 
-def find_machines():
-    """The machines that have results. A quick look (-quick) is no result. Results that were moved
-    aside lie deeper."""
-    return [machine for machine in (Machine(path.parent)
-                                    for path in sorted((HERE / "results").glob("*/runs.csv"))
-                                    if not path.parent.name.endswith("-quick"))
-            if machine.groups]
+def find_results(ladder):
+    """A ladder's results, machine by machine. A quick look (-quick) is no result. Results that were
+    moved aside lie deeper."""
+    found = (Results(path.parent, ladder)
+             for path in sorted((HERE / "results").glob(f"*/{ladder.name}/runs.csv"))
+             if not path.parent.parent.name.endswith("-quick"))
+    return [results for results in found if results.groups]
 
 
-def find_stages():
-    return sorted(path.parent.name for path in ROOT.glob("stages/[0-9][0-9]_*/Makefile"))
-
-
-def read_paper():
-    """{(batch, stage, hidden): {measure: number}}, with the speedup over the paper's own serial."""
-    with open(HERE / "paper.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    paper = {(int(row["batch"]), row["stage"], int(row["hidden"])):
-             {name: float(row[name]) for name in MEASURES if name in row} for row in rows}
-    for (batch, stage, hidden), numbers in paper.items():
-        if stage != "00_serial":
-            numbers["speedup"] = paper[batch, "00_serial", hidden]["train_s"] / numbers["train_s"]
+def read_paper(ladder):
+    """{(stage, cell): {measure: number}}, with the speedup over the paper's own baseline."""
+    if "file" not in ladder.toml.get("paper", {}):
+        return {}
+    kinds = rows.parameters(ladder)
+    columns = [ladder.column(axis["option"]) for axis in ladder.axes]
+    paper = {}
+    with open(ladder.folder / ladder.toml["paper"]["file"], newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            cell = tuple(kinds[column][0](row[column]) for column in columns)
+            paper[row["stage"], cell] = {measure["column"]: float(row[measure["column"]])
+                                         for measure in ladder.measures
+                                         if row.get(measure["column"])}
+    for (stage, cell), numbers in paper.items():
+        baseline = paper.get((ladder.toml.get("baseline"), cell), {}).get(ladder.time)
+        if stage != ladder.toml.get("baseline") and baseline and numbers.get(ladder.time):
+            numbers[tables.SPEEDUP] = baseline / numbers[ladder.time]
     return paper
 
 
 # --- Markdown ---
 
-def markdown_table(heads, rows):
-    """The cells are Markdown."""
-    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def format_number(measure, number):
-    if number is None:
-        return "-"
-    if measure == "test_accuracy":
-        return f"{number:.4f}"
-    return tables.three_digits(number) + ("×" if measure == "speedup" else "")
-
-
-def format_cell(group, measure, cell):
-    """The median of the cell, and half the range of its runs."""
-    if measure == "speedup":
-        return format_number(measure, group.speedup(cell))
-    median = group.median(measure, cell)
-    text = format_number(measure, median)
-    values = [run[measure] for run in group.cells.get(cell, ())]
-    if measure != "test_accuracy" and median and len(values) > 1:
-        text += f" ±{100 * (max(values) - min(values)) / 2 / median:.0f}%"
-    return text
-
-
-def absent(group, stages):
+def absent(group):
     """The stages that have no runs in the group."""
-    return [stage for stage in stages if stage not in {name for name, _ in group.lines}]
+    return [stage for stage in group.ladder.stages
+            if stage.name not in {name for name, _ in group.lines}]
 
 
-def measure_table(group, paper, stages, measure):
-    """The table of one measure: for each batch size a row for each stage and, below it, the paper's
+def measure_table(group, paper, measure):
+    """The table of one measure: for each page a row for each line and, below it, the paper's
     figures."""
-    rows = []
-    lines = sorted(group.lines_of(measure) + [(stage, 0) for stage in absent(group, stages)])
-    for batch in group.batches:
-        rows.append([f"**batch {batch}**"] + [""] * len(group.hiddens))
-        for line in lines:
-            ours = (format_cell(group, measure, (batch, line, hidden)) for hidden in group.hiddens)
-            rows.append([md(tables.label(line)), *ours])
-            theirs = [paper.get((batch, line[0], hidden), {}).get(measure)
-                      for hidden in group.hiddens]
+    axes = group.ladder.axes
+    found = []
+    lines = group.lines_of(measure) + [(stage.name, 0) for stage in absent(group)]
+    lines += {(name, 0) for (name, _), numbers in paper.items() if measure in numbers
+              and name not in dict(lines) and (name, 0) != group.baseline}
+    for page in group.pages:
+        if page:
+            found.append([f"**{axes[0]['option']} {page[0]}**"] + [""] * len(group.columns))
+        for line in sorted(lines):
+            ours = ("".join(group.texts(measure, line, page + column, spreads=True))
+                    for column in group.columns)
+            found.append([md(tables.label(line)), *ours])
+            theirs = [paper.get((line[0], page + column), {}).get(measure)
+                      for column in group.columns]
             if any(theirs):
-                rows.append([PAPER + md(line[0]), *(f"*{format_number(measure, number)}*"
-                                                    for number in theirs)])
-    return markdown_table(["hidden units", *map(str, group.hiddens)], rows)
+                found.append([PAPER + md(line[0]), *(f"*{group.number(measure, number)}*"
+                                                     for number in theirs)])
+    heads = [str(column[0]) if column else "each run" for column in group.columns]
+    return tables.markdown_table([axes[-1]["name"] if axes else "", *heads], found)
 
 
-def draw(machine, plot_folder):
-    """Writes the machine's plots. Returns [(title, file or None, text below the title)]."""
-    group = machine.groups[0]
-    benchmarks = machine.benchmarks
+def draw(results):
+    """Writes the plots of some results. Returns [(title, file, text below the title)], and the
+    reasons why others are not drawn."""
+    group, folder, growth = results.groups[0], results.folder / "plots", results.growth()
     for name, dark in (("ladder", False), ("ladder-dark", True)):
-        figure = plots.ladder(group, tables.headline_lines(group), tables.corners_of(group)[-1],
-                              tables.read_ceilings(benchmarks), dark)
+        figure = plots.ladder(group, results.ceilings, dark)
         if figure:
-            plots.save(figure, plot_folder / f"{name}.svg")
-    no_bench, no_growth = "no results of `make bench` here", "no results of `report/growth.sh` here"
+            plots.save(figure, folder / f"{name}.svg")
     wanted = [
-        ("Training time", "time", plots.training_time(group), "Both axes are logarithmic.", ""),
+        (group.time_name().capitalize(), "time", plots.times(group),
+         "Both axes are logarithmic.", "no axis of numbers"),
         ("Speedup", "speedup", plots.speedup(group),
-         f"Each cell is compared with the same cell of "
-         f"{md(tables.label(group.baseline or ('', 0)))}.",
-         "nothing to compare with 00_serial"),
-        ("Forward and backward", "phases", plots.phases(group),
-         "Backward includes the update of the weights.", "no times of the phases"),
-        ("Roofline", "roofline",
-         plots.roofline(group, tables.read_ceilings(benchmarks),
-                        plots.read_intensities(benchmarks)),
-         "Each mark is a whole training. The lines are the most that the machine can do: "
-         "multiply-adds in registers, and reading from each level of memory with all threads.",
-         no_bench),
-        ("How the cost grows", "growth", plots.growth(machine.growth),
-         "The time is that of one epoch. In each panel one thing varies. The panel's title has the "
-         "values of the others. A point that would take too long is left out.", no_growth),
-        ("How it learns", "learning", plots.learning(machine.growth),
+         "Each cell is compared with the same cell of "
+         f"{md(tables.label(group.baseline or ('', 0)))}.", "nothing to compare with"),
+        ("Phases", "phases", plots.phases(group),
+         f"A bar is the {group.time_name()}, with the part of each phase.",
+         "no times of the phases"),
+        ("Roofline", "roofline", plots.roofline(group, results.ceilings, results.benchmarks),
+         "Each mark is a whole run. The lines are the most that the machine can do: multiply-adds "
+         "in registers, and reading from each level of memory with all threads.",
+         "no results of `make bench`"),
+        ("How the cost grows", "growth", plots.growth(growth, group.ladder),
+         "In each panel one thing varies. The panel's title has the values of the others. A point "
+         "that would take too long is left out.", "no growth.csv"),
+        ("How it learns", "learning", plots.learning(growth, group.ladder),
          "All stages compute the same function, so their losses lie on top of each other. They "
-         "differ in the time that they take.", no_growth),
+         "differ in the time that they take.", "no losses in growth.csv"),
     ]
-    result = []
+    drawn, reasons = [], []
     for title, name, figure, text, why_not in wanted:
-        path = plot_folder / f"{name}.svg"
+        path = folder / f"{name}.svg"
         if figure:
             plots.save(figure, path)
-            result.append((title, path, text))
+            drawn.append((title, path, text))
         else:
             path.unlink(missing_ok=True)  # the results that it showed may be gone
-            result.append((title, None, f"Not drawn: {why_not}."))
-    return result
+            reasons.append(f"{title} ({why_not})")
+    return drawn, reasons
 
 
-def against_peers(group):
-    """How many times as fast as the fastest peer the fastest stage is: sentences for the CPU, and
-    for a GPU."""
-    sentences = []
-    for where, on_cpu in (("On the CPU", True), ("On the GPU", False)):
-        clause = group.against_peers(on_cpu)
-        if clause:
-            peers = sorted({line[0] for line in group.lines if line[0].startswith("peer_")
-                            and group.is_on_cpu(line) == on_cpu})
-            sentences.append(f"{where}, {clause} The peers are "
-                             f"{tables.listing([md(peer) for peer in peers])}.")
-    return " ".join(sentences)
-
-
-def machine_section(machine, paper, stages):
-    """The machine's part of README.md."""
-    folder = f"results/{tables.url(machine.name)}"
-    fields = machine.fields()
+def results_section(results, paper):
+    """A machine's part of a ladder's section in README.md."""
+    folder = tables.url(str(results.folder.relative_to(HERE)))
+    fields = tables.machine_fields(results.folder)
     facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
-    parts = [f"## {md(machine.title)}\n",
-             f"[{md(machine.name)}]({folder}): [every run]({folder}/runs.csv), "
+    parts = [f"### {md(results.title)}\n",
+             f"[{md(results.machine)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
-    for title, path, text in draw(machine, machine.folder / "plots"):
-        parts.append(f"### {title}\n\n{text}\n")
-        if path:
-            parts.append(f"![{title}: {md(machine.title)}]({folder}/plots/{path.name})\n")
-    for group in machine.groups:
-        # The paper's figures are for runs of this length only.
-        length = group.settings["epochs"], group.settings["train_samples"]
-        theirs = paper if length == (5, 37800) else {}
-        baseline = md(tables.label(group.baseline or ("", 0)))
-        parts.append(f"### Tables\n\n{md(group.heading())}; {md(group.repeats())}, ± half the "
-                     "range of a cell's runs.\n")
-        parts += [f"- {md(stage)}: {md(machine.why_not(stage))}"
-                  for stage in absent(group, stages)] + [""]
-        if against_peers(group):
-            parts.append(against_peers(group) + "\n")
-        for measure in MEASURES:
-            if measure == "speedup" and not group.baseline:
-                continue
-            title = tables.MEASURES[measure].format(baseline=baseline)
-            parts.append(f"#### {title}\n\n{measure_table(group, theirs, stages, measure)}")
+    drawn, reasons = draw(results)
+    for title, path, text in drawn:
+        parts.append(f"#### {title}\n\n{text}\n\n"
+                     f"![{title}: {md(results.title)}]({folder}/plots/{path.name})\n")
+    if reasons:
+        parts.append(f"Not drawn: {', '.join(reasons)}.\n")
+    for group in results.groups:
+        # The paper's figures are for runs with the ladder's own settings only.
+        usual = all(group.settings[results.ladder.column(option)] == value
+                    for option, value in results.ladder.settings.items())
+        measured = [f"##### {group.title(measure)}\n\n"
+                    + measure_table(group, paper if usual else {}, measure)
+                    for measure in group.measures if group.lines_of(measure)]
+        clauses = [group.heading(), group.repeats(), *tables.signs("".join(measured))]
+        parts.append(f"#### Tables\n\n{md('; '.join(clauses))}.\n")
+        notes = [f"{stage.name}: {results.why_not(stage)}" for stage in absent(group)]
+        parts += [f"- {md(note)}" for note in tables.share_reasons(notes)] + [""]
+        sentences = group.against_peers(), group.against_peers(on_cpu=False)
+        parts += [f"{sentence}\n" for sentence in sentences if sentence]
+        parts += measured
     return "\n".join(parts)
 
 
@@ -239,26 +204,37 @@ INTRODUCTION = """\
 <!-- Written by `make report`, which overwrites any change made here. -->
 # Report
 
-This page has what [`run_all.sh`](../run_all.sh), `make bench` and [`report/growth.sh`](growth.sh)
-have measured, machine by machine. `make report` writes it. [index.html](index.html) has the same in
-one page, with the stages, their diffs and their profiles. Every number comes from a file in
-[results](results), and every ratio is between numbers of one machine.
+This page has what [`run_all.sh`](../run_all.sh) and `make bench` have measured, machine by machine.
+`make report` writes it. [index.html](index.html) has the same in one page, with the stages, their
+diffs and their profiles. Every number comes from a file in [results](results), and every ratio is
+between numbers of one machine.
 
-Rows in italics are figures of the paper: Jonathan Yin and Oliver Ye, *MNIST Digit Classification
-using a GPU-accelerated Neural Network* ([paper.csv](paper.csv)). Each is for the paper's version of
-the same step: serial on a CPU, then CUDA with unified memory, with device memory, with
-shared-memory tiles. They were measured on other machines with other code. Their speedups are over
-the paper's own serial version.
+Rows in italics are figures of a paper, each for the paper's version of the same step. They were
+measured on other machines with other code. Their speedups are over the paper's own baseline.
 """
 
 
-def readme(machines, paper, stages):
-    parts = [INTRODUCTION]
-    if len(machines) > 1:
-        parts += [f"- {md(f'{machine.title} ({machine.name})')}" for machine in machines] + [""]
-    if not machines:
-        parts.append("No results yet: `./run_all.sh` writes some.\n")
-    return "\n".join(parts + [machine_section(machine, paper, stages) for machine in machines])
+def ladder_section(ladder, found):
+    """A ladder's part of README.md, with all machines."""
+    parts = [f"## {md(ladder.title)}\n"]
+    paper = ladder.toml.get("paper", {})
+    folder = tables.url(os.path.relpath(ladder.folder, HERE))
+    if paper:
+        parts.append(f"The paper is {paper['cite']}" + (
+            f" ([its figures]({folder}/{tables.url(paper['file'])}))" if "file" in paper else "")
+            + ".\n")
+    if len(found) > 1:
+        parts += [f"- {md(f'{results.title} ({results.machine})')}" for results in found] + [""]
+    if not found:
+        study = "" if ladder.name == ladders.MAIN else f" --study {ladder.name}"
+        parts.append(f"No results yet: `./run_all.sh{study}` writes some.\n")
+    figures = read_paper(ladder)
+    return "\n".join(parts + [results_section(results, figures) for results in found])
+
+
+def readme(results):
+    """`results` is {ladder: its results}."""
+    return "\n".join([INTRODUCTION, *(ladder_section(*item) for item in results.items())])
 
 
 # --- HTML ---
@@ -293,7 +269,8 @@ def to_html(markdown, folder, prefix="", shift=0):
 def diff_html(stage):
     """What the stage changed against the one before, in colours. Empty for the first stage."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff", f"STAGE={stage}"],
+    answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff",
+                             f"STAGE={stage.name}", f"STUDY={stage.ladder.name}"],
                             cwd=ROOT, env=environment, capture_output=True, encoding="utf-8",
                             errors="replace", check=False)
     if answer.returncode:
@@ -312,112 +289,108 @@ def diff_html(stage):
 
 def profile_html(stage):
     """The flame graph. It stands in the page itself, so that its tooltips work."""
-    folder = ROOT / "profiles" / stage
+    is_main = stage.ladder.name == ladders.MAIN
+    folder = ROOT / "profiles" / ("" if is_main else stage.ladder.name) / stage.name
     flame = read(folder / "flame.svg")
     if not flame:
         return ""
     flame = re.sub(r"^.*?(?=<svg)", "", flame, flags=re.DOTALL)
-    links = ", ".join(f'<a href="../profiles/{tables.url(stage)}/{tables.url(path.name)}">'
+    links = ", ".join(f'<a href="{tables.url(os.path.relpath(path, HERE))}">'
                       f"{html.escape(path.name)}</a>" for path in sorted(folder.iterdir()))
     return f"<h3>Profile</h3>\n<p>{links}</p>\n{flame}\n"
 
 
-def format_summary(group, cell, ceilings):
-    """The time of a cell, its rate, the part of the ceiling and the speedup."""
-    if not group.cells.get(cell):
-        return "-"
-    texts = [f"{format_number('train_s', group.median('train_s', cell))} s",
-             f"{tables.three_digits(group.median('gflops', cell))} GFLOP/s"]
-    part = group.part_of_ceiling(cell, ceilings)
-    if part:
-        texts.append(tables.percent(part))
-    if cell[1] != group.baseline and group.speedup(cell):
-        texts.append(format_cell(group, "speedup", cell))
-    return ", ".join(texts)
-
-
-def numbers_markdown(machines, stage):
-    """The stage's training times, rates and speedups, by machine: the part of its README that is
-    written here."""
+def numbers_markdown(found, stage):
+    """The stage's times, rates and speedups, by machine: the part of its README that is written
+    here."""
     parts = []
-    for machine in machines:
-        group = machine.groups[0]
-        ceilings = tables.read_ceilings(machine.benchmarks)
-        if stage in absent(group, [stage]):
-            parts.append(md(f"{machine.title}: {machine.why_not(stage)}.") + "\n")
-        for line in group.lines:
-            if line[0] != stage:
-                continue
-            ceiling = group.ceiling(line, ceilings)
-            rows = [[f"hidden {hidden}", *(format_summary(group, (batch, line, hidden), ceilings)
-                                           for batch in group.batches)]
-                    for hidden in group.hiddens]
-            what = ["the training time", "the operations a second"]
-            explanation = ""
+    for results in found:
+        group = results.groups[0]
+        options = [axis["option"] for axis in group.ladder.axes]
+        if stage in absent(group):
+            parts.append(md(f"{results.title}: {results.why_not(stage)}.") + "\n")
+        for line in (line for line in group.lines if line[0] == stage.name):
+            cells = [[", ".join(filter(None, tables.summary(group, line, page + column,
+                                                            results.ceilings)))
+                      for page in group.pages] for column in group.columns]
+            what = [f"the {group.time_name()}", "the operations a second"]
+            ceiling = group.ceiling(line, results.ceilings)
             if ceiling:
                 what.append("their part of the ceiling")
-                explanation = (f" The ceiling is {tables.three_digits(ceiling / 1e9)} GFLOP/s: "
-                               "multiply-adds alone on as many cores.")
             if group.baseline and line != group.baseline:
                 what.append(f"the speedup over {tables.label(group.baseline)}")
-            parts.append(md(f"{machine.title}; {group.heading()}; {group.repeats()}. A cell has "
-                            f"{tables.listing(what)}.{explanation}") + "\n")
-            parts.append(markdown_table([md(tables.label(line)),
-                                         *(f"batch {batch}" for batch in group.batches)], rows))
+            clauses = [results.title, group.heading(), group.repeats(), *tables.signs(str(cells))]
+            text = f"{'; '.join(clauses)}. A cell has {tables.listing(what)}."
+            if ceiling:
+                text += (f" The ceiling is {tables.three_digits(ceiling / 1e9)} GFLOP/s: "
+                         "multiply-adds alone on as many cores.")
+            heads = [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
+            names = [f"{options[-1]} {column[0]}" if column else "" for column in group.columns]
+            parts += [md(text) + "\n", tables.markdown_table(
+                [md(tables.label(line)), *heads],
+                [[name, *row] for name, row in zip(names, cells)])]
     return "\n".join(parts)
 
 
-def stage_section(machines, stage):
-    folder = ROOT / "stages" / stage
-    source = next((name for name in ("train.c", "train.cu") if (folder / name).exists()), "")
-    return (f'<section class="stage" id="{html.escape(stage)}">\n'
-            + to_html(read(folder / "README.md") or f"# {md(stage)}", folder, f"{stage}-", 1)
-            + f'<p>Source: <a href="../stages/{tables.url(stage)}/{source}">'
-            f"stages/{html.escape(stage)}/{source}</a></p>\n"
+def identity(stage):
+    return f"{stage.ladder.name}-{stage.name}"
+
+
+def stage_section(stage):
+    source = os.path.relpath(stage.source, ROOT)
+    return (f'<section class="stage" id="{html.escape(identity(stage))}">\n'
+            + to_html(read(stage.folder / "README.md") or f"# {md(stage.name)}", stage.folder,
+                      f"{identity(stage)}-", 1)
+            + f'<p>Source: <a href="../{tables.url(source)}">{html.escape(source)}</a></p>\n'
             + diff_html(stage) + profile_html(stage) + "</section>\n")
 
 
-def page(machines, stages, markdown):
-    links = "\n".join(f'<a href="#{tables.url(stage)}">{html.escape(stage)}</a>'
-                      for stage in stages)
+def page(found, markdown):
+    lists = ("\n".join([f"{html.escape(ladder.name)}:", *(
+        f'<a href="#{tables.url(identity(stage))}">{html.escape(stage.name)}</a>'
+        for stage in ladder.stages)]) for ladder in found)
     return Template(read(HERE / "template.html")).substitute(
         title="One network, made fast step by step: report",
-        navigation='<a href="#report">Report</a>\n'
-                   f'{links}\n<a href="../README.md">The repository</a>',
-        body=to_html(markdown, HERE) + "".join(stage_section(machines, stage) for stage in stages))
+        navigation='<a href="#report">Report</a>\n<a href="../README.md">The repository</a><br>\n'
+                   + "<br>\n".join(lists),
+        body=to_html(markdown, HERE)
+             + "".join(stage_section(stage) for ladder in found for stage in ladder.stages))
 
 
-def update_readmes(machines, stages):
-    """Writes the headline into the repository's README, and its numbers into each stage's README.
-    The headline stays about the same machine. If it has none yet, it is about the first."""
-    def wants_it(text):
-        return tables.MARKERS[0] in read(text)
-
-    if machines and wants_it(ROOT / "README.md"):
-        named = re.search(r"\(report/results/([^/)]+)", read(ROOT / "README.md"))
-        shown = next((machine for machine in machines
-                      if named and tables.url(machine.name) == named[1]), machines[0])
+def update_readmes(ladder, found):
+    """Writes the headline into the ladder's README, and its numbers into each stage's README. The
+    README of the main ladder is the repository's. The headline stays about the same machine. If it
+    has none yet, it is about the first."""
+    main = ROOT / "README.md" if ladder.name == ladders.MAIN else ladder.folder / "README.md"
+    if found and tables.MARKERS[0] in read(main):
+        named = re.search(r"\([^()]*\breport/results/([^/)]+)", read(main))
+        shown = next((results for results in found
+                      if named and tables.url(results.machine) == named[1]), found[0])
         runs = shown.folder.relative_to(ROOT) / "runs.csv"
-        tables.update(ROOT / "README.md", tables.headline(runs, shown.groups))
-    for stage in stages:
-        text = ROOT / "stages" / stage / "README.md"
-        if wants_it(text):
-            tables.update(text, numbers_markdown(machines, stage) or "No results yet.\n")
+        tables.update(main, tables.headline(runs, shown.groups, main.parent.relative_to(ROOT)))
+    for stage in ladder.stages:
+        text = stage.folder / "README.md"
+        if tables.MARKERS[0] in read(text):
+            tables.update(text, numbers_markdown(found, stage) or "No results yet.\n")
 
 
 def main():
     os.chdir(ROOT)
-    machines, stages, paper = find_machines(), find_stages(), read_paper()
-    markdown = readme(machines, paper, stages)
+    found = {ladder: find_results(ladder) for ladder in ladders.ladders()}
+    markdown = readme(found)
     tables.write(HERE / "README.md", markdown)
-    update_readmes(machines, stages)
-    tables.write(HERE / "index.html", page(machines, stages, markdown))
-    print("Written to report: README.md, index.html"
-          + "".join(f", results/{machine.name}/plots" for machine in machines), file=sys.stderr)
+    for ladder, results in found.items():
+        update_readmes(ladder, results)
+    tables.write(HERE / "index.html", page(found, markdown))
+    print("Written to report: README.md, index.html", *(
+        f"{each.folder.relative_to(HERE)}/plots" for results in found.values()
+        for each in results), sep=", ", file=sys.stderr)
 
 
 if __name__ == "__main__":
     try:
         main()
+    except ladders.NotFound as error:
+        rows.fail(error)
     except OSError as error:
         sys.exit(f"report.py: {error}")

@@ -121,7 +121,9 @@ END
     tree=$dir/tree
     mkdir -p "$tree"/{bench/peers,stages/00_one,report,data}
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
-    cp "$repository"/report/{tables.py,machine.sh} "$tree/report"
+    cp -r "$repository/harness" "$tree"
+    sed s/00_serial/00_one/ "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
+    cp "$repository/report/machine.sh" "$tree/report"
     # shellcheck disable=SC2016 # a script
     printf '#!/bin/sh\necho "$1"\n' >"$tree/data/locate.sh"
     cat >"$tree/stages/00_one/train" <<'END'
@@ -161,7 +163,7 @@ END
     diff <(printf '%s\n' 00_one,3 peer_here,3 00_one,4 peer_here,4) \
         <(tail -n +2 out/runs.csv | head -4 | cut -d, -f1,4)
     [[ $(wc -l <out/runs.csv) == 9 ]]
-    grep -q '^  peer_here  *0.2500 .*0.2500' out/tables.txt
+    grep -q '^  peer_here  *0.250 .*0.250' out/tables.txt
     # It does not tell the phases apart, so it is not in their tables.
     [[ $(grep -c '^  peer_here ' out/tables.txt) == 3 ]]
     grep -q '^peer_gone: did not run: not installed: nothing$' out/tables.txt

@@ -17,13 +17,52 @@ setup() {
     fi
     mkdir -p "$tree/report/results"
     for part in "$repository"/*; do
-        [[ $part == */report || $part == */stages || $part == */README.md ]] || ln -s "$part" "$tree"
+        case ${part##*/} in
+        report | harness | stages | studies | README.md) ;;
+        *) ln -s "$part" "$tree" ;;
+        esac
     done
-    cp -r "$repository"/{stages,README.md} "$tree" # which are written to
-    cp "$repository"/report/*.{py,sh,csv,html} "$tree/report"
+    cp -r "$repository"/{harness,stages,README.md} "$tree" # two of which are written to
+    cp "$repository"/report/*.{py,sh,html} "$tree/report"
     cd "$tree" || return
+    make_ladders
     make_results
     report/report.py
+}
+
+# make_ladder NAME STAGE...: a ladder, whose ladder.toml goes on with standard input.
+make_ladder() {
+    local stage
+    for stage in "${@:2}"; do
+        mkdir -p "studies/$1/$stage"
+        echo 'int main(void) { return 0; }' >"studies/$1/$stage/run.c"
+        printf '# %s\n\n<!-- table: begin -->\n<!-- table: end -->\n' "$stage" \
+            >"studies/$1/$stage/README.md"
+        echo 'include ../../../common/stage.mk' >"studies/$1/$stage/Makefile"
+    done
+    {
+        printf '%s\n' "title = \"The ladder $1\"" 'program = "run"' 'time = "time_s"' \
+            'baseline = "00_plain"'
+        cat
+        printf '%s\n' '[[measures]]' 'column = "time_s"' 'title = "Time of a pass"' 'unit = "s"'
+    } >"studies/$1/ladder.toml"
+}
+
+# Makes a ladder of one axis with three phases and a paper, one of no axes, and one without results.
+make_ladders() {
+    make_ladder waves 00_plain 01.1_step 01_fast <<'END'
+phases = ["load", "turn", "store"]
+[paper]
+cite = "*Waves*"
+file = "paper.csv"
+[[axes]]
+option = "points"
+name = "Points"
+values = [8, 64]
+END
+    printf '%s\n' stage,points,time_s 00_plain,8,0.002 peer_paper,8,0.001 >studies/waves/paper.csv
+    make_ladder still 00_plain 01_fast </dev/null
+    make_ladder new 00_plain </dev/null
 }
 
 # Makes a machine with everything, one with a single stage, a quick look, and earlier results.
@@ -43,22 +82,22 @@ def row(stage, hidden=32, batch=32, epochs=5, images=37800, factor=1.0):
     return (f"{stage},cpu,1,{hidden},{batch},{epochs},0.1,1,{images},4200,mnist,0.1,0.1,{time},"
             f"{phases},{1 / epochs},0.9,100,1,")
 
-def write(name, rows, machine):
+def write(name, rows, machine, header=HEADER):
     folder = Path("report/results", name)
     folder.mkdir(parents=True)
-    (folder / "runs.csv").write_text("\n".join([HEADER, *rows, ""]))
+    (folder / "runs.csv").write_text("\n".join([header, *rows, ""]))
     (folder / "machine.txt").write_text(f"cpu: {machine}\ngpu: none\n")
     return folder
 
-full = write("full", [row(stage, hidden, batch, factor=factor) for stage in SECONDS
-                      for hidden in (32, 256) for batch in (32, 128) for factor in (0.9, 1, 1.1)],
+full = write("full/stages", [row(stage, hidden, batch, factor=factor) for stage in SECONDS
+                      for hidden in (32, 256) for batch in (32, 128) for factor in (0.92, 1, 1.08)],
              "A & B <1>")
 growth = [row(stage, epochs=1, **{axis: value}) for stage in SECONDS
           for axis, values in (("images", (1000, 37800, 60000)), ("hidden", (16, 32, 64)),
                                ("batch", (1, 32, 4096))) for value in values]
 growth += [row(stage, epochs=epochs) for stage in SECONDS for epochs in (1, 2, 3)]
 (full / "growth.csv").write_text("\n".join([HEADER, *growth, ""]))
-(full / "bench").mkdir()
+(full.parent / "bench").mkdir()
 benchmarks = [{"name": "ceilings/multiply_add/real_time/threads:1", "flops": 2e11},
               {"name": "ceilings/read/memory/real_time/threads:1", "bytes_read": 2e10}]
 benchmarks += [{"name": f"00_serial/{phase}/hidden:{hidden}/batch:{batch}/manual_time",
@@ -66,38 +105,83 @@ benchmarks += [{"name": f"00_serial/{phase}/hidden:{hidden}/batch:{batch}/manual
                for phase in ("forward", "backward") for hidden in (32, 256) for batch in (32, 128)]
 for run in benchmarks:
     run["run_type"] = "iteration"
-(full / "bench/all.json").write_text(json.dumps({"benchmarks": benchmarks}))
-write("alone", [row("01_vectorized")], "Alone")
-write("full-quick", [row("00_serial")], "QUICK")
-write("full/2026-01-01_000000", [row("00_serial")], "EARLIER")
+(full.parent / "bench/all.json").write_text(json.dumps({"benchmarks": benchmarks}))
+write("alone/stages", [row("01_vectorized")], "Alone")
+write("full-quick/stages", [row("00_serial")], "QUICK")
+write("full/stages/2026-01-01_000000", [row("00_serial")], "EARLIER")
+# The time of 01_fast at 64 points differs from run to run.
+write("full/waves", [f"{stage},cpu,1,{points},drawn,{time * points * factor},"
+                     f"{time * points / 4},{time * points / 2},{time * points / 8},"
+                     for stage, time in (("00_plain", 1e-4), ("01_fast", 1e-5))
+                     for points in (8, 64)
+                     for factor in ((0.5, 1, 1.5) if stage == "01_fast" and points == 64
+                                    else (0.99, 1, 1.01))],
+      "Waves' machine", "stage,device,threads,points,dataset,time_s,load_s,turn_s,store_s,gflops")
+write("full/still", ["00_plain,cpu,1,drawn,2,1", "01_fast,cpu,1,drawn,0.5,1"], "Still's machine",
+      "stage,device,threads,dataset,time_s,gflops")
 END
 }
 
 # in_section HEADING LINE: README.md has the line under the machine's heading.
 in_section() {
-    awk -v heading="## $1" '/^## / { inside = index($0, heading) == 1 } inside' report/README.md |
+    awk -v heading="### $1" '/^###? / { inside = index($0, heading) == 1 } inside' report/README.md |
         grep -xF -- "$2"
 }
 
 @test "the tables: medians, spread, speedup, the paper's figures, why a stage is missing" {
-    in_section 'A & B' '| 00_serial | 4.00 ±10% | 32.0 ±10% |'
+    in_section 'A & B' '| 00_serial | 4.00 ±8% | 32.0 ±8% |'
     in_section 'A & B' '| *paper:* 00_serial | *53.8* | *641* |'
-    in_section 'A & B' '| 02_openmp | 0.0625 ±10% | 0.500 ±10% |' # forward
+    in_section 'A & B' '| 02_openmp | 0.0625 ±8% | 0.500 ±8% |' # forward
     # A peer that cannot tell the phases apart is not in the tables of the phases.
-    in_section 'A & B' '| peer_one | 1.00 ±10% | 8.00 ±10% |'
+    in_section 'A & B' '| peer_one | 1.00 ±8% | 8.00 ±8% |'
     run in_section 'A & B' '| peer_one | - | - |'
     [ "$status" -ne 0 ]
     in_section 'A & B' '| 01_vectorized | 8.00× | 8.00× |'
-    in_section 'A & B' 'On the CPU, the fastest stage is 4.00 times as fast as the fastest peer (geometric mean over 4 cells; 4.00 to 4.00). The peers are peer_one.'
+    in_section 'A & B' 'On the CPU, the fastest stage is 4.00 times as fast as the fastest peer (geometric mean over 4 cells; 4.00 to 4.00).'
     in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
     in_section 'A & B' '| 03_cuda_unified | - | - |'
-    in_section 'A & B' '- 03_cuda_unified: no GPU in this machine'
+    in_section 'A & B' '- 03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling: no GPU in this machine'
     # That machine has no serial run, so it has no ratio, not even with another machine's run.
     in_section 'Alone' '| 01_vectorized | 0.500 |'
-    run in_section 'Alone' '#### Speedup over 00_serial'
+    run in_section 'Alone' '##### Speedup over 00_serial'
     [ "$status" -ne 0 ]
     run grep -E 'QUICK|EARLIER' report/README.md report/index.html
     [ "$status" -eq 1 ]
+}
+
+@test "other ladders: a section for each, from its own columns" {
+    grep -xF '## The ladder waves' report/README.md
+    grep -xF "### Waves' machine" report/README.md
+    grep -xF 'The paper is *Waves* ([its figures](../studies/waves/paper.csv)).' report/README.md
+    in_section Waves '##### Time of a pass (ms)'
+    in_section Waves '| Points | 8 | 64 |'
+    in_section Waves '| 00_plain | 0.800 ±1% | 6.40 ±1% |'
+    in_section Waves '| *paper:* 00_plain | *2.00* | *-* |'
+    in_section Waves '| *paper:* peer_paper | *1.00* | *-* |'
+    in_section Waves '| 01_fast | 0.0800 ±1% | 0.640 ~50% |'
+    in_section Waves '| 01_fast | 10.0× | 10.0× ~ |'
+    in_section Waves '- 01.1_step: not run'
+    in_section Waves 'random numbers; medians of 3 runs; ± is half the range of a cell'"'"'s runs; \~ marks runs that differ by more than ±10 %.'
+    in_section Waves 'Not drawn: Roofline (no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
+    diff - <(cd report/results/full/waves/plots && ls) <<<$'phases.svg\nspeedup.svg\ntime.svg'
+    for phase in load turn store; do
+        grep -qF "<!-- $phase -->" report/results/full/waves/plots/phases.svg
+    done
+    grep -qF '<!-- ~10×' report/results/full/waves/plots/speedup.svg ||
+        grep -qF '<!-- ~10.0×' report/results/full/waves/plots/speedup.svg
+    grep -qF 'runs that differ by more than ±10 %' report/results/full/waves/plots/time.svg
+    in_section Still '| 01_fast | 0.500 |'
+    in_section Still '| 01_fast | 4.00× |'
+    ls report/results/full/still/plots/speedup.svg
+    # The stages' own READMEs, and a ladder that nobody has run.
+    grep -xF '| points 64 | ~0.640 ms, ~10.0× |' studies/waves/01_fast/README.md
+    grep -F "Still's machine" studies/still/01_fast/README.md
+    grep -A 2 -xF '## The ladder new' report/README.md |
+        grep -xF 'No results yet: `./run_all.sh --study new` writes some.'
+    grep -xF 'No results yet.' studies/new/00_plain/README.md
+    for stage in waves-01_fast still-00_plain new-00_plain stages-00_serial; do
+        grep -qF "<section class=\"stage\" id=\"$stage\">" report/index.html
+    done
 }
 
 @test "a stage's README has its numbers, of the machines that have any" {
@@ -108,15 +192,15 @@ in_section() {
     grep -F 'A & B \<1>: no GPU in this machine' stages/03_cuda_unified/README.md
     # The headline stays about the same machine. If it has none, it is about the first.
     grep -F '; on Alone.' README.md
-    grep -F '[report/results/alone/tables.txt](report/results/alone/tables.txt)' README.md
+    grep -F '[report/results/alone/stages/tables.txt](report/results/alone/stages/tables.txt)' README.md
     grep -xF '| 01_vectorized | 0.500 s |' README.md
     sed -i 's|(report/results/alone/|(report/results/full/|' README.md
     report/report.py
     grep -xF '| 02_openmp | 0.250 s, 16.0×, 50 % | 2.00 s, 16.0×, 50 % |' README.md
     # It has a picture where the ceilings were measured.
     for plot in ladder ladder-dark; do
-        grep -qF "\"report/results/full/plots/$plot.svg\"" README.md
-        [[ -s report/results/full/plots/$plot.svg && ! -e report/results/alone/plots/$plot.svg ]]
+        grep -qF "\"report/results/full/stages/plots/$plot.svg\"" README.md
+        [[ -s report/results/full/stages/plots/$plot.svg && ! -e report/results/alone/stages/plots/$plot.svg ]]
     done
 }
 
@@ -128,10 +212,8 @@ copy_tree() {
 
 @test "names, notes and data sets are shown as they are, whatever characters they have" {
     copy_tree
-    mkdir 'stages/06_<u>mine'
-    cp stages/01_vectorized/{Makefile,train.c} 'stages/06_<u>mine'
     mv report/results/alone 'report/results/a <b> (1)'
-    cd 'report/results/a <b> (1)'
+    cd 'report/results/a <b> (1)/stages'
     sed -i 's/,mnist,/,<script>alert(1)<\/script>,/; $p; $s/^[^,]*/07_<b>|`x`/' runs.csv
     echo 'cpu: <img src=x onerror=alert(2)> | &lt; `code` __init__ $1$' >machine.txt
     cat >tables.txt <<'END'
@@ -164,9 +246,9 @@ NOTE = "does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [
 STAGE, DATA = "07_<b>|`x`", "<script>alert(1)</script>: 5 epochs"
 for path, expected in {
         "shown.html": (MACHINE, STAGE, DATA, "report/results/a <b> (1)"),
-        "report/shown.html": (MACHINE, STAGE, DATA, f"00_serial: {NOTE}", "06_<u>mine"),
+        "report/shown.html": (MACHINE, STAGE, DATA, f"00_serial: {NOTE}"),
         "stages/00_serial/shown.html": (f"{MACHINE}: {NOTE}",),
-        "report/index.html": (MACHINE, STAGE, DATA, NOTE, "06_<u>mine")}.items():
+        "report/index.html": (MACHINE, STAGE, DATA, NOTE)}.items():
     page = Page()
     page.feed(Path(path).read_text(encoding="utf-8"))
     page.close()
@@ -182,16 +264,15 @@ END
     copy_tree
     for file in runs.csv growth.csv; do
         awk -F, -v OFS=, 'NR > 1 { $6 = 0; $14 = "0.000000"; $17 = ""; $19 = "0.000"
-            if ($15 != "") $15 = $16 = "0.000000" } { print }' "report/results/full/$file" >new
-        mv new "report/results/full/$file"
+            if ($15 != "") $15 = $16 = "0.000000" } { print }' "report/results/full/stages/$file" >new
+        mv new "report/results/full/stages/$file"
     done
     run report/report.py
     echo "$output"
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -eq 1 ]
-    in_section 'A & B' '| 00_serial | 0 | 0 |'
-    in_section 'A & B' 'Not drawn: no times of the phases.'
-    in_section 'A & B' 'Not drawn: no results of `report/growth.sh` here.'
+    in_section 'A & B' '| 00_serial | 0 ±0% | 0 ±0% |'
+    in_section 'A & B' 'Not drawn: Speedup (nothing to compare with), Phases (no times of the phases), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
 }
 
 @test "damaged results are refused in one line, and the pages stay" {
@@ -202,25 +283,25 @@ END
         LC_ALL=C sed -i "$script" "$results/$file"
         run cmp "$results/$file" saved
         [ "$status" -eq 1 ]
-        find report README.md stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
+        find report README.md stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
         run report/report.py
         echo "$output"
         [ "$status" -eq 2 ]
         [ "$output" = "report.py: $PWD/$results/$file: $message" ]
-        find report README.md stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort |
+        find report README.md stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort |
             diff before -
         mv saved "$results/$file"
     done <<'END'
-runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
-growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
-machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
+stages/runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
+stages/growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
+stages/machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
 bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; run `make bench` again
 END
 }
 
 @test "a full disk: one line, and the pages stay" {
     copy_tree
-    sed -i 's/A & B/Another/' report/results/full/machine.txt
+    sed -i 's/A & B/Another/' report/results/full/stages/machine.txt
     cp report/index.html before
     run bash -c 'ulimit -f 100; report/report.py'
     echo "$output"
@@ -231,10 +312,10 @@ END
 }
 
 @test "a second run changes nothing" {
-    find report stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
-    [ "$(grep -c svg before)" -eq 10 ]
+    find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
+    [ "$(grep -c svg before)" -eq 16 ]
     report/report.py
-    find report stages -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
+    find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
 }
 
 @test "every link leads somewhere, and the page needs no other file" {
@@ -282,10 +363,10 @@ END
         --disable-dev-shm-usage --enable-logging=stderr --user-data-dir="$BATS_TEST_TMPDIR/browser" \
         --dump-dom "file://$PWD/page.html" >dom 2>messages
     grep CONSOLE messages || true
-    # Six plots of one machine; time and phases of the other.
-    stages=("$repository"/stages/[0-9][0-9]_*/Makefile)
+    # Six plots of one machine; time and phases of the other. Three of waves, one of still.
+    stages=$(harness/ladders.py stages | wc -l)
     grep -o 'data-shown="[^"]*"' dom
-    grep -qF "data-shown=\"8/8 of ${#stages[@]} stages\"" dom
+    grep -qF "data-shown=\"12/12 of $stages stages\"" dom
     run grep CONSOLE messages
     [ "$status" -eq 1 ]
 }

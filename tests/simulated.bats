@@ -37,7 +37,7 @@ is_labelled() {
     rm -f "$dir/rows.csv"
     succeeds --csv "$dir/rows.csv" && head -n 1 "$dir/output" | grep -q simulated &&
         tail -n 1 "$dir/rows.csv" | grep -q "^$stage,simulated," &&
-        python3 "$stages/../report/tables.py" "$dir/rows.csv" | grep -qx 'no finished runs'
+        python3 "$stages/../harness/tables.py" "$dir/rows.csv" | grep -qx 'no finished runs'
 }
 
 @test "a simulated run says so, on its first line and in its row, and is in no table" {

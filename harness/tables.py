@@ -1,0 +1,568 @@
+#!/usr/bin/env python3
+"""Turns the rows that the stages of a ladder wrote into tables.
+
+    tables.py runs.csv                      tables for a terminal: for each value of the first axis
+                                            and each measure a line per stage, a column per value
+                                            of the last axis
+    tables.py --markdown runs.csv           the headline: a few cells, in Markdown
+    tables.py --update README.md runs.csv   the headline, put between the markers in README.md
+
+Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
+runs.csv names the machine. bench/ceilings.json in the folder above has the most that the machine
+can do.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import textwrap
+from collections import defaultdict
+from pathlib import Path
+from urllib.parse import quote
+
+import ladders
+import rows
+from rows import fail, read, write
+
+DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
+            "drawn": "random numbers"}
+SPEEDUP = "speedup"  # the measure that no row has
+MARKERS = "<!-- table: begin -->", "<!-- table: end -->"
+HEADLINE_LINES = 8
+WIDTH = 80  # of a terminal
+LIMIT = f"±{100 * rows.NOISY:.0f} %"
+SIGNS = {r"±\d": "± is half the range of a cell's runs",
+         r"~\d| ~": f"~ marks runs that differ by more than {LIMIT}",
+         r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
+
+
+def readable(text):
+    """An argument or a file's name as text. Bytes that are not UTF-8 are replaced."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def url(path):
+    """A path in the form that a link needs."""
+    return quote(os.fsencode(path))
+
+
+def markdown(text):
+    """Escapes any text, in one line, so that Markdown shows it as it is: `<int>` is no tag, `|`
+    ends no cell. An underscore within a word stays, and so does an ampersand that begins no
+    entity."""
+    return re.sub(r"[\\`*<|\[~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>",
+                  " ".join(text.split()))
+
+
+def plural(number, thing):
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def listing(things):
+    """a; a and b; a, b and c."""
+    return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
+
+
+class Group:
+    """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
+    line of a table is (stage, threads), with 0 threads for one or none."""
+
+    def __init__(self, ladder, settings, runs):
+        self.ladder, self.settings = ladder, settings  # {column: value}
+        self.runs = defaultdict(list)  # {(line, cell): runs}
+        for run in runs:
+            line = run["stage"], run["threads"] if (run["threads"] or 0) > 1 else 0
+            self.runs[line, rows.cell_of(run, ladder)].append(run)
+        self.lines = sorted({line for line, _ in self.runs})
+        self.cells = sorted({cell for _, cell in self.runs})
+        self.pages = sorted({cell[:-1] for cell in self.cells})
+        self.columns = sorted({cell[-1:] for cell in self.cells})
+        self.baseline = next((line for line in self.lines
+                              if line[0] == ladder.toml.get("baseline")), None)
+        self.all_once = all(len(runs) == 1 for runs in self.runs.values())
+        times = [time for time in (self.time(*place) for place in self.runs) if time]
+        self.scale, self.unit = (1000, "ms") if times and min(times) < 0.001 else (1, "s")
+        # {column: (title, unit, factor)}
+        self.measures = {ladder.time: ("Time", "s", 1)} | {
+            words["column"]: (words["title"], words.get("unit", ""), 1)
+            for words in ladder.measures}
+        for measure, (title, unit, _) in self.measures.items():
+            if unit == "s":
+                self.measures[measure] = title, self.unit, self.scale
+        if self.baseline:
+            self.measures[SPEEDUP] = f"Speedup over {label(self.baseline)}", "", 1
+
+    def values(self, measure, line, cell):
+        """The measure of each run of a cell. Empty for a cell without runs or without this measure:
+        a peer may not tell the phases apart."""
+        values = [run[measure] for run in self.runs.get((line, cell), ())]
+        return [] if None in values else values
+
+    def median(self, measure, line, cell):
+        """The median over the runs of a cell, or None."""
+        if measure == SPEEDUP:
+            return self.speedup(line, cell)
+        values = self.values(measure, line, cell)
+        return statistics.median(values) if values else None
+
+    def time(self, line, cell):
+        return self.median(self.ladder.time, line, cell)
+
+    def speedup(self, line, cell):
+        """How many times as fast as the baseline's cell. None where there is no such cell."""
+        time, baseline = self.time(line, cell), self.time(self.baseline, cell)
+        return baseline / time if baseline and time else None
+
+    def is_noisy(self, measure, line, cell):
+        """Whether the runs behind a number differ too much."""
+        if measure == SPEEDUP:
+            return any(self.is_noisy(self.ladder.time, each, cell)
+                       for each in (line, self.baseline))
+        values = self.values(measure, line, cell)
+        return len(values) > 1 and rows.is_noisy(values)
+
+    def lines_of(self, measure):
+        """The lines of the measure's table: those that have it in any cell. For the speedup, all
+        except the baseline."""
+        if measure == SPEEDUP:
+            return [line for line in self.lines if line != self.baseline]
+        return [line for line in self.lines
+                if any(self.values(measure, line, cell) for cell in self.cells)]
+
+    def is_on_cpu(self, line):
+        return all(run["device"] == "cpu" for (other, _), runs in self.runs.items()
+                   if other == line for run in runs)
+
+    def ceiling(self, line, ceilings):
+        """The operations a second that multiply-adds alone reach with as many threads as the line
+        has. None where that was not measured, and for a GPU: the ceilings are the CPU's."""
+        on_cpu = self.is_on_cpu(line)
+        return ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
+
+    def part_of_ceiling(self, line, cell, ceilings):
+        """The part of its ceiling that a cell reaches. None where there is no ceiling."""
+        rate, ceiling = self.median("gflops", line, cell), self.ceiling(line, ceilings)
+        return 1e9 * rate / ceiling if rate and ceiling else None
+
+    def fastest_peer(self):
+        """(line, cells): the CPU peer with the smallest geometric mean of its times, and the number
+        of cells in that mean. These are the cells that all CPU peers have. (None, 0) if there are
+        none."""
+        peers = [line for line in self.lines if is_peer(line) and self.is_on_cpu(line)]
+        cells = [cell for cell in self.cells if all(self.time(line, cell) for line in peers)]
+        if not peers or not cells:
+            return None, 0
+        return min(peers, key=lambda line: statistics.geometric_mean(
+            self.time(line, cell) for cell in cells)), len(cells)
+
+    def against_peers(self, on_cpu=True):
+        """A sentence on how many times as fast as the fastest peer the fastest stage is, over the
+        cells that have both. Empty where there are none."""
+        fastest = {True: {}, False: {}}  # of peers, of stages: {cell: (seconds, line)}
+        for (line, cell), runs in self.runs.items():
+            if (runs[0]["device"] == "cpu") == on_cpu:
+                times = fastest[is_peer(line)]
+                times[cell] = min((self.time(line, cell), line), times.get(cell, (math.inf, line)))
+        pairs = [(fastest[True][cell], fastest[False][cell], cell) for cell in self.cells
+                 if fastest[True].get(cell, (0,))[0] and fastest[False].get(cell, (0,))[0]]
+        if not pairs:
+            return ""
+        ratios = [peer[0] / stage[0] for peer, stage, _ in pairs]
+        marked = sum(any(self.is_noisy(self.ladder.time, line, cell)
+                         or len(self.runs[line, cell]) == 1 for _, line in (peer, stage))
+                     for peer, stage, cell in pairs)
+        return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
+                f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer "
+                f"(geometric mean over {plural(len(ratios), 'cell')}; {min(ratios):.2f} to "
+                f"{max(ratios):.2f})." + (
+                    f" In {plural(marked, 'cell')} this rests on a single run, or on runs that "
+                    f"differ by more than {LIMIT}." if marked else ""))
+
+    def heading(self):
+        """The data and the settings, in words."""
+        listed = ", ".join(f"{option} {{{self.ladder.column(option)}}}"
+                           for option in self.ladder.settings)
+        text = self.ladder.toml.get("heading", listed).format(
+            **{name: f"{value:,}" if type(value) is int else value
+               for name, value in self.settings.items()})
+        name = self.settings["dataset"]
+        return ": ".join(filter(None, (DATASETS.get(name, name),
+                                       re.sub(r"\b1 (\w+)s\b", r"1 \1", text))))
+
+    def repeats(self):
+        """Says in words what the number in a cell is."""
+        if self.all_once:
+            return "one run of each"
+        counts = {len(runs) for runs in self.runs.values()}
+        once = [label(line) for line in self.lines
+                if {len(runs) for (each, _), runs in self.runs.items() if each == line} == {1}]
+        return (f"medians of {'' if len(counts) == 1 else 'up to '}{max(counts)} runs"
+                + (f" (one run of {listing(once)})" if once else ""))
+
+    def title(self, measure):
+        title, unit, _ = self.measures[measure]
+        return f"{title} ({unit})" if unit else title
+
+    def time_name(self):
+        title = self.measures[self.ladder.time][0]
+        return title[:1].lower() + title[1:]
+
+    def number(self, measure, value):
+        """A value in the unit that title() names: three digits of a measured one, four or more of
+        one that is computed."""
+        if value is None:
+            return "-"
+        if measure == SPEEDUP:
+            return f"{three_digits(value)}×"
+        _, unit, factor = self.measures[measure]
+        if unit:
+            return three_digits(factor * value)
+        return f"{value:.4f}" if abs(value) >= 0.1 or not value else f"{value:.4g}"
+
+    def texts(self, measure, line, cell, spreads=False):
+        """A cell of a table: its number, and what stands after it. It is ~ where the runs differ.
+        The time has its spread, such as ±2%, and so have all measured numbers with `spreads`."""
+        number = self.number(measure, self.median(measure, line, cell))
+        sign = " ~" if self.is_noisy(measure, line, cell) else ""
+        values = [] if measure == SPEEDUP else self.values(measure, line, cell)
+        if values and (measure == self.ladder.time or (spreads and self.measures[measure][1])):
+            if len(values) > 1:
+                sign = f"{sign or ' ±'}{100 * rows.spread(values):.0f}%"
+            elif not self.all_once:
+                sign = " once"
+        return number, sign if number != "-" else ""
+
+    def signed(self, measure, line, cell):
+        """A number with its unit, and with a sign before it where the runs differ."""
+        number, sign = self.texts(measure, line, cell)
+        unit = self.measures[measure][1]
+        return f"{'~' if '~' in sign else ''}{number}{unit and ' '}{unit}"
+
+
+def read_groups(path, ladder):
+    """The groups in a file of rows. MNIST comes first. An empty file has none."""
+    names = ["dataset", *(ladder.column(option) for option in ladder.settings)]
+    groups = defaultdict(list)
+    for run in rows.read_rows(path, ladder):
+        if run["device"] != "simulated":  # by the device on the CPU, whose times mean nothing
+            groups[tuple(run[name] for name in names)].append(run)
+    return [Group(ladder, dict(zip(names, settings)), runs)
+            for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
+                                                                           item[0]))]
+
+
+def read_benchmarks(folder, ladder):
+    """[(name, run)]: every single run in the files of `make bench`, in a folder of results and in
+    the machine's folder above it. What the latter has of stages is the main ladder's. Empty if
+    there are none."""
+    above = folder.parent if folder.name else Path("..")
+    found = []
+    for path in sorted([*folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
+        is_own = ladder.name == ladders.MAIN or path.parent.parent == folder
+        try:
+            for run in json.loads(read(path))["benchmarks"]:
+                if run.get("run_type") == "iteration" and (is_own or
+                                                           run["name"].startswith("ceilings/")):
+                    for name in {"flops", "bytes_read", "bytes", "flops_per_byte"} & run.keys():
+                        run[name] = rows.number(run[name], float, 0, "a number")
+                    found.append((run["name"], run))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    return found
+
+
+def read_ceilings(benchmarks):
+    """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The rates
+    are operations or bytes a second."""
+    found = defaultdict(lambda: defaultdict(list))
+    for name, run in benchmarks:
+        parts = name.split("/")
+        threads = int(next((part[8:] for part in parts if part.startswith("threads:")), "1"))
+        if parts[:2] == ["ceilings", "multiply_add"] and run.get("flops"):
+            found["flops"][threads].append(run["flops"])
+        elif parts[:2] == ["ceilings", "read"] and run.get("bytes_read"):
+            found[parts[2]][threads].append(run["bytes_read"])
+    return {level: {threads: statistics.median(values) for threads, values in by_threads.items()}
+            for level, by_threads in found.items()}
+
+
+def machine_fields(folder):
+    """What machine.txt in a folder of results says: {key: value}."""
+    path = folder / "machine.txt"
+    text = read(path) if path.exists() else ""
+    return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+
+
+def machine(folder):
+    """The machine's name."""
+    fields = machine_fields(folder)
+    return "; ".join(fields[key] for key in ("cpu", "gpu") if fields.get(key, "none") != "none"
+                     ) or "unknown machine"
+
+
+def is_peer(line):
+    return line[0].startswith("peer_")
+
+
+def label(line):
+    stage, threads = line
+    return f"{stage}, {threads} threads" if threads else stage
+
+
+def three_digits(value):
+    """0.0971, 3.96, 71.8, 641, 1203."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value else "0"
+
+
+def percent(part):
+    """0.9 %, 12 %."""
+    return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
+
+
+def cell_name(ladder, cell):
+    """A cell in words: 32 hidden, batch 64."""
+    options = [axis["option"] for axis in ladder.axes]
+    pages = [f"{option} {value}" for option, value in zip(options[:-1], cell)]
+    return ", ".join([f"{value} {option}" for option, value in zip(options[-1:], cell[-1:])]
+                     + pages) or "each run"
+
+
+def signs(text):
+    """What the signs in a text mean: a list of clauses."""
+    return [meaning for sign, meaning in SIGNS.items() if re.search(sign, text)]
+
+
+def markdown_table(heads, lines):
+    """The cells are Markdown."""
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def share_reasons(notes):
+    """A line for each reason, with all the stages that have it. A note is "stage: reason"."""
+    stages = defaultdict(list)
+    for note in notes:
+        stage, colon, reason = note.partition(": ")
+        stages[colon + reason].append(stage)
+    return [", ".join(names) + reason for reason, names in stages.items()]
+
+
+def page_rows(group, page):
+    """The rows of a page of tables: (label, [(number, spread)] by column). A title has no cells."""
+    axes = group.ladder.axes
+    yield from ((f"{axis['name']} {value}", []) for axis, value in zip(axes, page))
+    yield from ((axis["name"], [(str(value), "") for value, in group.columns])
+                for axis in axes[-1:])
+    for measure in group.measures:
+        lines = group.lines_of(measure)
+        if lines:
+            yield group.title(measure), []
+        for line in lines:
+            name = f"  {line[0]} ({line[1]})" if line[1] else f"  {line[0]}"
+            yield name, [group.texts(measure, line, page + column) for column in group.columns]
+
+
+def page_lines(pages):
+    """The pages as lines of a terminal. Columns that do not fit beside the others stand below."""
+    lines = [(name, cells) for page in pages for name, cells in page if cells]
+    margin = max(len(name) for name, _ in lines)
+    columns = list(zip(*(cells for _, cells in lines)))
+    rooms = [max(len(sign) for _, sign in cells) for cells in columns]
+    widths = [max(len(number) for number, _ in cells) for cells in columns]
+    if margin + sum(2 + width + room for width, room in zip(widths, rooms)) > WIDTH:
+        # A long number without a sign may stand where other numbers have their signs.
+        widths = [max(len(number + sign) for number, sign in cells) - room
+                  for cells, room in zip(columns, rooms)]
+    starts, used = [0], margin
+    for i, (width, room) in enumerate(zip(widths, rooms)):
+        used += 2 + width + room
+        if used > WIDTH and i > starts[-1]:
+            starts.append(i)
+            used = margin + 2 + width + room
+    for page in pages:
+        for start, end in zip(starts, [*starts[1:], len(widths)]):
+            yield ""
+            for name, cells in page:
+                line = f"{name:<{margin}}"
+                for (number, sign), width, room in list(zip(cells, widths, rooms))[start:end]:
+                    line += f"  {f'{number:>{width}}{sign}':<{width + room}}"
+                yield line.rstrip()
+
+
+def table_lines(path, groups):
+    """The tables, in the layout of the papers: each measure has a line for each stage."""
+    yield from textwrap.wrap(machine(path.parent), WIDTH)
+    for group in groups:
+        lines = list(page_lines([list(page_rows(group, page)) for page in group.pages]))
+        yield ""
+        yield from textwrap.wrap(group.heading(), WIDTH)
+        yield from textwrap.wrap("; ".join([group.repeats(), *signs("\n".join(lines))]), WIDTH)
+        yield from lines
+    if not groups:
+        yield "no finished runs"
+
+
+def ceiling_in_words(group, lines, cells, ceilings):
+    """Says what the ceiling is, and how much of it the baseline reaches."""
+    by_threads = {line[1] or 1: group.ceiling(line, ceilings)
+                  for line in lines if group.ceiling(line, ceilings)}
+    each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
+                     for threads, flops in sorted(by_threads.items()))
+    text = ("The ceiling is the rate of multiply-adds alone on as many threads as the line has: "
+            f"{each}.")
+    if not all(group.is_on_cpu(line) for line in lines):
+        text += " A GPU's line has no ceiling here."
+    parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell, ceilings)
+                                 for cell in cells)))
+    if parts:
+        reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
+        text += f" {label(group.baseline)} reaches {' to '.join(reached)} of the ceiling."
+    return text
+
+
+def headline_cells(group):
+    """The cells that stand for all of them: those of ladder.toml, if there are runs of each. Or
+    else the smallest, one in the middle and the largest."""
+    cells = [tuple(cell) for cell in group.ladder.toml.get("headline", [])]
+    if cells and set(cells) <= set(group.cells):
+        return cells
+    values = [sorted(set(axis)) for axis in zip(*group.cells)]
+    return sorted({tuple(pick(axis) for axis in values) for pick in
+                   (min, lambda axis: axis[len(axis) // 2], max)},
+                  key=lambda cell: cell[::-1])
+
+
+def headline_lines(group):
+    """The first stage, the last ones and the fastest CPU peer: eight lines at most."""
+    peer, _ = group.fastest_peer()
+    lines = [line for line in group.lines if not is_peer(line)]
+    most = HEADLINE_LINES - (peer is not None)
+    if len(lines) > most:
+        lines = lines[:1] + lines[1 - most:]
+    return lines + ([peer] if peer else [])
+
+
+def picture(plots, folder):
+    """HTML for the plot of the ladder, if `make report` has drawn it. GitHub shows one file on
+    light pages and the other on dark ones."""
+    light, dark = plots / "ladder.svg", plots / "ladder-dark.svg"
+    if not light.exists() or not dark.exists():
+        return []
+    light, dark = (url(os.path.relpath(plot, folder)) for plot in (light, dark))
+    return ["<picture>",
+            f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">',
+            f'<img alt="How fast each stage computes, beside the ceiling" src="{light}">',
+            "</picture>", ""]
+
+
+def headline(path, groups, folder):
+    """The table of a README in `folder`, in Markdown: the time, the speedup and the part of the
+    ceiling of the stages and of the fastest peer, in headline_cells()."""
+    if not groups:
+        fail(f"{path}: found no runs")
+    group = groups[0]
+    ladder = group.ladder
+    ceilings = read_ceilings(read_benchmarks(path.parent, ladder))
+    cells = headline_cells(group)
+    lines = headline_lines(group)
+    peer, count = group.fastest_peer()
+    measured = any(group.ceiling(line, ceilings) for line in lines)
+
+    def text(line, cell):
+        time, _, part, speedup = summary(group, line, cell, ceilings)
+        return ", ".join(filter(None, (time, speedup, part)))
+
+    table = markdown_table(["stage", *(cell_name(ladder, cell) for cell in cells)], [
+        [markdown(label(line)), *(text(line, cell) for cell in cells)] for line in lines])
+    what = [f"the {group.time_name()}"]
+    if group.baseline:
+        what.append(f"the speedup over {label(group.baseline)}")
+    if measured:
+        what.append("the part of the ceiling that the run reaches")
+    above = f"A cell has {listing(what)}."
+    if measured:
+        above += " " + ceiling_in_words(group, lines, cells, ceilings)
+    conditions = "; ".join([group.heading(), group.repeats(), *signs(table),
+                            f"on {machine(path.parent)}."])
+    below = ""
+    if peer:
+        peers = url(os.path.relpath(ladder.folder / ladder.toml.get("peers", "peers"), folder))
+        below = (f"{markdown(peer[0])} is the fastest CPU [peer]({peers}) (geometric mean over "
+                 f"{plural(count, 'cell')}). A peer is a library or framework that you might use "
+                 f"instead. {group.against_peers()} ")
+    full = os.path.relpath(path.with_name("tables.txt"), folder)
+    below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
+    return "\n".join([*picture(path.parent / "plots", folder), markdown(above), "",
+                      markdown(conditions), "", table, below])
+
+
+def summary(group, line, cell, ceilings):
+    """What there is to say of a cell: its time, rate, part of the ceiling and speedup, each as text
+    or empty."""
+    if not group.values(group.ladder.time, line, cell):
+        return ["-", "", "", ""]
+    rate, part = group.median("gflops", line, cell), group.part_of_ceiling(line, cell, ceilings)
+    has_speedup = line != group.baseline and group.speedup(line, cell)
+    return [group.signed(group.ladder.time, line, cell),
+            "" if rate is None else f"{three_digits(rate)} GFLOP/s",
+            percent(part) if part else "",
+            group.signed(SPEEDUP, line, cell) if has_speedup else ""]
+
+
+def update(target, text):
+    """Puts the text between the markers of a file."""
+    old = read(target)
+    begin, end = (old.find(marker) for marker in MARKERS)
+    if any(old.count(marker) != 1 for marker in MARKERS) or begin > end:
+        fail(f"{target}: expected '{MARKERS[0]}' and, below it, '{MARKERS[1]}', each once")
+    new = f"{old[:begin]}{MARKERS[0]}\n{text}\n{old[end:]}"
+    if new != old:
+        write(target, new)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, metavar="runs.csv")
+    parser.add_argument("--ladder", metavar="NAME",
+                        help="whose rows these are (the name of the folder, or the main one)")
+    parser.add_argument("--markdown", action="store_true", help="print the headline")
+    parser.add_argument("--update", type=Path, metavar="FILE", help="write the headline into FILE")
+    parser.add_argument("--output", type=Path, metavar="FILE",
+                        help="write the tables there instead of printing them")
+    parser.add_argument("--note", action="append", default=[], metavar="TEXT",
+                        help="a line below the tables, such as why a stage is not in them")
+    arguments = parser.parse_args()
+
+    try:
+        folder = Path(os.path.abspath(arguments.runs)).parent.name
+        known = [ladder.name for ladder in ladders.ladders()]
+        name = arguments.ladder or (folder if folder in known else ladders.MAIN)
+        groups = read_groups(arguments.runs, ladders.find_ladder(name, "--ladder"))
+    except ladders.NotFound as error:
+        fail(error)
+    if arguments.update:
+        update(arguments.update, headline(arguments.runs, groups, arguments.update.parent))
+        return
+    if arguments.markdown:
+        lines = [headline(arguments.runs, groups, Path())]
+    else:
+        notes = share_reasons(readable(note) for note in arguments.note)
+        lines = [*table_lines(arguments.runs, groups), *([""] if notes else []), *notes]
+    text = "\n".join([*lines, ""])
+    if arguments.output:
+        write(arguments.output, text)
+        return
+    try:
+        # Not sys.stdout: it has the locale's encoding, and complains a second time at the end.
+        with open(1, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
+    except OSError as error:
+        fail(f"cannot write: {error.strerror}", 1)
+
+
+if __name__ == "__main__":
+    main()
