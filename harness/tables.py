@@ -247,7 +247,7 @@ def read_groups(path, ladder):
     names = ["dataset", *(ladder.column(option) for option in ladder.settings)]
     groups = defaultdict(list)
     for run in rows.read_rows(path, ladder):
-        if run["device"] != "simulated":  # by the device on the CPU, whose times mean nothing
+        if run["device"] != "simulated":  # by sim/, whose times mean nothing
             groups[tuple(run[name] for name in names)].append(run)
     return [Group(ladder, dict(zip(names, settings)), runs)
             for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
