@@ -65,11 +65,12 @@ def parameters(ladder):
 
 
 def number(text, kind, smallest, expected):
+    """The value of a text. A ValueError says what was expected."""
     try:
-        value = kind(text)
+        value = kind(text) if text else float("nan")
     except ValueError:
         raise ValueError(expected) from None
-    if kind is str:
+    if isinstance(value, str):
         return value
     # A nan is refused, and so is a number whose ratio to another may not be finite.
     if (value != 0 and not 1e-100 < abs(value) < 1e100) or (smallest is not None
@@ -132,9 +133,13 @@ def cell_of(row, ladder):
 
 
 def spread(values):
-    """Half the difference between the largest and the smallest value, over the median."""
+    """The width of the middle half of the values, over the median. For two or three values, that is
+    half their range. Of more, it leaves out the one that another process has disturbed."""
     median = statistics.median(values)
-    return (max(values) - min(values)) / 2 / median if median else 0.0
+    if len(values) < 2 or not median:
+        return 0.0
+    low, _, high = statistics.quantiles(values, method="inclusive")
+    return (high - low) / median
 
 
 def is_noisy(values):

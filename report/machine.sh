@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Describes the machine, the tools and the sources that results are measured with, as `key: value`
-# lines. With --name it prints the name of the folder for its results. Neither names the host or the
-# user, because results are for sharing.
+# lines. It names neither the host nor the user, because results are for sharing.
+#
+#     machine.sh [LADDER]    the lines, with the compiler's flags of each stage (of all ladders)
+#     machine.sh --name      the name of the folder for the machine's results
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
@@ -53,7 +55,7 @@ vector_extensions() {
 # Prints the flags of a stage's Makefile, without paths.
 flags() {
     # shellcheck disable=SC2016 # make expands these
-    make -s --no-print-directory -C "stages/$1" flags --eval \
+    make -s --no-print-directory -C "$1" flags --eval \
         'flags: ; @echo $(if $(NVCC),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
 }
 
@@ -68,6 +70,8 @@ revision() {
 }
 
 describe() {
+    local stage stages
+    stages=$(PATH=/usr/bin:$PATH python3 harness/ladders.py stages "$@")
     echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads"
     echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
     echo "vector extensions: $(vector_extensions)"
@@ -78,9 +82,8 @@ describe() {
     if command -v nvcc >/dev/null; then
         echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
     fi
-    for makefile in stages/[0-9][0-9]_*/Makefile; do
-        stage=$(basename "$(dirname "$makefile")")
-        echo "flags of $stage: $(flags "$stage")"
+    for stage in $stages; do
+        echo "flags of ${stage##*/}: $(flags "$stage")"
     done
     # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
     echo "threads: $(nproc)"
@@ -90,10 +93,6 @@ describe() {
 }
 
 case ${1:-} in
-'') describe ;;
 --name) folder_name ;;
-*)
-    echo "machine.sh: found '$1', expected --name or nothing" >&2
-    exit 2
-    ;;
+*) describe "$@" ;;
 esac

@@ -143,6 +143,7 @@ phases=0.1,0.15
 echo "$name,cpu,1,$hidden,$batch,5,0.1,1,37800,4200,mnist,0.1,0.1,0.25,$phases,0.3,0.91,1.5,100.0," >>"$csv"
 END
     printf 'all:\n' >"$tree/stages/00_one/Makefile"
+    touch "$tree/stages/00_one/train.c"
     cp "$tree/stages/00_one/train" "$tree/bench/peers/peer_here.py"
     printf '#!/bin/sh\necho "not installed: nothing" >&2\nexit 77\n' >"$tree/bench/peers/peer_gone.py"
     touch "$tree/bench/peers/peer_library.c" "$tree/bench/peers/peer_data.txt"

@@ -8,7 +8,7 @@ setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     tree=$(mktemp -d)
     export TMPDIR=$tree # for the file that run_all.sh cannot remove when it is killed
-    mkdir "$tree/data" "$tree/stages" "$tree/report" "$tree/digits"
+    mkdir "$tree"/{data,stages,report,digits}
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp -r "$repository/harness" "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
@@ -33,23 +33,25 @@ teardown() {
 # training time.
 make_stage() {
     mkdir -p "stages/$1"
+    touch "stages/$1/train.c"
     printf 'train: train.sh\n\tcp $< $@\n\tchmod +x $@\n' >"stages/$1/Makefile"
     {
         echo '#!/usr/bin/env bash'
-        echo "stage=$1 train_s=0.25 load_s=0.1"
+        echo "stage=$1 train_s=0.4 load_s=0.1 dataset=mnist"
         cat <<'END'
 echo "$0 $*" >>calls
 while (($#)); do
     case $1 in
     --quiet) shift ;;
-    --*) declare "${1#--}=$2" && shift 2 ;;
+    --*) name=${1#--} && declare "${name//-/_}=$2" && shift 2 ;;
     esac
 done
+[[ ! -e $data/SYNTHETIC ]] || dataset=synthetic
 END
         echo "${2:-}"
         cat <<'END'
 [[ -s $csv ]] || echo stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops,peak_rss_mib,peak_vram_mib >>"$csv"
-echo "$stage,cpu,${OMP_NUM_THREADS:-1},$hidden,$batch,$epochs,0.1,1,37800,4200,mnist,$load_s,0.01,$train_s,0.1,0.15,0.3,0.91,1.5,100.0," >>"$csv"
+echo "$stage,cpu,${OMP_NUM_THREADS:-1},$hidden,$batch,$epochs,$learning_rate,$seed,$train,$test,$dataset,$load_s,0.01,$train_s,0.1,0.15,0.3,0.91,1.5,100.0," >>"$csv"
 END
     } >"stages/$1/train.sh"
 }
@@ -112,13 +114,136 @@ wait_for_rows() {
     [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 01_two 01_two' ]
 }
 
+# times_of NAME: the times of a stage's runs.
+times_of() {
+    awk -F, -v stage="$1" '$1 == stage { printf " %s", $14 }' "$runs"
+}
+
+@test "a cell is run until a second has been timed, long runs twice or once" {
+    make_stage 00_one 'train_s=0.06'
+    make_stage 01_two 'train_s=0.25'
+    make_stage 02_three 'train_s=0.4'
+    make_stage 03_four 'train_s=5.5'
+    make_stage 04_five 'train_s=20.5'
+    run ./run_all.sh --output results --hidden 8 --batch 4
+    counts() { tail -n +2 "$runs" | cut -d, -f1 | sort | uniq -c | awk '{ printf " %s", $1 }'; }
+    [ "$(counts)" = ' 12 4 3 2 1' ]
+    [[ $output != *'What else was running'* ]]
+    run ./run_all.sh --output results --hidden 8 --batch 4 --resume
+    [ "$(counts)" = ' 12 4 3 2 1' ]
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 2
+    [ "$(counts)" = ' 2 2 2 2 2' ]
+}
+
+# A stage whose runs take the times that are given, one after another, the last ones again and again.
+make_varying() {
+    make_stage "$1" "times=(${*:2})
+        n=\$(grep -c '^$1,' \"\$csv\")
+        train_s=\${times[n < \${#times[@]} ? n : \${#times[@]} - 1]}"
+}
+
+@test "a noisy cell is run again, up to three times more, and the last line asks why" {
+    make_varying 00_one 0.6 0.4
+    make_varying 01_two 0.4 0.8 0.4 0.8 0.4 0.8 0.4
+    make_varying 02_three 0.4 0.42 0.38
+    run ./run_all.sh --output results --hidden 8 --batch 4
+    [ "$status" -eq 0 ]
+    [ "$(times_of 00_one)" = ' 0.6 0.4 0.4 0.4 0.4' ] # the first run is an outlier now
+    [ "$(times_of 01_two)" = ' 0.4 0.8 0.4 0.8 0.4 0.8' ]
+    [ "$(times_of 02_three)" = ' 0.4 0.42 0.38' ]
+    [ "${lines[-1]}" = 'In 1 of 3 cells, the runs differ by more than 10 %. What else was running?' ]
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 3
+    [ "$(row_count)" -eq 9 ]
+}
+
+@test "steps run if they are asked for" {
+    make_stage 01.1_step
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 00_one 01_two' ]
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --steps
+    [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 00_one 01.1_step 01_two' ]
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --stages 01
+    [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 01.1_step 01_two' ]
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --stages 01.1,00
+    [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 00_one 01.1_step' ]
+}
+
+# make_study: the ladder studies/pi. It has one axis and no data.
+make_study() {
+    mkdir -p studies/pi/00_sum
+    cat >studies/pi/ladder.toml <<'END'
+title = "Pi"
+program = "run"
+time = "time_s"
+baseline = "00_sum"
+[[axes]]
+option = "terms"
+name = "terms"
+values = [1000, 4000]
+quick = [100]
+[settings]
+digits = 3
+[[measures]]
+column = "time_s"
+title = "Time"
+unit = "s"
+better = "lower"
+END
+    touch studies/pi/00_sum/run.c
+    printf 'run:\n' >studies/pi/00_sum/Makefile
+    cat >studies/pi/00_sum/run <<'END'
+#!/usr/bin/env bash
+echo "$*" >>calls
+while (($#)); do
+    case $1 in
+    --quiet) shift ;;
+    --*) declare "${1#--}=$2" && shift 2 ;;
+    esac
+done
+[[ -s $csv ]] || echo stage,device,threads,terms,digits,dataset,load_s,setup_s,time_s,pi,gflops,peak_rss_mib,peak_vram_mib >"$csv"
+echo "00_sum,cpu,1,$terms,$digits,drawn,,0.01,0.4,3.14,1.5,100.0," >>"$csv"
+END
+    chmod +x studies/pi/00_sum/run
+}
+
+@test "a study has its own options, its own results and no data" {
+    make_study
+    printf '#!/bin/sh\nexit 1\n' >data/locate.sh
+    run ./run_all.sh --study pi --repeats 1
+    [ "$status" -eq 0 ]
+    folder=report/results/$(report/machine.sh --name)/pi
+    [ "$(tail -n +2 "$folder/runs.csv" | cut -d, -f1,4,5 | paste -sd' ')" = \
+        '00_sum,1000,3 00_sum,4000,3' ]
+    [[ $output == *'00_sum, terms 4000, run 1; 1 to go, about 2 s'* ]]
+    [[ $output == *"Written to $tree/$folder: runs.csv, machine.txt, tables.txt; \`make report\` draws them"* ]]
+    grep -q '^flags of 00_sum: ' "$folder/machine.txt"
+    run grep 00_one "$folder/machine.txt"
+    [ "$status" -eq 1 ]
+    ./run_all.sh --study pi --repeats 1 --terms 7,8 --digits 9 --output results
+    [ "$(tail -n +2 results/runs.csv | cut -d, -f1,4,5 | paste -sd' ')" = '00_sum,7,9 00_sum,8,9' ]
+    # This is an option of the other ladder.
+    run ./run_all.sh --study pi --hidden 8
+    [[ $status == 2 && $output == *"unknown option '--hidden'"* ]]
+    run ./run_all.sh --study nonsense
+    [[ $status == 2 && $output == "run_all.sh: --study: found 'nonsense', expected one of: stages pi" ]]
+}
+
+@test "all ladders run one after the other, and one that fails does not stop the next" {
+    make_study
+    make_stage 00_one 'exit 3'
+    run ./run_all.sh --all --quick --repeats 1 --output results
+    [ "$status" -eq 1 ]
+    [ "$(keys results/stages/runs.csv | cut -d, -f1 | sort -u | paste -sd' ')" = '01_two stage' ]
+    [ "$(tail -n +2 results/pi/runs.csv | cut -d, -f4)" = 100 ]
+}
+
 @test "a stage that a student adds is picked up, a directory without a Makefile is not" {
     make_stage 07_mine
     mkdir stages/08_leftover
     run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     [ "$status" -eq 0 ]
     [ "$(tail -n +2 "$runs" | cut -d, -f1 | paste -sd' ')" = '00_one 01_two 07_mine' ]
-    grep -q '^  07_mine  *0.250' results/tables.txt
+    grep -q '^  07_mine  *0.400$' results/tables.txt
 }
 
 @test "options choose stages, sizes, threads and data, with = or without" {
@@ -155,11 +280,18 @@ wait_for_rows() {
     [[ $output == *"00_one, hidden 2000, batch 4, run 1; 2 to go, about 70 s"* ]]
 }
 
-@test "on a terminal the progress is one line, rewritten" {
-    command="$tree/run_all.sh --output $results --hidden 8 --batch 4 --repeats 1"
+@test "on a terminal there is a bar, without python3-rich there are lines" {
+    command="$tree/run_all.sh --output $results --hidden 8 --batch 4 --repeats 2"
+    mkdir broken
+    echo 'raise ImportError' >broken/rich.py
+    PYTHONPATH=$tree/broken script -qec "$command" /dev/null >screen </dev/null
+    grep -qx $'00_one, hidden 8, batch 4, run 1; 4 to go, time not known yet\r' screen
+    PATH=/usr/bin:$PATH python3 -c 'import rich' || skip 'no python3-rich'
     script -qec "$command" /dev/null >screen </dev/null
+    # The bar is one line, rewritten, and it is gone when the tables come.
+    grep -q $'\e\\[2K00_one, hidden 8, batch 4, run 1 .*4 to go, time not known yet\r\e\\[2K01_two' screen
+    grep -q '01_two, hidden 8, batch 4, run 2 .* 1 to go, about 1 s' screen
     [ "$(grep -c 'to go' screen)" -eq 1 ]
-    grep -q $'\r\e\\[K00_one.*\r\e\\[K01_two' screen
 }
 
 # --- interruption ---
@@ -200,6 +332,21 @@ wait_for_rows() {
     run kill -0 "$(cat pid)"
     [ "$status" -ne 0 ]
     [ "$(row_count)" -eq 1 ]
+}
+
+@test "a sweep that is interrupted while it builds keeps its rows and says how to go on" {
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    printf 'train:\n\ttouch building; sleep 60\n' >stages/01_two/Makefile
+    rm stages/01_two/train
+    ./run_all.sh --output results --hidden 8,9 --batch 4 --resume >out 2>&1 &
+    while [ ! -e stages/01_two/building ]; do sleep 0.02; done
+    kill $!
+    status=0
+    wait $! || status=$?
+    cat out
+    [ "$status" -eq 143 ]
+    grep -q '^  01_two  *0.400$' out
+    grep -qx -- 'Interrupted; to go on: ./run_all.sh --output results --hidden 8,9 --batch 4 --resume' out
 }
 
 @test "two sweeps do not write to one folder, nor does a second wait for ever" {
@@ -248,17 +395,25 @@ wait_for_rows() {
     grep -q '^resumed: ' results/machine.txt
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume --epochs 7
     [ "$(row_count)" -eq 4 ]
+    for setting in '--train 100' '--learning-rate 0.2' '--seed 2'; do
+        before=$(row_count)
+        # shellcheck disable=SC2086 # two words
+        ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume $setting
+        [ "$(row_count)" -eq $((before + 2)) ]
+    done
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+    [ "$(row_count)" -eq 10 ]
     touch digits/SYNTHETIC
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
-    [ "$(row_count)" -eq 6 ]
+    [ "$(row_count)" -eq 12 ]
     run ./run_all.sh --output results --resume --threads 17
     [ "$status" -eq 2 ]
     [[ $output == *"expected the same --threads"* ]]
-    [ "$(row_count)" -eq 6 ]
+    [ "$(row_count)" -eq 12 ]
     printf '00_one,cpu,1,8' >>"$runs"
     run ./run_all.sh --output results --resume
     [ "$status" -eq 2 ]
-    [[ $output == *"runs.csv: ends within a row; delete that row to resume"* ]]
+    [[ $output == *"runs.csv: line 14: ends within a row; delete that row to resume"* ]]
 }
 
 # --- stages that do not work ---
@@ -272,6 +427,15 @@ wait_for_rows() {
         '4 00_one 4 02_three' ]
     [ "$(grep -c 01_two/train calls)" -eq 1 ]
     grep -qx '01_two: did not run: no CUDA-capable device is detected' results/tables.txt
+}
+
+@test "a reason that several stages share is said once" {
+    for stage in 02_three 03_four; do
+        make_stage $stage "echo '$stage: no CUDA-capable device is detected' >&2; exit 77"
+    done
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$(grep -c 'no CUDA-capable device' <<<"$output")" -eq 2 ]
+    grep -qx '02_three, 03_four: did not run: no CUDA-capable device is detected' results/tables.txt
 }
 
 @test "a stage that fails does not stop the others, and fails the sweep" {
@@ -303,7 +467,7 @@ wait_for_rows() {
 
 @test "a CUDA stage is left out where there is no nvcc" {
     make_stage 03_cuda
-    touch stages/03_cuda/train.cu
+    mv stages/03_cuda/train.c{,u}
     NVCC=no-such-nvcc run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     [ "$status" -eq 0 ]
     grep -qx '03_cuda: did not run: left out, found no no-such-nvcc (the CUDA toolkit) in PATH' \
@@ -324,8 +488,6 @@ wait_for_rows() {
     compiled 04_library 'int main(void) { return 0; }' -lno_such_library
     compiled 05_compiler 'int main(void) { return 0; }'
     sed -i 's/gcc/no-such-compiler/' stages/05_compiler/Makefile
-    compiled 06_source ''
-    rm stages/06_source/train.c
     run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     [ "$status" -eq 1 ]
     cat results/tables.txt
@@ -333,7 +495,6 @@ wait_for_rows() {
     grep -qx '03_undefined: does not build: .*undefined reference to .f.' results/tables.txt
     grep -qx '04_library: does not build: .*cannot find -lno_such_library.*' results/tables.txt
     grep -qx '05_compiler: does not build: .*no-such-compiler: No such file.*' results/tables.txt
-    grep -qx '06_source: does not build: .*No rule to make target .train.c.*' results/tables.txt
     run grep "$tree" results/tables.txt
     [ "$status" -eq 1 ]
 }
@@ -353,24 +514,36 @@ wait_for_rows() {
 @test "rows that cannot be read are refused before the sweep, and the tables stay" {
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     cp results/tables.txt before
+    cp "$runs" rows
     rm calls
-    row 00_one 1 8 4 nan 0 0 0.9 mnist 7 >>"$runs"
-    run ./run_all.sh --output results --hidden 16 --batch 4 --repeats 1 --resume
-    [ "$status" -eq 2 ]
-    [ "$output" = "tables.py: $runs: line 4: train_s: found 'nan', expected a number, not below 0" ]
-    cmp results/tables.txt before
-    [ ! -e calls ]
+    while IFS='|' read -r row message; do
+        { cat rows && echo "$row"; } >"$runs"
+        run ./run_all.sh --output results --hidden 16 --batch 4 --repeats 1 --resume
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [ "$output" = "run_all.sh: $runs: line 4: $message" ]
+        cmp results/tables.txt before
+        [ ! -e calls ]
+        [ ! -e evaluated ]
+    done <<END
+00_one,cpu,1,8,4,5,0.1,1,37800,4200,mnist,0.1,0.01,nan,0,0,0.3,0.9,1,100,|train_s: found 'nan', expected a number, not below 0
+00_one,cpu,1,0,4,5,0.1,1,37800,4200,mnist,0.1,0.01,1,0,0,0.3,0.9,1,100,|hidden: found '0', expected a whole number from 1
+00_one,cpu,1,a[\$(touch evaluated)],4,5,0.1,1,37800,4200,mnist,0.1,0.01,1,0,0,0.3,0.9,1,100,|hidden: found 'a[\$(touch evaluated)]', expected a whole number from 1
+00_one,cpu,1,8,4,5,0.1,1,37800,4200,mnist,x[\$(touch evaluated)],0.01,1,0,0,0.3,0.9,1,100,|load_s: found 'x[\$(touch evaluated)]', expected a number, not below 0
+00_one,cpu,1,8|found 4 columns, expected 21
+END
 }
 
 @test "a disk that fills up: exit status 1, and the tables stay" {
     # Only the tables with the reasons below them are longer than 4 KiB.
-    printf '#!/bin/sh\necho "threads: 1"\n' >report/machine.sh
+    printf '#!/bin/sh\nprintf "threads: 1\\nrevision: x\\ndate: y\\n"\n' >report/machine.sh
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
     cp results/tables.txt before
     for stage in {10..59}_fake; do
         mkdir "stages/$stage"
         echo train: >"stages/$stage/Makefile"
-        printf '#!/bin/sh\necho %070d >&2\nexit 77\n' 0 >"stages/$stage/train"
+        touch "stages/$stage/train.c"
+        printf '#!/bin/sh\necho %070d >&2\nexit 77\n' "${stage%_*}" >"stages/$stage/train"
         chmod +x "stages/$stage/train"
     done
     run bash -c 'ulimit -f 4; ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume'
@@ -402,6 +575,37 @@ wait_for_rows() {
     done
 }
 
+# --- growth ---
+
+@test "growth: a short point three times, a long one once, none beyond the limit" {
+    sed -i '/^\[growth/,$d' stages/ladder.toml
+    cat >>stages/ladder.toml <<'END'
+[growth.base]
+hidden = 64
+batch = 64
+epochs = 1
+[growth.values]
+hidden = [1, 2, 64, 128, 256, 512, 1024]
+epochs = [1, 2, 3, 4, 5]
+batch = [1, 4096]
+END
+    # An epoch with 64 hidden units takes five seconds.
+    make_stage 00_one 'train_s=$((5 * hidden * epochs * 100 / 64))e-2; ((${threads:-1} == 1)) || exit 2'
+    make_stage 01_two 'exit 77'
+    ./run_all.sh --growth --output results
+    [ "$(tail -n +2 results/growth.csv | cut -d, -f4-6 | uniq -c | awk '{ print $1 "x" $2 }' |
+        paste -sd' ')" = "3x1,64,1 3x2,64,1 1x64,64,1 1x128,64,1 1x256,64,1 1x64,64,1 1x64,64,2 \
+1x64,64,3 1x64,64,4 1x64,1,1 1x64,4096,1 1x64,64,1" ]
+    # A failing stage leaves the results as they were.
+    make_stage 00_one 'exit 1'
+    touch -d '1 second' stages/00_one/train.sh
+    cp results/growth.csv before
+    run ./run_all.sh --growth --output results
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = 'run_all.sh: 00_one --hidden 1: exit status 1' ]
+    cmp results/growth.csv before
+}
+
 # --- wrong options ---
 
 @test "a wrong option is one line and exit status 2" {
@@ -414,9 +618,9 @@ wait_for_rows() {
         [[ $output == *"$message"* ]]
     done <<'END'
 --nonsense|unknown option '--nonsense'
---quick=1|unknown option '--quick'
+--quick=1|--quick: ignored explicit argument '1'
 results|unknown option 'results'
---hidden|--hidden: expected a value
+--hidden|--hidden: expected one argument
 --hidden 0|--hidden: found '0'
 --hidden 32,|--hidden: found '32,'
 --hidden=32;64|--hidden: found '32;64'
@@ -426,8 +630,8 @@ results|unknown option 'results'
 --epochs 1,2|--epochs: found '1,2'
 --repeats 1.5|--repeats: found '1.5'
 --threads 0|--threads: found '0'
---stages 00,09|--stages: found '09', expected some of: 00_one 01_two
---stages ,|--stages: found ''
+--stages 00,09|--stages: found '09', expected one of: 00_one 01_two
+--stages ,|--stages: found ','
 --stages=|--stages: found ''
 --output=|--output: found '', expected a directory
 --data=|--data: found '', expected a directory
@@ -438,7 +642,8 @@ END
 @test "--help names every option" {
     run ./run_all.sh --help
     [ "$status" -eq 0 ]
-    for option in stages hidden batch epochs repeats threads quick data output resume; do
+    for option in study all stages steps peers hidden batch epochs repeats threads quick data \
+        output resume growth; do
         [[ $output == *"  --$option "* ]]
     done
 }
@@ -479,6 +684,7 @@ END
     printf 'int same;\nint old;\n' >stages/00_one/train.c
     printf 'int same;\nint new;\n' >stages/01_two/train.c
     make_stage 05_gpu
+    rm stages/05_gpu/train.c
     printf 'int same;\nint gpu;\n' >stages/05_gpu/train.cu
     for stage in 01 01_two; do
         run make diff STAGE=$stage
@@ -607,6 +813,7 @@ END
     done || skip 'no digits in $MNIST_DIR or data/'
     rm -r stages
     mkdir stages
+    cp "$repository"/stages/{ladder.toml,*.[ch]} stages
     cp -r "$repository/common" .
     mkdir stages/00_serial
     cp "$repository"/stages/00_serial/{Makefile,train.c} stages/00_serial
@@ -614,7 +821,7 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(row_count)" -eq 2 ]
-    grep -q '^  00_serial  *0\.[0-9]* ±' results/tables.txt
+    grep -q '^  00_serial  *0\.[0-9]* [±~]' results/tables.txt
 }
 
 @test "another system than Linux: one line, from make and from run_all.sh" {

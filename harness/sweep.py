@@ -1,0 +1,537 @@
+"""Runs the stages of a ladder over its grid and has the tables written. run_all.sh starts it, with
+its own name as the first argument.
+
+A stage appends its own row to runs.csv when a run is finished. Only this file records what has been
+done, so --resume leaves out the runs that it holds.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import itertools
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import ladders
+import rows
+from ladders import ROOT
+
+# A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
+# times at most. A longer run has less noise and costs more: over 20 s, one is enough.
+REPEATS, MOST_REPEATS, ENOUGH_S = 3, 12, 1.0
+LONG_RUNS = (20.0, 1), (5.0, 2)
+LONG_QUICK_RUNS = ((0.5, 1),)
+NOISY_REPEATS = 3  # more runs for a noisy cell
+
+# --growth leaves out a point that should take longer, and those beyond it: the textbook at 4,096
+# hidden units takes minutes and shows nothing new.
+GROWTH_LIMIT_S = 20.0
+
+# Each library has to choose its kernels itself. A variable left in the environment can halve a
+# peer's speed or its precision, and machine.txt does not show it.
+PEER_VARIABLES = re.compile(
+    "(BLIS_|CUBLAS_|DNNL_|JAX_|KMP_|LIBXSMM_|MKL_|NPY_|NUMBA_|ONEDNN_|OPENBLAS_|TORCH).*|"
+    "ATEN_CPU_CAPABILITY|CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|XLA_FLAGS")
+
+
+class Commands:
+    """Runs commands one at a time. A signal ends the one that runs, and then the sweep."""
+
+    def __init__(self):
+        self.signal, self.process, self.lock = 0, None, ()
+        self.signals = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+                        if signal.getsignal(number) != signal.SIG_IGN]  # nohup has one ignored
+        self.at_signals(self.stop)
+
+    def at_signals(self, handler):
+        for number in self.signals:
+            signal.signal(number, handler)
+
+    def stop(self, number, _=None):
+        self.signal = number
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+
+    def run(self, command, keep="stdout"):
+        """(exit status, text): runs a command to its end and keeps its "stdout", its "stderr" or
+        "both". With "stdout", errors go to the terminal. The command inherits the lock: if the
+        sweep is killed, the lock holds until the command ends."""
+        with tempfile.TemporaryFile() as kept:
+            try:
+                # A session of its own: it and what it starts get no signal but that of stop().
+                self.process = not self.signal and subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=self.lock,
+                    stdout=subprocess.DEVNULL if keep == "stderr" else kept,
+                    stderr=None if keep == "stdout" else kept)
+            except OSError as error:
+                return 127, f"cannot start {command[0]}: {error.strerror}"
+            if self.signal:  # it came before there was a process to end
+                self.stop(self.signal)
+            status = self.process and self.process.wait()
+            self.process = None
+            if self.signal:
+                sys.exit(128 + self.signal)
+            kept.seek(0)
+            return status, os.fsdecode(kept.read()).rstrip("\n")
+
+    def ask(self, *command):
+        """What a command prints. If it fails, it has said why."""
+        status, text = self.run(command)
+        if status:
+            sys.exit(max(status, 1))
+        return text
+
+
+class Screen:
+    """Says what runs: with a bar on a terminal, if python3-rich is there, or else line by line."""
+
+    def __init__(self):
+        self.bar, self.start = None, time.monotonic()
+        if sys.stderr.isatty():
+            with contextlib.suppress(ImportError):
+                from rich import console, progress
+                # auto_refresh would draw in another thread while a stage is timed.
+                self.bar = progress.Progress(
+                    progress.TextColumn("{task.description}", markup=False),
+                    progress.BarColumn(None),
+                    progress.TextColumn("{task.fields[left]}", markup=False), expand=True,
+                    console=console.Console(stderr=True), auto_refresh=False, transient=True)
+                self.task = self.bar.add_task("", left="")
+
+    def say(self, text):
+        with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
+            if self.bar:
+                self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            else:
+                print(text, file=sys.stderr, flush=True)
+
+    def show(self, what, left="", left_s=math.nan):
+        """What runs now, what is left, and the seconds that it takes, if they are known."""
+        if self.bar:
+            done = time.monotonic() - self.start
+            self.bar.start()
+            self.bar.update(self.task, description=what, left=left, completed=done,
+                            total=None if math.isnan(left_s) else done + left_s)
+            self.bar.refresh()
+        else:
+            self.say("; ".join(filter(None, (what, left))))
+
+    def stop(self):
+        if self.bar:
+            with contextlib.suppress(OSError):
+                self.bar.stop()
+
+
+def build_failure(log):
+    """The line of make's output that says why it failed: the compiler's first error, or what the
+    linker missed. "ld returned 1 exit status" and "Error 1" only follow from it."""
+    follows = re.compile(r"collect2: error|.*error: linker command|make.*\] Error [0-9]+$")
+    why = re.compile(r"\b(error|fatal) *:|undefined reference|cannot find -l")
+    lines = [line for line in log.splitlines() if not follows.match(line)] or log.splitlines()
+    return next(filter(why.search, lines), lines[-1] if lines else "").replace(f"{ROOT}/", "")
+
+
+class Sweep:
+    """The sweep of one ladder."""
+
+    def __init__(self, ladder, options, commands, screen):
+        self.ladder, self.options, self.commands, self.screen = ladder, options, commands, screen
+        given = {name: value for name, value in vars(options).items() if value is not None}
+        quick = ladder.toml.get("quick", {}) if options.quick else {}
+        chosen = [stage for wanted in options.stages or ()
+                  for stage in ladder.select(wanted, "--stages")]
+        self.stages = [stage for stage in ladder.stages if stage in chosen or
+                       (not options.stages and (options.steps or not stage.is_step))]
+        # The stages of a cell run one after another, because they are compared with each other.
+        self.cells = [*itertools.product(*(dict.fromkeys(
+            given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
+            or axis["values"]) for axis in ladder.axes))]
+        self.settings = {option: given.get(option, quick.get(option, value))
+                         for option, value in ladder.settings.items()}
+        self.dataset, self.data, self.times = "drawn", [], None
+        self.said, self.failed = set(), False
+        self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
+
+    # --- the folder of the results ---
+
+    def find_data(self):
+        given = filter(None, [self.options.data])
+        self.data = ["--data", self.commands.ask("data/locate.sh", *given)]
+        files = set(os.listdir(self.data[1]))
+        is_idx = files & {"train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
+        self.dataset = "synthetic" if "SYNTHETIC" in files else "mnist" if is_idx else "csv"
+
+    def open_folder(self):
+        """Finds the folder of the results and locks it: two sweeps at once would measure each
+        other."""
+        options, self.output = self.options, ROOT / "report/results"
+        if options.output:
+            self.output = Path(options.output, self.ladder.name if options.all else "")
+        else:
+            machine = self.commands.ask("report/machine.sh", "--name")
+            self.output /= f"{machine}{'-quick' if options.quick else ''}/{self.ladder.name}"
+        self.runs = self.output / "runs.csv"
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            self.commands.lock = [os.open(self.output, os.O_RDONLY)]
+            self.runs.open("a").close()
+            fcntl.flock(self.commands.lock[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            rows.fail(f"{self.output}: another run_all.sh is writing there")
+        except OSError:
+            rows.fail(f"{self.output}: cannot write there; name another directory with --output")
+
+    def open_results(self):
+        """Moves earlier results aside, or checks that --resume can go on with them."""
+        machine = self.commands.ask("report/machine.sh", self.ladder.name)
+        for folder in {stage.folder for stage in self.stages if stage.is_peer}:
+            machine += "\n" + self.commands.ask("make", "--silent", "--no-print-directory", "-C",
+                                                str(folder), "versions")
+        if self.runs.stat().st_size and not self.options.resume:
+            date = time.strftime("%F_%H%M%S", time.localtime(self.runs.stat().st_mtime))
+            names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
+            aside = next(self.output / name for name in names if not (self.output / name).exists())
+            aside.mkdir()
+            for name in ("runs.csv", "machine.txt", "tables.txt"):
+                if (self.output / name).exists():
+                    (self.output / name).rename(aside / name)
+            self.screen.say(f"Earlier results moved to {aside}")
+        self.runs.touch()
+        path, text = self.output / "machine.txt", rows.read(self.runs)
+        if text and not text.endswith("\n"):
+            rows.fail(f"{self.runs}: line {len(text.splitlines())}: ends within a row; delete that "
+                      "row to resume")
+        self.count_runs()
+        if not text or not path.exists():
+            path.write_bytes(os.fsencode(f"{machine}\n"))
+            return
+        # The rows may not show --threads: a serial stage always has one thread.
+        field = dict(line.partition(": ")[::2] for line in machine.splitlines())
+        if f"threads: {field['threads']}" not in rows.read(path).splitlines():
+            rows.fail(f"--resume: {self.output} was not made with {field['threads']} threads: "
+                      "expected the same --threads, or another --output")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"resumed: {field['date']}, revision {field['revision']}\n")
+
+    # --- what the rows so far show ---
+
+    def count_runs(self):
+        self.times = defaultdict(list)  # {(stage's name, cell): the ladder's times}
+        self.last = {}                  # {stage's name: (its last cell, time)}
+        self.overhead = {}              # {stage's name: what its last run took besides that time}
+        for row in rows.read_rows(self.runs, self.ladder):
+            name, cell = row["stage"], rows.cell_of(row, self.ladder)
+            seconds = row[self.ladder.time]
+            if row["dataset"] == self.dataset and all(  # a program may have rounded a number
+                    math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
+                    if isinstance(value, float) else row[self.ladder.column(option)] == value
+                    for option, value in self.settings.items()):
+                self.times[name, cell].append(seconds)
+                self.last[name] = self.last[name, cell[-1:]] = cell, seconds
+                self.overhead[name] = sum(row.get(part) or 0
+                                          for part in ("load_s", "setup_s", "warmup_s"))
+
+    def expected(self, stage, cell):
+        """The seconds that a run should take: what the stage's last run with this value of the last
+        axis took. If there was none, the last is scaled in proportion. NaN if no run was made."""
+        last, seconds = (self.last.get((stage.name, cell[-1:])) or self.last.get(stage.name)
+                         or (cell, math.nan))
+        if last[-1:] == cell[-1:] or isinstance(cell[-1], str):
+            return seconds
+        return seconds * cell[-1] / last[-1]
+
+    def planned(self, times):
+        """The runs that a cell needs, as its runs so far show."""
+        if self.options.repeats:
+            return self.options.repeats
+        long_runs = LONG_QUICK_RUNS if self.options.quick else LONG_RUNS
+        runs = next((runs for limit, runs in long_runs if times[0] > limit), REPEATS)
+        if runs == REPEATS and not self.options.quick:
+            more = MOST_REPEATS * [sum(times) / len(times)]
+            while runs < MOST_REPEATS and sum((times + more)[:runs]) < ENOUGH_S:
+                runs += 1
+        if 1 < runs <= len(times) and rows.is_noisy(times):
+            return min(len(times) + 1, runs + NOISY_REPEATS)
+        return runs
+
+    def missing(self, stage, cell):
+        """The runs that are still needed."""
+        if stage.name in self.notes:
+            return 0
+        times = self.times[stage.name, cell]
+        return max(0, self.planned(times or [self.expected(stage, cell)]) - len(times))
+
+    def left(self):
+        """(runs, seconds) that are still needed. The seconds are NaN as long as a stage has not
+        run. So they do not jump when one drops out."""
+        runs, seconds = 0, 0.0
+        for stage, cell in itertools.product(self.stages, self.cells):
+            missing = self.missing(stage, cell)
+            if missing:
+                runs += missing
+                seconds += missing * (self.expected(stage, cell) + self.overhead.get(stage.name, 0))
+        return runs, seconds
+
+    # --- the runs ---
+
+    def build(self):
+        for stage in self.stages:
+            self.screen.show(f"Building {stage.name}", stage.is_cuda * "nvcc takes its time")
+            status, log = self.commands.run(stage.build, keep="both")
+            left_out = re.search(rf"\b{re.escape(stage.name)}: (left out.*)", log)
+            if status:
+                self.screen.say(log)
+                self.failed = True
+                self.notes[stage.name] = f"does not build: {build_failure(log)}"
+            elif left_out:
+                self.notes[stage.name] = f"did not run: {left_out[1]}"
+
+    def start(self, stage, path, options):
+        """(exit status, errors, the last of them): runs a stage once."""
+        words = [str(word) for option, value in options.items() for word in (f"--{option}", value)]
+        status, errors = self.commands.run(
+            [*stage.command, *self.data, *words, "--csv", str(path), "--quiet"], keep="stderr")
+        return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+
+    def run_stage(self, stage, cell):
+        runs, seconds = self.left()
+        done = len(self.times[stage.name, cell])
+        axes = [axis["option"] for axis in self.ladder.axes]
+        where = [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
+        about = ("time not known yet" if math.isnan(seconds) else f"about {seconds:.0f} s"
+                 if seconds < 100 else f"about {seconds / 60:.0f} min")
+        self.screen.show(", ".join([stage.name, *where, f"run {done + 1}"]),
+                         f"{runs} to go, {about}", seconds)
+        status, errors, reason = self.start(stage, self.runs,
+                                            {**self.settings, **dict(zip(axes, cell))})
+        if errors and reason not in self.said:
+            self.screen.say(errors)
+            self.said.add(reason)
+        self.count_runs()
+        if status == 0 and len(self.times[stage.name, cell]) > done:
+            return
+        if status == 77:
+            self.notes[stage.name] = f"did not run: {reason}"
+            return
+        what = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        reason = ": ".join(filter(None, (what, reason))) if status else "wrote no row to its --csv"
+        self.notes[stage.name] = f"failed{' at ' if where else ''}{', '.join(where)}: {reason}"
+        self.failed = True
+
+    def run_all(self):
+        """Runs what is missing. The repeats of a cell are a whole pass apart. So a minute in which
+        the machine is busy spoils one run of three, and the median drops it. After one pass, the
+        tables are complete."""
+        self.screen.start = time.monotonic()
+        plan = [*itertools.product(self.cells, self.stages)]
+        for number in itertools.count(1):
+            if not any(self.missing(stage, cell) for cell, stage in plan):
+                return
+            for cell, stage in plan:
+                if len(self.times[stage.name, cell]) < number and self.missing(stage, cell):
+                    self.run_stage(stage, cell)
+
+    def print_tables(self):
+        self.screen.stop()
+        notes = [f"--note={name}: {reason}" for name, reason in self.notes.items()]
+        tables = self.output / "tables.txt"
+        self.commands.ask(sys.executable, "harness/tables.py", "--ladder", self.ladder.name, *notes,
+                          "--output", str(tables), str(self.runs))
+        subprocess.run(["cat", tables], check=False)
+        draws = "" if self.options.output else "; `make report` draws them"
+        self.screen.say(f"Written to {self.output}: runs.csv, machine.txt, tables.txt{draws}")
+        noisy = [rows.is_noisy(times) for times in self.times.values() if times]
+        if any(noisy):
+            self.screen.say(f"In {sum(noisy)} of {len(noisy)} cells, the runs differ by more than "
+                            f"{100 * rows.NOISY:.0f} %. What else was running?")
+
+    def run(self):
+        if self.ladder.toml.get("data"):
+            self.find_data()
+        self.open_folder()
+        if self.options.growth:
+            self.grow()
+            return
+        if self.options.peers:
+            for name in filter(PEER_VARIABLES.fullmatch, [*os.environ]):
+                del os.environ[name]
+            self.stages += self.ladder.peers  # from here on they are stages
+        self.open_results()
+        if self.data:
+            self.screen.say(f"Data: {self.data[1]} ({self.dataset})")
+        self.build()
+        self.run_all()
+        self.print_tables()
+
+    def interrupted(self):
+        """Prints the tables so far and says how to go on."""
+        self.commands.at_signals(signal.SIG_IGN)
+        self.commands.signal = 0
+        if not self.options.growth and self.times is not None:
+            with contextlib.suppress(SystemExit):
+                self.print_tables()
+            resume = [] if self.options.resume else ["--resume"]
+            self.screen.say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
+
+    # --- how the cost grows ---
+
+    def grow(self):
+        """Changes one option at a time and writes growth.csv, which is then complete or unchanged.
+        The options are those of [growth] in ladder.toml, and --threads."""
+        table = self.ladder.toml.get("growth")
+        if not table:
+            rows.fail(f"--growth: found no [growth] in {self.ladder.name}/ladder.toml")
+        threads = len(os.sched_getaffinity(0))
+        counts = sorted({threads, *(1 << bit for bit in range(threads.bit_length()))})
+        self.build()
+        with tempfile.TemporaryDirectory() as folder:
+            new = Path(folder, "growth.csv")
+            options = {**self.settings, **table["base"]}
+            for stage in self.stages:
+                for option, values in {**table["values"], "threads": counts}.items():
+                    if stage.name not in self.notes:
+                        self.screen.show(f"{stage.name}, {option} {values[0]} to {values[-1]}")
+                        self.grow_along(stage, options, option, values, new)
+            if not new.exists():
+                rows.fail("--growth: no stage ran", 1)
+            rows.write(self.output / "growth.csv", rows.read(new))
+        self.screen.stop()
+        self.screen.say(f"Written to {self.output}: growth.csv; `make report` draws it")
+
+    def grow_along(self, stage, options, option, values, new):
+        """Runs a point up to REPEATS times, while a run takes less than ENOUGH_S."""
+        points = []  # (value, seconds)
+        for value in values:
+            expected = points[-1][1] if points else 0
+            if len(points) > 1:  # on a straight line through the last two
+                (value1, seconds1), (value2, seconds2) = points[-2:]
+                expected += (seconds2 - seconds1) / (value2 - value1) * (value - value2)
+            if expected > GROWTH_LIMIT_S:
+                return
+            for _ in range(REPEATS):
+                status, _, reason = self.start(stage, new, {**options, option: value})
+                if status in (2, 77):  # the stage has no threads; there is no GPU
+                    return
+                if status:
+                    reason = f"exit status {status}{': ' if reason else ''}{reason}"
+                    rows.fail(f"{stage.name} --{option} {value}: {reason}", 1)
+                seconds = rows.read_rows(new, self.ladder)[-1][self.ladder.time]
+                if seconds >= ENOUGH_S:
+                    break
+            points.append((value, seconds))
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        rows.fail(message.removeprefix("argument "))
+
+
+def value_of(kind, smallest, expected, is_list=False):
+    """Returns what turns an option's text into a value, or into a list of values."""
+    def convert(text):
+        try:
+            values = [rows.number(part, kind, smallest, expected)
+                      for part in (text.split(",") if is_list else [text])]
+        except ValueError:
+            more = ", or several, such as 32,256" if is_list and kind is not str else ""
+            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}{more}") from None
+        return values if is_list else values[0]
+    return convert
+
+
+def parse(arguments):
+    """(options, ladders). A ladder's axes and settings are options too."""
+    parser = Parser(prog="run_all.sh", allow_abbrev=False, add_help=False)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--study", metavar="NAME", help="a ladder in studies/ (the one in stages/)")
+    which.add_argument("--all", action="store_true", help="all ladders, one after another")
+    chosen, _ = parser.parse_known_args(arguments)
+    found = ladders.ladders() if chosen.all else [ladders.find_ladder(chosen.study, "--study")]
+
+    parser = Parser(
+        prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
+        formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
+Builds the stages of a ladder, runs them over its grid and prints the tables. Writes
+report/results/<machine>/<ladder>/{runs.csv,machine.txt,tables.txt}.""", epilog="""\
+Ctrl-C keeps every finished run, and --resume goes on from there.
+Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
+    whole = value_of(int, 1, "a whole number from 1")
+    folder = value_of(os.path.abspath, None, "a directory")
+
+    def add(option, text, **keywords):
+        parser.add_argument(f"--{option}", dest=option, help=text,
+                            **keywords or {"action": "store_true"})
+
+    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
+        type=value_of(str, None, "names such as 00,02", is_list=True))
+    add("steps", "also run the steps, such as 01.1_name")
+    add("peers", "also run what you might use instead of the stages")
+    ladder, kinds = found[0], rows.parameters(found[0])
+    for axis in [] if chosen.all else ladder.axes:
+        kind = kinds[ladder.column(axis["option"])]
+        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
+            metavar="LIST", type=value_of(*kind, is_list=True))
+    for option, value in {} if chosen.all else ladder.settings.items():
+        add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
+    add("repeats", "exactly N runs of each cell (3 to 12; 2 over 5 s, 1 over 20 s; up to 3 more "
+        "where they differ by over 10 %%)", metavar="N", type=whole)
+    add("threads", "for stages that can use several (all)", metavar="N", type=whole)
+    add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
+        "repeated; results go to report/results/<machine>-quick")
+    add("data", "MNIST ($MNIST_DIR, data/mnist, a download, or else a synthetic set)",
+        metavar="DIR", type=folder)
+    add("output", "where the results go, instead of report/results/<machine>/<ladder>",
+        metavar="DIR", type=folder)
+    add("resume", "keep earlier runs and do the missing ones; without it, earlier results move to "
+        "a folder beside the new ones, named after their date")
+    add("growth", "measure instead how the cost grows with each option; writes growth.csv")
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        rows.fail(f"unknown option '{unknown[0]}'; see ./run_all.sh --help")
+    return options, found
+
+
+def main():
+    del sys.argv[0]
+    commands, screen, sweep = Commands(), Screen(), None
+    try:
+        options, found = parse(sys.argv[1:])
+        os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
+        # GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps.
+        # That is far longer than a batch. Each batch loses that time while another process holds
+        # the core that the late thread needs. On a quiet machine, less than a hundredth of it costs
+        # nothing.
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+        if options.threads:
+            os.environ["OMP_NUM_THREADS"] = str(options.threads)
+        if os.environ.get("MNIST_DIR"):
+            os.environ["MNIST_DIR"] = os.path.abspath(os.environ["MNIST_DIR"])
+        os.chdir(ROOT)
+        sweeps = [Sweep(ladder, options, commands, screen) for ladder in found]
+        for sweep in sweeps:
+            sweep.run()
+        return int(any(sweep.failed for sweep in sweeps))
+    except SystemExit:
+        if commands.signal and sweep:
+            sweep.interrupted()
+        raise
+    except ladders.NotFound as error:
+        rows.fail(error)
+    except OSError as error:
+        rows.fail(f"{error.filename}: {error.strerror}", 1)
+    finally:
+        screen.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
