@@ -34,7 +34,7 @@ MARKERS = "<!-- table: begin -->", "<!-- table: end -->"
 HEADLINE_LINES = 8
 WIDTH = 80  # of a terminal
 LIMIT = f"±{100 * rows.NOISY:.0f} %"
-SIGNS = {r"±\d": "± is half the range of a cell's runs",
+SIGNS = {r"±\d": "± is the width of the middle half of a cell's runs",
          r"~\d| ~": f"~ marks runs that differ by more than {LIMIT}",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
 

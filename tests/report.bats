@@ -161,7 +161,7 @@ in_section() {
     in_section Waves '| 01_fast | 0.0800 ±1% | 0.640 ~50% |'
     in_section Waves '| 01_fast | 10.0× | 10.0× ~ |'
     in_section Waves '- 01.1_step: not run'
-    in_section Waves 'random numbers; medians of 3 runs; ± is half the range of a cell'"'"'s runs; \~ marks runs that differ by more than ±10 %.'
+    in_section Waves 'random numbers; medians of 3 runs; ± is the width of the middle half of a cell'"'"'s runs; \~ marks runs that differ by more than ±10 %.'
     in_section Waves 'Not drawn: Roofline (no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
     diff - <(cd report/results/full/waves/plots && ls) <<<$'phases.svg\nspeedup.svg\ntime.svg'
     for phase in load turn store; do

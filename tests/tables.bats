@@ -337,8 +337,8 @@ END
 unknown machine
 
 random numbers: seed 1
-medians of up to 2 runs (one run of 00_plain and 01_fast); ± is half the range
-of a cell's runs; once: one run; in brackets: threads
+medians of up to 2 runs (one run of 00_plain and 01_fast); ± is the width of the
+middle half of a cell's runs; once: one run; in brackets: threads
 
 Points                8           64
 Time of a pass (ms)
