@@ -62,7 +62,7 @@ new-stage: ## new-stage FROM=01_vectorized NAME=06_mine: start your own stage fr
 
 check: ## check STAGE=06_mine: test a stage, and compare its time with that of its origin
 	@./deps.sh test
-	@tests/check.sh '$(STAGE)'
+	@tests/check.py '$(STAGE)' '$(STUDY)'
 
 bench: ## time the stages' phases and the machine's ceilings (FILTER=regex: only some)
 	@./deps.sh bench

@@ -28,8 +28,8 @@ clean_copy() {
         make -s -C stages/03_cuda_unified CUDA_ARCH=sm_75
     fi
     make -s -C bench/peers peer_openblas
-    make -s -C tests build/test_stages build/many_processors.so
-    tests/build/test_stages 7 stages/02_openmp/train
+    make -s -C tests build/stages/reference build/many_processors.so
+    tests/stages.py builds stages/02_openmp
 }
 
 @test "a path that nvcc cannot read: one line, from make and from run_all.sh" {
@@ -123,7 +123,7 @@ builds_anew_for_flags() {
     MNIST_MIRRORS=file:///nowhere run data/fetch.sh
     [[ $output == *"copy MNIST's four files into $PWD/data/mnist, or"* ]]
     for command in 'bench/run.sh' 'profiles/profile.sh no_stage' 'profiles/profile_gpu.sh no_stage' \
-        'stages/step.sh no_stage' 'stages/new.sh no_stage' 'tests/check.sh no_stage'; do
+        'stages/step.sh no_stage' 'stages/new.sh no_stage' 'tests/check.py no_stage'; do
         run $command
         [[ $status == 2 && $output =~ found.*(expected|'no benchmark matches') ]]
         [[ $output != *"$PWD"* ]]

@@ -17,22 +17,20 @@ choose() {
     ((status != 77)) || skip "$1: $(cat "$dir/why")"
 }
 
-# Compares the weights after 50 batches with the float64 reference.
+# Compares the weights after 50 batches with the float64 reference, for a selection of sizes.
 check_weights() {
-    make -s -C "$BATS_TEST_DIRNAME" build/test_stages build/many_processors.so
-    cd "$peers" || return # where an equals sign in the path is nothing to env
-    ../../tests/build/test_stages -1 7,33 "./${train##*/}"
+    make -s -C "$BATS_TEST_DIRNAME" build/stages/reference build/many_processors.so
+    "$BATS_TEST_DIRNAME/stages.py" "$1" "$train"
 }
 
 @test "peer_openblas: its weights" {
     choose peer_openblas
-    check_weights
+    check_weights peers
 }
 
 @test "peer_libxsmm: its weights, on one thread and on several" {
     choose peer_libxsmm
-    make -s -C "$BATS_TEST_DIRNAME" build/test_stages build/many_processors.so
-    "$BATS_TEST_DIRNAME/build/test_stages" 7,33,256 "$train"
+    check_weights stages
 }
 
 @test "peer_libxsmm says where LIBXSMM compiles no kernels, with status 77" {
@@ -63,7 +61,7 @@ END
 
 @test "peer_numpy: its weights" {
     choose peer_numpy.py
-    check_weights
+    check_weights peers
 }
 
 @test "the same weights from raw and gzipped files and from a CSV" {

@@ -2,43 +2,36 @@
 
 #include <dirent.h>
 #include <err.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
+// SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+uint32_t draw_bits(struct generator *generator) {
+    uint64_t bits = generator->state += 0x9e3779b97f4a7c15;
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+    return (uint32_t)(bits >> 32);
+}
+
+struct generator start_generator(uint64_t seed, uint64_t stream) {
+    return (struct generator){seed << 32 | stream};
+}
 
 struct digits draw_digits(size_t count, uint64_t seed) {
     struct digits digits = {count, allocate(count, INPUTS), allocate(count, 1)};
-    for (size_t s = 0; s < count; ++s) {
-        struct generator generator = start_generator(seed, s);
-        digits.labels[s] = (uint8_t)(draw_bits(&generator) % OUTPUTS);
-        for (uint32_t k = 0; k < INPUTS; ++k) {
-            // Six pixels of 31 are likely to be drawn. The label decides which.
-            const bool likely = (7 * k + 3u * digits.labels[s]) % 31 < 6;
-            const bool drawn = draw_bits(&generator) % 100 < (likely ? 60 : 10);
-            digits.pixels[s * INPUTS + k] = drawn ? (uint8_t)draw_bits(&generator) : 0;
-        }
-    }
+    struct generator generator = start_generator(seed, 0);
+    for (size_t i = 0; i < count * INPUTS; ++i)
+        digits.pixels[i] = (uint8_t)draw_bits(&generator);
+    for (size_t s = 0; s < count; ++s)
+        digits.labels[s] = (uint8_t)(draw_bits(&generator) % 10);
     return digits;
 }
 
 void free_digits(struct digits *digits) {
     free(digits->pixels);
     free(digits->labels);
-}
-
-double *images_of(const struct digits *digits) {
-    double *images = allocate(digits->count * INPUTS, sizeof *images);
-    for (size_t i = 0; i < digits->count * INPUTS; ++i)
-        images[i] = (float)(digits->pixels[i] / 255.0);
-    return images;
 }
 
 void create_directory(char path[WORD_SIZE]) {
@@ -81,34 +74,6 @@ void write_idx(const char *directory, const char *set, const struct digits *digi
     write_file(directory, name, labels, sizeof labels, digits->labels, digits->count);
 }
 
-void add_word(struct command *command, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    if (command->count == WORDS ||
-        vsnprintf(command->words[command->count++], WORD_SIZE, format, arguments) >= WORD_SIZE)
-        errx(EXIT_FAILURE, "command too long at '%s'", format);
-    va_end(arguments);
-}
-
-int run_command(const struct command *command, const char *error) {
-    char limit[16];
-    snprintf(limit, sizeof limit, "%d", command->limit ? command->limit : 600);
-    char *arguments[WORDS + 4] = {"timeout", "--foreground", limit};
-    for (int i = 0; i < command->count; ++i)
-        arguments[i + 3] = (char *)command->words[i];
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 2, error, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    pid_t child;
-    int status;
-    errno = posix_spawnp(&child, arguments[0], &files, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (errno != 0 || waitpid(child, &status, 0) < 0)
-        err(EXIT_FAILURE, "%s", command->words[0]);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 void first_line(const char *path, char *line, size_t size) {
     *line = '\0';
     FILE *file = fopen(path, "r");
@@ -149,58 +114,6 @@ void csv_value(const char *path, const char *column, char *value, size_t size) {
         if (found && strcmp(name, column) == 0)
             snprintf(value, size, "%s", found);
     }
-}
-
-struct program probe_program(const char *path, const char *data, const char *directory, int limit) {
-    struct program program = {.path = path};
-    struct command command = {.limit = limit};
-    char error[2 * WORD_SIZE];
-    snprintf(error, sizeof error, "%s/error", directory);
-
-    // 00_serial for ../stages/00_serial/train, asan/00_serial for build/asan/00_serial.
-    const char *start = strstr(path, "stages/") ? strstr(path, "stages/") + 7 : path;
-    start += strncmp(start, "build/", 6) == 0 ? 6 : 0;
-    snprintf(program.name, sizeof program.name, "%s", start);
-    char *end = strstr(program.name, "/train");
-    if (end)
-        *end = '\0';
-
-    if (access(path, X_OK) != 0) {
-        snprintf(program.unavailable, sizeof program.unavailable, "not built on this machine");
-        return program;
-    }
-    add_word(&command, "%s", path);
-    add_word(&command, "--data=%s", data);
-    add_word(&command, "--epochs=0");
-    add_word(&command, "--train=8");
-    add_word(&command, "--test=8");
-    const int status = run_command(&command, error);
-    if (status == 77)
-        first_line(error, program.unavailable, sizeof program.unavailable);
-    if (status == 77 || status == TOO_SLOW)
-        return program;
-    add_word(&command, "--threads=2");
-    program.threads = run_command(&command, error) != 2;
-    return program;
-}
-
-void append_test(struct CMUnitTest *tests, size_t capacity, CMUnitTestFunction function,
-                 void *state, const char *format, ...) {
-    va_list arguments;
-    size_t count = 0;
-    while (count < capacity && tests[count].name)
-        ++count;
-    va_start(arguments, format);
-    if (count == capacity || vasprintf((char **)&tests[count].name, format, arguments) < 0)
-        errx(EXIT_FAILURE, "more than %zu tests", capacity);
-    va_end(arguments);
-    tests[count].test_func = function;
-    tests[count].initial_state = state;
-}
-
-void skip_test(void **state) {
-    (void)state;
-    skip();
 }
 
 void *allocate(size_t count, size_t size) {

@@ -1,12 +1,11 @@
 // Tests the reference that the stages are compared with.
 #include "cmocka_tests.h"
-#include "reference.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#define main reference_main
+#include "../stages/reference.c"
+#undef main
 
-enum { HIDDEN = 6, SAMPLES = 5 };
+enum { UNITS = 6, SAMPLES = 5 };
 
 // The author's pcg32-demo prints these for round 1, with its built-in seeds.
 static void pcg32_draws_what_its_author_published(void **state) {
@@ -38,15 +37,15 @@ static void initial_weights_fill_their_range(void **state) {
 
 // Images of which some pixels are zero, and parameters for which some hidden units are off.
 static struct samples small_problem(double *parameters) {
-    static double images[SAMPLES * INPUTS];
+    static float images[SAMPLES * INPUTS];
     static const uint8_t labels[SAMPLES] = {3, 0, 9, 3, 5};
     struct generator generator = start_generator(7, 3);
     for (int i = 0; i < SAMPLES * INPUTS; ++i) {
         const double value = ldexp(draw_bits(&generator), -32);
-        images[i] = value < 0.7 ? 0 : value;
+        images[i] = value < 0.7 ? 0 : (float)value;
     }
-    initial_parameters(parameters, HIDDEN, 1);
-    for (size_t i = part_offset(BIAS1, HIDDEN); i < part_offset(WEIGHTS2, HIDDEN); ++i)
+    initial_parameters(parameters, UNITS, 1);
+    for (size_t i = part_offset(BIAS1, UNITS); i < part_offset(WEIGHTS2, UNITS); ++i)
         parameters[i] = ldexp(draw_bits(&generator), -32) - 0.5;
     return (struct samples){SAMPLES, images, labels};
 }
@@ -56,15 +55,15 @@ static void gradient_equals_central_differences(void **state) {
     // The difference is wrong by step² / 6 times a third derivative, and by 1e-16 / step. Both are
     // below 1e-9 here.
     const double step = 1e-6, tolerance = 1e-8;
-    double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
+    double parameters[795 * UNITS + 10], gradient[795 * UNITS + 10];
     const struct samples samples = small_problem(parameters);
-    loss_and_gradient(parameters, HIDDEN, samples, gradient);
-    for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i) {
+    loss_and_gradient(parameters, UNITS, samples, gradient);
+    for (size_t i = 0; i < part_offset(PARTS, UNITS); ++i) {
         const double here = parameters[i];
         parameters[i] = here + step;
-        const double above = loss_and_gradient(parameters, HIDDEN, samples, NULL);
+        const double above = loss_and_gradient(parameters, UNITS, samples, NULL);
         parameters[i] = here - step;
-        const double below = loss_and_gradient(parameters, HIDDEN, samples, NULL);
+        const double below = loss_and_gradient(parameters, UNITS, samples, NULL);
         parameters[i] = here;
         const double difference = (above - below) / (2 * step);
         if (!(fabs(difference - gradient[i]) <= tolerance))
@@ -76,11 +75,11 @@ static void gradient_equals_central_differences(void **state) {
 // The finite differences would also agree if the loss were constant and the gradient zero.
 static void gradient_is_not_trivial_in_any_part(void **state) {
     (void)state;
-    double parameters[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
-    loss_and_gradient(parameters, HIDDEN, small_problem(parameters), gradient);
+    double parameters[795 * UNITS + 10], gradient[795 * UNITS + 10];
+    loss_and_gradient(parameters, UNITS, small_problem(parameters), gradient);
     for (int part = 0; part < PARTS; ++part) {
         double norm = 0;
-        for (size_t i = part_offset(part, HIDDEN); i < part_offset(part + 1, HIDDEN); ++i)
+        for (size_t i = part_offset(part, UNITS); i < part_offset(part + 1, UNITS); ++i)
             norm = hypot(norm, gradient[i]);
         assert_true(norm > 0.01);
     }
@@ -88,16 +87,16 @@ static void gradient_is_not_trivial_in_any_part(void **state) {
 
 static void loss_of_no_knowledge_is_the_logarithm_of_ten(void **state) {
     (void)state;
-    double parameters[795 * HIDDEN + 10];
+    double parameters[795 * UNITS + 10];
     const struct samples samples = small_problem(parameters);
     memset(parameters, 0, sizeof parameters);
-    assert_true(fabs(loss_and_gradient(parameters, HIDDEN, samples, NULL) - log(10)) < 1e-15);
+    assert_true(fabs(loss_and_gradient(parameters, UNITS, samples, NULL) - log(10)) < 1e-15);
 }
 
 // Five samples in batches of two: the third batch has one sample, and is averaged over that one.
 static void training_steps_through_the_batches_in_order(void **state) {
     (void)state;
-    double trained[795 * HIDDEN + 10], expected[795 * HIDDEN + 10], gradient[795 * HIDDEN + 10];
+    double trained[795 * UNITS + 10], expected[795 * UNITS + 10], gradient[795 * UNITS + 10];
     const struct samples samples = small_problem(trained);
     small_problem(expected);
     double loss = 0;
@@ -105,12 +104,12 @@ static void training_steps_through_the_batches_in_order(void **state) {
         const size_t count = first == 4 ? 1 : 2;
         const struct samples batch = {count, samples.images + first * INPUTS,
                                       samples.labels + first};
-        loss += (double)count * loss_and_gradient(expected, HIDDEN, batch, gradient) / SAMPLES;
-        for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i)
+        loss += (double)count * loss_and_gradient(expected, UNITS, batch, gradient) / SAMPLES;
+        for (size_t i = 0; i < part_offset(PARTS, UNITS); ++i)
             expected[i] -= 0.1 * gradient[i];
     }
-    assert_true(fabs(train_reference(trained, HIDDEN, samples, 2, 1, 0.1) - loss) < 1e-14);
-    for (size_t i = 0; i < part_offset(PARTS, HIDDEN); ++i)
+    assert_true(fabs(train_reference(trained, UNITS, samples, 2, 1, 0.1) - loss) < 1e-14);
+    for (size_t i = 0; i < part_offset(PARTS, UNITS); ++i)
         assert_true(fabs(trained[i] - expected[i]) < 1e-14);
 }
 

@@ -1,0 +1,454 @@
+#!/usr/bin/python3
+"""Compares what stages compute with what their ladder's reference computes.
+
+    stages.py [-v] [--under COMMAND] SELECTION [STAGE...]
+
+STAGE is a stage's folder, or a program: a build of a stage with other flags, or a peer. Without it,
+all stages are tested, or all peers if the selection is `peers`. Each is run from its command line, and so is tests/build/LADDER/reference, with the same options. They stand in
+the ladder's ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests].
+-v prints how far every result was from the reference's. COMMAND is put before the command line.
+
+The keys: each of `sizes` is tested with each of `cases`, with `options` before both. All of them are
+options as on a command line. `twice` are the cases that must give the same bytes twice (if it is
+missing, all). The cases of `run_only` only have to end well. `all_threads` are sizes or cases with enough work for five threads. `threads = false`
+tests one number of threads, for programs that take seconds to start. `real_data` tests on the real
+MNIST, and not on random digits.
+
+The reference prints what is compared: see stages/reference.c. A bound of 0 asks for the same bits.
+`norm` is about ‖found − expected‖ / ‖expected‖, `largest` about the largest difference over the
+largest element that is expected.
+"""
+
+import argparse
+import csv
+import dataclasses
+import functools
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent / "harness"))
+import ladders  # noqa: E402
+
+THREADS = 1, 2, 3, 5, 17
+LIMIT = 600  # seconds that a run may take
+TOO_SLOW, NOT_HERE = 124, 77  # exit statuses: of timeout(1), and of a stage without its device
+EXTRA = "wide", "simulated_wide", "long"  # selections that a ladder need not have
+DIGITS = {"train": 207, "t10k": 200}  # 00_serial may take 5 ms a sample, so there are no more
+
+
+class Wrong(Exception):
+    """What is wrong with a program."""
+
+
+class Pcg32:
+    """The generator of the random digits: a state for each digit."""
+
+    def __init__(self, seed, streams):
+        self.increment = 2 * streams + 1
+        self.state = np.zeros_like(streams)
+        self.draw()
+        self.state += np.uint64(seed)
+        self.draw()
+
+    def draw(self, where=True):
+        """32 bits for each digit. The state moves on only where it says so."""
+        old = self.state
+        self.state = np.where(where, old * np.uint64(0x5851f42d4c957f2d) + self.increment, old)
+        bits, turn = (old ^ old >> 18) >> 27 & 0xffffffff, old >> 59
+        return (bits >> turn | bits << (32 - turn)) & 0xffffffff
+
+
+def draw_digits(count, seed):
+    """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
+    label decides which pixels, so that there is something to learn."""
+    generator = Pcg32(seed, np.arange(count, dtype=np.uint64))
+    labels = generator.draw() % 10
+    pixels = np.empty((count, 784), np.uint8)
+    for k in range(784):
+        likely = (7 * k + 3 * labels) % 31 < 6
+        drawn = generator.draw() % 100 < np.where(likely, 60, 10)
+        pixels[:, k] = np.where(drawn, generator.draw(drawn) % 256, 0)
+    return pixels, labels.astype(np.uint8)
+
+
+def write_digits(folder):
+    """Writes the data set as IDX files."""
+    for seed, (name, count) in enumerate(DIGITS.items(), 1):
+        pixels, labels = draw_digits(count, seed)
+        for kind, shape, values in (("images-idx3", (count, 28, 28), pixels),
+                                    ("labels-idx1", (count,), labels)):
+            header = np.array([0x800 + len(shape), *shape], ">u4")
+            (folder / f"{name}-{kind}-ubyte").write_bytes(header.tobytes() + values.tobytes())
+
+
+@dataclasses.dataclass
+class Start:
+    """How a program is started."""
+    threads: int = 0  # 0: not given
+    many: bool = False  # it is told that there are 64 processors
+
+    def __str__(self):
+        return (f" --threads {self.threads}" if self.threads else "") + (
+            ", as on 64 processors" if self.many else "")
+
+
+@dataclasses.dataclass
+class Run:
+    """What a run leaves behind."""
+    status: int
+    error: str  # the first line on standard error
+    values: np.ndarray  # the float32 that it saved, or None
+    row: dict
+
+
+@dataclasses.dataclass
+class Item:
+    """A result of a run beside the reference's: a column of the row, or a part of what it saved."""
+    name: str
+    error: float
+    bound: float
+    right: bool
+    found: float  # the column's value, or the first wrong element's
+    expected: float
+    element: str = ""  # the first wrong element: W1[783][32]
+    slice: slice = None  # where a part lies in the file
+    wrong: np.ndarray = None  # rows × columns: which elements of a part are wrong
+
+    def __str__(self):
+        if self.element:
+            return (f"the first that differs is {self.element}: found {self.found:.9g}, expected "
+                    f"{self.expected:.9g}; {self.name} as a whole is {self.error:.2e} away from the "
+                    f"reference, expected at most {self.bound:.0e}")
+        if self.name == "total":
+            return (f"all parts together are {self.error:.2e} away from the reference, expected at "
+                    f"most {self.bound:.0e}")
+        return f"{self.name} {self.found:.9g}, expected {self.expected:.9g}"
+
+
+def norm_error(found, expected):
+    """‖found − expected‖ / ‖expected‖. Where only zeros are expected, only zeros may be found."""
+    distance = np.sqrt(np.square(found - expected).sum())
+    return distance and distance / np.sqrt(np.square(expected).sum())
+
+
+def largest_error(found, expected):
+    """The largest difference, over the largest element that is expected."""
+    distance = np.abs(found - expected).max()
+    return distance and distance / np.abs(expected).max()
+
+
+def compare_result(name, row, value, relative, absolute):
+    """The Item of a column. Comparisons are such that a NaN is wrong."""
+    found, value = float(row.get(name) or math.nan), float(value)
+    bound = float(relative) * abs(value) + float(absolute)
+    error = abs(found / value - 1) if value else abs(found)
+    return Item(name, error, bound, abs(found - value) <= bound, found, value)
+
+
+def compare_part(name, found, expected, kind, bound):
+    """The Item of a part, from its elements as a matrix."""
+    with np.errstate(all="ignore"):
+        error = (norm_error if kind == "norm" else largest_error)(found, expected)
+        typical = math.sqrt(np.mean(expected**2)) if kind == "norm" else np.abs(expected).max()
+        wrong = ~(np.abs(found - expected) <= bound * typical)
+    right = error <= bound
+    if bound == 0:
+        wrong = found.view(np.uint32) != expected.astype(np.float32).view(np.uint32)
+        right = not wrong.any()
+    place = np.unravel_index(np.argmax(wrong) if wrong.any() else wrong.size - 1, wrong.shape)
+    element = name + "".join(f"[{i}]" for i in place[len(found) == 1:])
+    return Item(name, error, bound, right, found[place], expected[place], element, wrong=wrong)
+
+
+@dataclasses.dataclass
+class Expected:
+    """What the reference computes, and how far from it a program may be."""
+    lines: list  # words of what it prints
+    values: np.ndarray  # float64, or None
+
+    def compare(self, run):
+        """The Items, in the order of the reference's lines."""
+        items, first = [], 0
+        for kind, name, *words in self.lines:
+            if kind == "result":
+                items.append(compare_result(name, run.row, *words))
+            elif kind == "part":
+                rows, columns = map(int, words[:2])
+                place = slice(first, first + rows * columns)
+                matrices = (values[place].reshape(rows, columns)
+                            for values in (run.values, self.values))
+                items.append(compare_part(name, *matrices, words[2], float(words[3])))
+                items[-1].slice, first = place, place.stop
+            elif items and all(item.right for item in items if item.slice):  # the total
+                error, bound = norm_error(run.values, self.values), float(words[0])
+                if not error <= bound:
+                    items.append(Item(kind, error, bound, False, math.nan, math.nan))
+        return items
+
+
+class Program:
+    """A stage, a build of it with other flags, or a peer."""
+
+    def __init__(self, path):
+        path = Path(path).absolute()
+        self.ladder, stage = self._find(path)
+        self.path = stage.program if stage and path == stage.folder else path
+        self.command = [*(stage.command[:-1] if stage else ()), str(self.path)]
+        name = path.parent if path.name == self.ladder.program else path
+        for folder in (HERE / "build", ladders.ROOT):
+            name = name.relative_to(folder) if name.is_relative_to(folder) else name
+        self.name = str(name)
+        self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
+        self.threads = False  # accepts --threads 2
+        self.hangs = False  # had to be stopped once, and is not run again
+
+    @staticmethod
+    def _find(path):
+        """The ladder of a path, and its stage if it is one's. build/LADDER/STAGE.FLAGS is a build."""
+        for ladder in ladders.ladders():
+            for stage in (*ladder.stages, *ladder.peers):
+                if path in (stage.folder, stage.program) or path.parent == stage.folder or (
+                        path.parent == HERE / "build" / ladder.name
+                        and path.name.startswith(f"{stage.name}.")):
+                    return ladder, stage
+        return ladders.find_ladder(""), None
+
+
+class Tester:
+    """Runs programs of one ladder, and compares them with its reference."""
+
+    def __init__(self, ladder, selection, folder, verbose=False):
+        self.ladder, self.folder, self.verbose = ladder, folder, verbose
+        self.now = ""  # what is run
+        tests = {"sizes": [""], "options": "", "run_only": [], "all_threads": [], "threads": True,
+                 **ladder.toml["tests"]}
+        self.tests = {**tests, **tests.get(selection, {})}
+        self.tests.setdefault("twice", self.tests["cases"])
+        self.left_out = selection in EXTRA and selection not in tests
+        self.data = []
+        if ladder.toml.get("data"):
+            data = folder
+            if self.tests.get("real_data"):
+                data = Path(os.environ.get("MNIST_DIR") or ladders.ROOT / "data/mnist")
+                if not [*data.glob("train-images-idx3-ubyte*")] or (data / "SYNTHETIC").exists():
+                    self.left_out = f"no MNIST in {data}"
+            self.data = [f"--data={data}"]
+        # LD_PRELOAD takes no path with a space or a colon.
+        library = folder / "many_processors.so"
+        if not library.exists():
+            library.symlink_to(HERE / "build/many_processors.so")
+        self.many = {**os.environ, "LD_PRELOAD": str(library)}
+
+    def options(self, case):
+        """The words of a command line."""
+        return [*self.data, *shlex.split(f"{self.tests['options']} {case}")]
+
+    @functools.lru_cache(maxsize=8)
+    def expected(self, case):
+        """What the reference computes."""
+        saved = self.folder / "expected"
+        saved.unlink(missing_ok=True)
+        command = [HERE / "build" / self.ladder.name / "reference", *self.options(case),
+                   *([f"--{self.ladder.save}={saved}"] if self.ladder.save else [])]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        values = np.fromfile(saved) if saved.exists() else None
+        return Expected([line.split() for line in done.stdout.splitlines()], values)
+
+    def run(self, program, case, start=Start(), limit=LIMIT):
+        """Runs a program once."""
+        saved, rows = self.folder / "saved", self.folder / "rows.csv"
+        for file in (saved, rows):
+            file.unlink(missing_ok=True)
+        command = [*program.command, *self.options(case), f"--csv={rows}"]
+        if self.expected(case).values is not None:
+            command.append(f"--{self.ladder.save}={saved}")
+        if start.threads and program.threads:
+            command.append(f"--threads={start.threads}")
+        with subprocess.Popen(command, env=self.many if start.many else None,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE) as process:
+            try:
+                error = process.communicate(timeout=limit)[1].decode(errors="replace")
+                status = process.returncode
+            except subprocess.TimeoutExpired:
+                process.terminate()  # what it has started may hold the pipe open
+                process.stderr.close()
+                status, error = TOO_SLOW, ""
+        row = {}
+        if rows.exists():
+            with open(rows, newline="", encoding="utf-8") as file:
+                row = [*csv.DictReader(file), row][-2:][0]
+        values = np.fromfile(saved, np.float32) if saved.exists() else None
+        return Run(status, error.partition("\n")[0], values, row)
+
+    def run_in_time(self, program, case, start):
+        """Runs a program for as long as it may take."""
+        if program.hangs:
+            raise Wrong("not run: it had to be stopped before")
+        run = self.run(program, case, start)
+        if run.status == TOO_SLOW:
+            program.hangs = True
+            raise Wrong("hangs: had to be stopped after ten minutes")
+        return run
+
+    def result(self, program, case, start=Start()):
+        """A run that has ended well."""
+        self.now = f"{case}{start}"
+        run = self.run_in_time(program, case, start)
+        if run.status < 0:
+            raise Wrong(f"ended by a signal: {signal.strsignal(-run.status)}"
+                        + (f": {run.error}" if run.error else ""))
+        if run.status == 1 and "the loss became" in run.error:
+            raise Wrong("its loss is not a number, and the reference's is: the arithmetic is wrong, "
+                        "not the learning rate")
+        if run.status or run.error:
+            raise Wrong(f"exit status {run.status}: {run.error}")
+        expected = self.expected(case).values
+        if expected is not None and (run.values is None or run.values.size != expected.size):
+            raise Wrong(f"--{self.ladder.save}: found "
+                        f"{0 if run.values is None else run.values.size} numbers, expected "
+                        f"{expected.size}")
+        return run
+
+    def probe(self, program, limit=LIMIT):
+        """Finds out whether a program runs here, and whether it takes --threads."""
+        if program.unavailable:
+            return
+        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}"
+        run = self.run(program, case, limit=limit)
+        if run.status == NOT_HERE:
+            program.unavailable = run.error
+        elif run.status != TOO_SLOW:
+            program.threads = True
+            program.threads = self.run(program, case, Start(2), limit).status != 2
+
+    def starts(self, program):
+        """The ways in which a program is started."""
+        yield Start()
+        if program.threads and self.tests["threads"]:
+            for many in (False, True):
+                yield from (Start(threads, many) for threads in THREADS)
+
+    def compare(self, program, case, start):
+        """A run and its Items."""
+        run = self.result(program, case, start)
+        items = self.expected(case).compare(run)
+        return run, items
+
+    def check_threads(self, case, start, row):
+        """A stage may use fewer threads than it is asked for, but never more. With enough work and
+        processors it has to use all. Otherwise 5 threads are not tested on two cores."""
+        used = float(row.get("threads") or math.nan)
+        if not 1 <= used <= start.threads:
+            raise Wrong(f"used {used:g} threads, asked for {start.threads}")
+        if start.many and start.threads <= 5 and used != start.threads and any(
+                f" {size} " in f" {case} " for size in self.tests["all_threads"]):
+            raise Wrong(f"used {used:g} threads of {start.threads}, with 64 processors")
+
+    def test_case(self, program, case):
+        """Compares the program with the reference, however it is started."""
+        for start in self.starts(program):
+            run, items = self.compare(program, case, start)
+            if self.verbose:
+                print(f"{program.name} {case}{start}: "
+                      + ", ".join(f"{item.name} {item.error:.1e}" for item in items))
+            if not all(item.right for item in items):
+                self.report(program, case, start, run, items)
+            if start.threads:
+                self.check_threads(case, start, run.row)
+
+    def report(self, program, case, start, run, items):
+        """Ends a test whose result is wrong."""
+        raise Wrong(next(item for item in items if not item.right))
+
+    def test_twice(self, program, case):
+        """The order of the sums must not depend on the scheduler."""
+        start = Start(3, True) if program.threads and self.tests["threads"] else Start()
+        runs = [self.result(program, case, start) for _ in range(2)]
+        found = [(run.values.tobytes() if run.values is not None else b"",
+                  [run.row.get(name) for kind, name, *_ in self.expected(case).lines
+                   if kind == "result"]) for run in runs]
+        if found[0] != found[1]:
+            raise Wrong("two runs do not give the same result")
+
+    def plan(self):
+        """[(case, words for the test, test)]: the simplest first."""
+        tests = [(self.tests["cases"][0], "", self.test_case),
+                 *((case, ", twice", self.test_twice) for case in self.tests["twice"]),
+                 *((case, "", self.test_case) for case in self.tests["cases"][1:]),
+                 *((case, ", not compared", self.result) for case in self.tests["run_only"])]
+        return [(f"{size} {case}".strip(), words, test) for size in self.tests["sizes"]
+                for case, words, test in tests]
+
+
+def test_programs(tester, programs):
+    """Tests programs of one ladder. Returns how many tests failed, and how many there were."""
+    failed = count = 0
+    for program in programs:
+        tester.probe(program)
+        if program.unavailable:
+            print(f"skipped {program.name}: {program.unavailable}", flush=True)
+    for case, words, test in tester.plan():
+        for program in programs:
+            if program.unavailable:
+                continue
+            count += 1
+            try:
+                test(program, case)
+                print(f"ok {program.name} {case}{words}", flush=True)
+            except Wrong as error:
+                failed += 1
+                print(f"WRONG {program.name} {tester.now}{words}: {error}", flush=True)
+    return failed, count
+
+
+def all_stages(selection):
+    """The stages of all ladders. Their peers are built first."""
+    if selection != "peers":
+        return [stage.folder for ladder in ladders.ladders() for stage in ladder.stages]
+    peers = [peer for ladder in ladders.ladders() for peer in ladder.peers]
+    for peer in peers:
+        subprocess.run(peer.build, check=False)
+    return [peer.program for peer in peers]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-v", action="store_true", dest="verbose")
+    parser.add_argument("--under", metavar="COMMAND", default="")
+    parser.add_argument("selection", metavar="SELECTION")
+    parser.add_argument("stages", metavar="STAGE", nargs="*")
+    arguments = parser.parse_args()
+    programs = [Program(path) for path in arguments.stages or all_stages(arguments.selection)]
+    for program in programs:
+        program.command[:0] = shlex.split(arguments.under)
+    failed = count = 0
+    for ladder in dict.fromkeys(program.ladder for program in programs):
+        with tempfile.TemporaryDirectory() as folder:
+            tester = Tester(ladder, arguments.selection, Path(folder), arguments.verbose)
+            if tester.left_out:
+                print(f"skipped {ladder.name}: {tester.left_out}")
+                continue
+            write_digits(Path(folder))
+            found = test_programs(tester, [each for each in programs if each.ladder is ladder])
+            failed, count = failed + found[0], count + found[1]
+    print(f"{count} tests, {f'{failed} WRONG' if failed else 'all right'}")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ladders.NotFound as message:
+        sys.exit(f"stages.py: {message}")
