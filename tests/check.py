@@ -3,10 +3,10 @@
 
     check.py STAGE [STUDY]
 
-Runs the tests of stages.py, and stops at the first mistake. If the runs of a ladder take steps
-(`steps` in its ladder.toml), it compares after the first ones too, before a mistake has spread, and
-says in plain words what is wrong with a step. Then it compares the stage's time with its origin's.
-Without a GPU, a CUDA stage runs on a simulated device.
+Runs the tests of stages.py, and stops at the first mistake. Where the runs of a ladder take steps
+(`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
+spread, and says in plain words what is wrong with a step. Then it compares the stage's time with
+that of its origin. Without a GPU, a CUDA stage runs on a simulated device.
 """
 
 import itertools
@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-from stages import DIGITS, TOO_SLOW, Program, Start, Tester, Wrong, ladders, write_digits
+from stages import DIGITS, TOO_SLOW, Program, Start, Tester, Wrong, ladders
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
@@ -48,12 +47,12 @@ def fit(found, right, before):
 
 def explain_fit(name, times, again, count, size):
     """What a fit means for the elements of this name, after a step of `count` of `size` items."""
+    step = f"The step of {name} is {times:.5g} times the right one"
     if again:
-        return (f"The step of {name} is {times:.5g} × the right one + {again:.5g} × that of the one "
-                "before: is its gradient set to zero?")
+        return (f"The step of {name} is {times:.5g} × the right one + {again:.5g} × that of the "
+                "one before: is its gradient set to zero?")
     if abs(times) < 0.01:
         return f"{name} did not move."
-    step = f"The step of {name} is {times:.5g} times the right one"
     if count < size and math.isclose(times, count / size, rel_tol=0.01):
         return f"{step}: divided by {size}, not {count}?"
     if count > 1 and math.isclose(times, count, rel_tol=0.01):
@@ -62,17 +61,15 @@ def explain_fit(name, times, again, count, size):
 
 
 def explain_part(item, found, states, count, size):
-    """A line, or None. `states` are what is expected: before the steps, and after each."""
-    shape = item.wrong.shape
-    whole = [each[item.slice].reshape(shape) for each in (found, *states)]
+    """A line, or None. `states` are what is expected: before the first step, and after each."""
     rows, columns = np.nonzero(item.wrong)
     box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
     ranges = "".join(f"[{each.start}]" if each.stop - each.start == 1 else
-                     f"[{each.start}..{each.stop - 1}]" for each in box[shape[0] == 1:])
+                     f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
+    found, *states = (each[item.slice].reshape(item.wrong.shape) for each in (found, *states))
+    earlier, before, after = [states[0], *states][-3:]
     for name, place in ((item.name, ...), (item.name + ranges, box)):
-        after, *known = (each[place] for each in whole)
-        before = known[-2] - known[-3] if len(known) > 2 else np.zeros_like(after)
-        fitted = fit(after - known[-2], known[-1] - known[-2], before)
+        fitted = fit(*(step[place] for step in (found - before, after - before, before - earlier)))
         if fitted:
             return explain_fit(name, *fitted, count, size)
     return None
@@ -105,12 +102,12 @@ class Checker(Tester):
                         f"{seconds:.2g} s")
         return run
 
-    def show(self, program, what, case, items):
+    def show(self, program, what, command, items):
         """Prints a table under a line that says what it shows."""
         width = max(len(item.name) for item in items)
-        wrong = any(not item.right for item in items)
-        print(f"{program.name}: {what} ({case})\n\n{'':{width}}    error"
-              + ("         first wrong         found     expected" if wrong else ""))
+        wrong = "         first wrong         found     expected"
+        print(f"{program.name}: {what} ({command})\n\n{'':{width}}    error"
+              + ("" if all(item.right for item in items) else wrong))
         for item in items:
             print(f"{item.name:{width}}  {item.error:7.1e}  " + (
                 "right" if item.right else
@@ -118,95 +115,76 @@ class Checker(Tester):
         print()
         self.shown = True
 
-    def stop(self, program, case, start, run):
-        """Ends the check, with what other runs of the same command say. Without a difference between
-        two runs it returns."""
+    def stop_at_race(self, program, case, start, run):
+        """Ends the check if another run gives another result."""
         if start.threads > 1:
             print("With 1 thread it is right.")
-        again = self.result(program, case, start)
-        if run.values is not None and run.values.tobytes() != again.values.tobytes():
+        if self.differ(case, run, self.result(program, case, start)):
             print("A second run gives another result: a race, or memory that is not set.")
             sys.exit(1)
+
+    def report(self, program, case, start, run, items):
+        self.test_steps(program, case, start)
+        self.show(program, "right after the first steps, WRONG at the end" if self.steps(case)
+                  else "WRONG", self.now, items)
+        self.stop_at_race(program, case, start, run)
+        sys.exit(1)
 
     def steps(self, case):
         """[(items of each step, words for the last)]. What a step leaves behind shows only in the
         second one. A wrong number of items shows only in a short one."""
-        if not self.tests.get("steps"):
-            return
-        rounds, items, size = (int(re.search(rf"--{name} (\d+)", case)[1])
-                               for name in self.tests["steps"])
+        names = self.tests.get("steps", [])
+        rounds, items, size = [int(re.search(rf"--{name} (\d+)", case)[1])
+                               for name in names] or [0] * 3
         first = min(size, items)
-        if rounds:
-            yield [first], ""
-            if first + size <= DIGITS["train"]:
-                yield [first, size], "a second"
-            if items % first:
-                yield [first, items % first], "a second that is short"
+        return [] if not rounds else [
+            ([first], ""),
+            *([([first, size], "a second")] if first + size <= DIGITS["train"] else []),
+            *([([first, items % first], "a second that is short")] if items % first else [])]
 
     def test_steps(self, program, case, start):
         """Compares early, before everything that follows from a mistake is wrong as well."""
         for counts, last in self.steps(case):
-            rounds, items, size = self.tests["steps"]
-            def short(times, count):
-                text = re.sub(rf"--{rounds} \d+", f"--{rounds} {times}", case)
-                return re.sub(rf"--{items} \d+", f"--{items} {count}", text)
+            rounds, items, step = self.tests["steps"]
             totals = [*itertools.accumulate(counts)]
-            now = short(1, totals[-1])
-            run, compared = self.compare(program, now, start)
-            first = f"after the first {size}"
-            if all(item.right for item in compared):
-                if not self.shown:
-                    self.show(program, f"right {first}", f"{now}{start}", compared)
-                continue
-            self.show(program, f"right {first}, WRONG after {last}" if last else f"WRONG {first}",
-                      f"{now}{start}", compared)
-            self.stop(program, now, start, run)
-            states = [self.expected(short(0, totals[0])).values,
-                      *(self.expected(short(1, total)).values for total in totals)]
-            self.explain(compared, run.values, states, counts[-1],
-                         int(re.search(rf"--{size} (\d+)", case)[1]))
-            sys.exit(1)
+            cases = [re.sub(rf"--{items} \d+", f"--{items} {total}",
+                            re.sub(rf"--{rounds} \d+", f"--{rounds} {times}", case))
+                     for times, total in ((0, totals[0]), *((1, total) for total in totals))]
+            run, compared = self.compare(program, cases[-1], start)
+            if not all(item.right for item in compared):
+                self.show(program, f"right after the first {step}, WRONG after {last}" if last else
+                          f"WRONG after the first {step}", self.now, compared)
+                self.stop_at_race(program, cases[-1], start, run)
+                self.explain(compared, run.values, [self.expected(each).values for each in cases],
+                             counts[-1], int(re.search(rf"--{step} (\d+)", case)[1]))
+                sys.exit(1)
+            if not self.shown:
+                self.show(program, f"right after the first {step}", self.now, compared)
 
     def explain(self, items, found, states, count, size):
         """Prints a line for each wrong part that it can explain, or the ladder's hint."""
-        wrong = [item for item in items if not item.right]
+        parts = [item for item in items if not item.right and item.slice]
         with np.errstate(all="ignore"):
-            said = [explain_part(item, found, states, count, size) for item in wrong if item.slice]
-        print(*filter(None, said), sep="\n", end="\n" if any(said) else "")
-        parts = [item.name for item in wrong if item.slice]
-        for names, hint in self.tests.get("hints", {}).items():
-            if names in (item.name for item in wrong if not item.slice) or (
-                    not any(said) and names.split() == parts):
-                print(hint)
-                break
+            said = [*filter(None, (explain_part(part, found, states, count, size)
+                                   for part in parts))]
+        columns = [item.name for item in items if not item.right and not item.slice]
+        names = [part.name for part in parts]
+        said += [hint for what, hint in self.tests.get("hints", {}).items()
+                 if what in columns or (not said and what.split() == names)][:1]
+        print(*said, sep="\n")
 
-    def report(self, program, case, start, run, items):
-        self.test_steps(program, case, start)
-        self.show(program, "right after the first steps, WRONG at the end" if [*self.steps(case)]
-                  else "WRONG", f"{case}{start}", items)
-        self.stop(program, case, start, run)
-        sys.exit(1)
-
-    def test_first_steps(self, program, case):
-        """Compares after the first steps, on one thread and on several."""
+    def test(self, program, size, case):
+        """The first steps are compared first, on one thread and on several."""
         for start in (Start(1), Start(3, True)) if program.threads else (Start(),):
-            self.test_steps(program, case, start)
-
-    def plan(self):
-        """The first steps are compared first."""
-        for case, words, test in super().plan():
-            if words and self.tests.get("steps"):
-                yield case, "", self.test_first_steps
-            yield case, words, test
+            if case in self.tests.get("twice", []):
+                self.test_steps(program, f"{size} {case}", start)
+        super().test(program, size, case)
 
 
 def has_gpu():
     """Whether the machine has a GPU."""
-    try:
-        return subprocess.check_output(["nvidia-smi", "-L"],
-                                       stderr=subprocess.DEVNULL).startswith(b"GPU")
-    except (OSError, subprocess.CalledProcessError):
-        return False
+    listed = subprocess.run("nvidia-smi -L 2>&1", shell=True, stdout=subprocess.PIPE, check=False)
+    return listed.stdout.startswith(b"GPU")
 
 
 def make(*words):
@@ -235,31 +213,31 @@ def build(stage):
 def check(program, origin):
     """Runs the tests."""
     with tempfile.TemporaryDirectory() as folder:
-        write_digits(Path(folder))
         checker = Checker(program.ladder, Path(folder), origin)
         checker.probe(program, LIMIT)
         if origin:
             checker.probe(origin, LIMIT_ALONE)
-        if program.unavailable:
-            print(f"{program.name}: not checked: {program.unavailable}")
-            sys.exit(1)
-        tests = [*checker.plan()]
+        tests = [(size, case) for size in checker.tests["sizes"] for case in checker.tests["cases"]]
         try:
-            for case, _, test in tests:
-                test(program, case)
+            if program.unavailable:
+                raise Wrong(f"not checked: {program.unavailable}")
+            for size, case in tests:
+                checker.test(program, size, case)
         except Wrong as wrong:
-            print(f"{program.name}: WRONG with {checker.now}: {wrong}")
+            print(f"{program.name}: " + (f"WRONG with {checker.now}: " if checker.now else "")
+                  + str(wrong))
             sys.exit(1)
-    print(f"{program.name}: right, {len(tests)} tests")
+    print(f"{program.name}: right, {len(tests)} tests", flush=True)
 
 
 def compare_times(stage, before):
     """Compares the stage's time with its origin's."""
-    done = subprocess.run([ladders.ROOT / "bench/compare.py", "--train", "6400", "--runs", "20", "--",
-                           before.name, stage.name], stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([ladders.ROOT / "bench/compare.py", "--train", "6400", "--runs", "20",
+                           "--", before.name, stage.name],
+                          stderr=subprocess.PIPE, text=True, check=False)
     # The origin ran first, with the same options.
-    print(re.sub(f"({stage.name}: the loss became [^:]*): try .*", rf"\1, but not in {before.name}: "
-                 "the arithmetic is wrong, not the learning rate", done.stderr), end="",
+    blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not the learning rate"
+    print(re.sub(f"({stage.name}: the loss became [^:]*): try .*", blame, done.stderr), end="",
           file=sys.stderr)
     sys.exit(done.returncode)
 
@@ -275,7 +253,6 @@ def main(wanted="", study=""):
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
     elif before:
-        sys.stdout.flush()
         compare_times(stage, before)
 
 

@@ -4,19 +4,20 @@
     stages.py [-v] [--under COMMAND] SELECTION [STAGE...]
 
 STAGE is a stage's folder, or a program: a build of a stage with other flags, or a peer. Without it,
-all stages are tested, or all peers if the selection is `peers`. Each is run from its command line, and so is tests/build/LADDER/reference, with the same options. They stand in
-the ladder's ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests].
--v prints how far every result was from the reference's. COMMAND is put before the command line.
+all stages are tested, or all peers if the selection is `peers`. Each is run from its command line,
+and so is tests/build/LADDER/reference, with the same options. They stand in the ladder's
+ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
+far every result was from the reference's. COMMAND is put before the command line.
 
-The keys: each of `sizes` is tested with each of `cases`, with `options` before both. All of them are
-options as on a command line. `twice` are the cases that must give the same bytes twice (if it is
-missing, all). The cases of `run_only` only have to end well. `all_threads` are sizes or cases with enough work for five threads. `threads = false`
-tests one number of threads, for programs that take seconds to start. `real_data` tests on the real
-MNIST, and not on random digits.
+The keys: each of `sizes` is tested with each of `cases`, with `options` before both. All of them
+are options as on a command line. `twice` are the cases that must give the same bytes twice (without
+this key, all are). The cases of `run_only` only have to end well. `all_threads` are sizes or cases
+with enough work for five threads. `threads = false` tests one number of threads, for programs that
+take seconds to start. `real_data` tests on the real MNIST, and not on random digits.
 
-The reference prints what is compared: see stages/reference.c. A bound of 0 asks for the same bits.
-`norm` is about ‖found − expected‖ / ‖expected‖, `largest` about the largest difference over the
-largest element that is expected.
+The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
+differs, over the norm of what is expected, and `largest` the largest difference, over the largest
+element that is expected. A bound of 0 asks for the same bits.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,41 +45,32 @@ THREADS = 1, 2, 3, 5, 17
 LIMIT = 600  # seconds that a run may take
 TOO_SLOW, NOT_HERE = 124, 77  # exit statuses: of timeout(1), and of a stage without its device
 EXTRA = "wide", "simulated_wide", "long"  # selections that a ladder need not have
-DIGITS = {"train": 207, "t10k": 200}  # 00_serial may take 5 ms a sample, so there are no more
+DIGITS = {"train": 207, "t10k": 200}  # a stage may take 5 ms a sample, so there are no more
 
 
 class Wrong(Exception):
     """What is wrong with a program."""
 
 
-class Pcg32:
-    """The generator of the random digits: a state for each digit."""
+def draw_digits(count, seed):
+    """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
+    label decides which pixels, so that there is something to learn. Each digit has its own stream
+    of PCG32."""
+    increment = 2 * np.arange(count, dtype=np.uint64) + 1
+    state = (increment + seed) * np.uint64(0x5851f42d4c957f2d) + increment
 
-    def __init__(self, seed, streams):
-        self.increment = 2 * streams + 1
-        self.state = np.zeros_like(streams)
-        self.draw()
-        self.state += np.uint64(seed)
-        self.draw()
-
-    def draw(self, where=True):
-        """32 bits for each digit. The state moves on only where it says so."""
-        old = self.state
-        self.state = np.where(where, old * np.uint64(0x5851f42d4c957f2d) + self.increment, old)
+    def draw(where=True):  # the state moves on only where it says so
+        nonlocal state
+        old = state
+        state = np.where(where, old * np.uint64(0x5851f42d4c957f2d) + increment, old)
         bits, turn = (old ^ old >> 18) >> 27 & 0xffffffff, old >> 59
         return (bits >> turn | bits << (32 - turn)) & 0xffffffff
 
-
-def draw_digits(count, seed):
-    """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
-    label decides which pixels, so that there is something to learn."""
-    generator = Pcg32(seed, np.arange(count, dtype=np.uint64))
-    labels = generator.draw() % 10
+    labels = draw() % 10
     pixels = np.empty((count, 784), np.uint8)
     for k in range(784):
-        likely = (7 * k + 3 * labels) % 31 < 6
-        drawn = generator.draw() % 100 < np.where(likely, 60, 10)
-        pixels[:, k] = np.where(drawn, generator.draw(drawn) % 256, 0)
+        drawn = draw() % 100 < np.where((7 * k + 3 * labels) % 31 < 6, 60, 10)
+        pixels[:, k] = np.where(drawn, draw(drawn) % 256, 0)
     return pixels, labels.astype(np.uint8)
 
 
@@ -91,8 +84,7 @@ def write_digits(folder):
             (folder / f"{name}-{kind}-ubyte").write_bytes(header.tobytes() + values.tobytes())
 
 
-@dataclasses.dataclass
-class Start:
+class Start(NamedTuple):
     """How a program is started."""
     threads: int = 0  # 0: not given
     many: bool = False  # it is told that there are 64 processors
@@ -102,8 +94,10 @@ class Start:
             ", as on 64 processors" if self.many else "")
 
 
-@dataclasses.dataclass
-class Run:
+AS_IT_IS = Start()
+
+
+class Run(NamedTuple):
     """What a run leaves behind."""
     status: int
     error: str  # the first line on standard error
@@ -118,37 +112,31 @@ class Item:
     error: float
     bound: float
     right: bool
-    found: float  # the column's value, or the first wrong element's
-    expected: float
+    found: float = math.nan  # the column's value, or the first wrong element's
+    expected: float = math.nan
     element: str = ""  # the first wrong element: W1[783][32]
     slice: slice = None  # where a part lies in the file
     wrong: np.ndarray = None  # rows × columns: which elements of a part are wrong
 
     def __str__(self):
-        if self.element:
-            return (f"the first that differs is {self.element}: found {self.found:.9g}, expected "
-                    f"{self.expected:.9g}; {self.name} as a whole is {self.error:.2e} away from the "
-                    f"reference, expected at most {self.bound:.0e}")
-        if self.name == "total":
-            return (f"all parts together are {self.error:.2e} away from the reference, expected at "
-                    f"most {self.bound:.0e}")
-        return f"{self.name} {self.found:.9g}, expected {self.expected:.9g}"
+        first = f"{self.element or self.name}: found {self.found:.9g}, expected {self.expected:.9g}"
+        as_a_whole = (f"{self.name} as a whole is {self.error:.2e} away from the reference, "
+                      f"expected at most {self.bound:.0e}")
+        return f"the first that differs is {first}; {as_a_whole}" if self.element else (
+            as_a_whole if self.name == "total" else first)
 
 
-def norm_error(found, expected):
-    """‖found − expected‖ / ‖expected‖. Where only zeros are expected, only zeros may be found."""
-    distance = np.sqrt(np.square(found - expected).sum())
-    return distance and distance / np.sqrt(np.square(expected).sum())
+def distance(kind, found, expected):
+    """The error of `norm` or `largest`. Where only zeros are expected, only zeros may be found."""
+    def size(values):
+        return np.sqrt(np.square(values).sum()) if kind == "norm" else np.abs(values).max()
+    absolute = size(found - expected)
+    return absolute and absolute / size(expected)
 
 
-def largest_error(found, expected):
-    """The largest difference, over the largest element that is expected."""
-    distance = np.abs(found - expected).max()
-    return distance and distance / np.abs(expected).max()
-
-
-def compare_result(name, row, value, relative, absolute):
-    """The Item of a column. Comparisons are such that a NaN is wrong."""
+# All comparisons are such that a NaN is wrong.
+def compare_column(name, row, value, relative, absolute):
+    """The Item of a column."""
     found, value = float(row.get(name) or math.nan), float(value)
     bound = float(relative) * abs(value) + float(absolute)
     error = abs(found / value - 1) if value else abs(found)
@@ -157,10 +145,9 @@ def compare_result(name, row, value, relative, absolute):
 
 def compare_part(name, found, expected, kind, bound):
     """The Item of a part, from its elements as a matrix."""
-    with np.errstate(all="ignore"):
-        error = (norm_error if kind == "norm" else largest_error)(found, expected)
-        typical = math.sqrt(np.mean(expected**2)) if kind == "norm" else np.abs(expected).max()
-        wrong = ~(np.abs(found - expected) <= bound * typical)
+    error = distance(kind, found, expected)
+    typical = np.sqrt(np.square(expected).mean()) if kind == "norm" else np.abs(expected).max()
+    wrong = ~(np.abs(found - expected) <= bound * typical)
     right = error <= bound
     if bound == 0:
         wrong = found.view(np.uint32) != expected.astype(np.float32).view(np.uint32)
@@ -170,8 +157,7 @@ def compare_part(name, found, expected, kind, bound):
     return Item(name, error, bound, right, found[place], expected[place], element, wrong=wrong)
 
 
-@dataclasses.dataclass
-class Expected:
+class Expected(NamedTuple):
     """What the reference computes, and how far from it a program may be."""
     lines: list  # words of what it prints
     values: np.ndarray  # float64, or None
@@ -181,29 +167,28 @@ class Expected:
         items, first = [], 0
         for kind, name, *words in self.lines:
             if kind == "result":
-                items.append(compare_result(name, run.row, *words))
+                items.append(compare_column(name, run.row, *words))
             elif kind == "part":
-                rows, columns = map(int, words[:2])
-                place = slice(first, first + rows * columns)
-                matrices = (values[place].reshape(rows, columns)
-                            for values in (run.values, self.values))
-                items.append(compare_part(name, *matrices, words[2], float(words[3])))
-                items[-1].slice, first = place, place.stop
-            elif items and all(item.right for item in items if item.slice):  # the total
-                error, bound = norm_error(run.values, self.values), float(words[0])
-                if not error <= bound:
-                    items.append(Item(kind, error, bound, False, math.nan, math.nan))
+                shape = rows, columns = int(words[0]), int(words[1])
+                place = slice(first, first := first + rows * columns)
+                items.append(compare_part(name, run.values[place].reshape(shape),
+                                          self.values[place].reshape(shape), words[2],
+                                          float(words[3])))
+                items[-1].slice = place
+            elif all(item.right for item in items):
+                error, bound = distance(name, run.values, self.values), float(words[0])
+                items += [] if error <= bound else [Item(kind, error, bound, False)]
         return items
 
 
 class Program:
     """A stage, a build of it with other flags, or a peer."""
 
-    def __init__(self, path):
+    def __init__(self, path, under=()):
         path = Path(path).absolute()
         self.ladder, stage = self._find(path)
         self.path = stage.program if stage and path == stage.folder else path
-        self.command = [*(stage.command[:-1] if stage else ()), str(self.path)]
+        self.command = [*under, *(stage.command[:-1] if stage else ()), str(self.path)]
         name = path.parent if path.name == self.ladder.program else path
         for folder in (HERE / "build", ladders.ROOT):
             name = name.relative_to(folder) if name.is_relative_to(folder) else name
@@ -214,10 +199,11 @@ class Program:
 
     @staticmethod
     def _find(path):
-        """The ladder of a path, and its stage if it is one's. build/LADDER/STAGE.FLAGS is a build."""
+        """The ladder and the stage of a path. build/LADDER/STAGE.FLAGS is a build of a stage."""
         for ladder in ladders.ladders():
             for stage in (*ladder.stages, *ladder.peers):
-                if path in (stage.folder, stage.program) or path.parent == stage.folder or (
+                if path in (stage.folder, stage.program) or (
+                        path.parent == stage.folder and not stage.is_peer) or (
                         path.parent == HERE / "build" / ladder.name
                         and path.name.startswith(f"{stage.name}.")):
                     return ladder, stage
@@ -229,42 +215,40 @@ class Tester:
 
     def __init__(self, ladder, selection, folder, verbose=False):
         self.ladder, self.folder, self.verbose = ladder, folder, verbose
+        tests = ladder.toml["tests"]
+        self.tests = {"sizes": [""], "options": "", "run_only": [], "all_threads": [],
+                      "threads": True, **tests, **tests.get(selection, {})}
+        self.left_out = selection in EXTRA and selection not in tests and "nothing to test"
         self.now = ""  # what is run
-        tests = {"sizes": [""], "options": "", "run_only": [], "all_threads": [], "threads": True,
-                 **ladder.toml["tests"]}
-        self.tests = {**tests, **tests.get(selection, {})}
-        self.tests.setdefault("twice", self.tests["cases"])
-        self.left_out = selection in EXTRA and selection not in tests
-        self.data = []
-        if ladder.toml.get("data"):
-            data = folder
-            if self.tests.get("real_data"):
-                data = Path(os.environ.get("MNIST_DIR") or ladders.ROOT / "data/mnist")
-                if not [*data.glob("train-images-idx3-ubyte*")] or (data / "SYNTHETIC").exists():
-                    self.left_out = f"no MNIST in {data}"
+        self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
+        self.data = [f"--data={folder}"] if ladder.toml.get("data") else []
+        if self.data and self.tests.get("real_data"):
+            data = Path(os.environ.get("MNIST_DIR") or ladders.ROOT / "data/mnist")
             self.data = [f"--data={data}"]
-        # LD_PRELOAD takes no path with a space or a colon.
-        library = folder / "many_processors.so"
-        if not library.exists():
-            library.symlink_to(HERE / "build/many_processors.so")
-        self.many = {**os.environ, "LD_PRELOAD": str(library)}
+            if not [*data.glob("train-images-idx3-ubyte*")] or (data / "SYNTHETIC").exists():
+                self.left_out = f"no MNIST in {data}"
+        elif self.data:
+            write_digits(folder)
+        # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep.
+        (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
+        self.environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
 
     def options(self, case):
         """The words of a command line."""
         return [*self.data, *shlex.split(f"{self.tests['options']} {case}")]
 
-    @functools.lru_cache(maxsize=8)
-    def expected(self, case):
-        """What the reference computes."""
+    def compute_expected(self, case):
+        """Runs the reference. expected() keeps what it computes for a while."""
         saved = self.folder / "expected"
         saved.unlink(missing_ok=True)
-        command = [HERE / "build" / self.ladder.name / "reference", *self.options(case),
-                   *([f"--{self.ladder.save}={saved}"] if self.ladder.save else [])]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        values = np.fromfile(saved) if saved.exists() else None
-        return Expected([line.split() for line in done.stdout.splitlines()], values)
+        command = [HERE / "build" / self.ladder.name / "reference", *self.options(case)]
+        if self.ladder.save:
+            command.append(f"--{self.ladder.save}={saved}")
+        text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        return Expected([line.split() for line in text.splitlines()],
+                        np.fromfile(saved) if saved.exists() else None)
 
-    def run(self, program, case, start=Start(), limit=LIMIT):
+    def run(self, program, case, start=AS_IT_IS, limit=LIMIT):
         """Runs a program once."""
         saved, rows = self.folder / "saved", self.folder / "rows.csv"
         for file in (saved, rows):
@@ -274,20 +258,21 @@ class Tester:
             command.append(f"--{self.ladder.save}={saved}")
         if start.threads and program.threads:
             command.append(f"--threads={start.threads}")
-        with subprocess.Popen(command, env=self.many if start.many else None,
+        preload = {"LD_PRELOAD": str(self.folder / "many.so")} if start.many else {}
+        with subprocess.Popen(command, env={**self.environment, **preload},
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
             try:
                 error = process.communicate(timeout=limit)[1].decode(errors="replace")
                 status = process.returncode
             except subprocess.TimeoutExpired:
-                process.terminate()  # what it has started may hold the pipe open
-                process.stderr.close()
+                process.terminate()
+                process.stderr.close()  # what the program has started may hold it open
                 status, error = TOO_SLOW, ""
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:
-                row = [*csv.DictReader(file), row][-2:][0]
+                row = next(csv.DictReader(file), row)
         values = np.fromfile(saved, np.float32) if saved.exists() else None
         return Run(status, error.partition("\n")[0], values, row)
 
@@ -301,7 +286,7 @@ class Tester:
             raise Wrong("hangs: had to be stopped after ten minutes")
         return run
 
-    def result(self, program, case, start=Start()):
+    def result(self, program, case, start=AS_IT_IS):
         """A run that has ended well."""
         self.now = f"{case}{start}"
         run = self.run_in_time(program, case, start)
@@ -309,41 +294,27 @@ class Tester:
             raise Wrong(f"ended by a signal: {signal.strsignal(-run.status)}"
                         + (f": {run.error}" if run.error else ""))
         if run.status == 1 and "the loss became" in run.error:
-            raise Wrong("its loss is not a number, and the reference's is: the arithmetic is wrong, "
-                        "not the learning rate")
+            raise Wrong("its loss is not a number, and the reference's is: the arithmetic is "
+                        "wrong, not the learning rate")
         if run.status or run.error:
             raise Wrong(f"exit status {run.status}: {run.error}")
-        expected = self.expected(case).values
-        if expected is not None and (run.values is None or run.values.size != expected.size):
-            raise Wrong(f"--{self.ladder.save}: found "
-                        f"{0 if run.values is None else run.values.size} numbers, expected "
-                        f"{expected.size}")
+        found, expected = run.values, self.expected(case).values
+        if expected is not None and (found is None or found.size != expected.size):
+            raise Wrong(f"--{self.ladder.save}: found {0 if found is None else found.size} "
+                        f"numbers, expected {expected.size}")
         return run
 
-    def probe(self, program, limit=LIMIT):
-        """Finds out whether a program runs here, and whether it takes --threads."""
-        if program.unavailable:
-            return
-        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}"
-        run = self.run(program, case, limit=limit)
-        if run.status == NOT_HERE:
-            program.unavailable = run.error
-        elif run.status != TOO_SLOW:
-            program.threads = True
-            program.threads = self.run(program, case, Start(2), limit).status != 2
-
-    def starts(self, program):
-        """The ways in which a program is started."""
-        yield Start()
-        if program.threads and self.tests["threads"]:
-            for many in (False, True):
-                yield from (Start(threads, many) for threads in THREADS)
-
     def compare(self, program, case, start):
-        """A run and its Items."""
+        """A run that has ended well, and its Items."""
         run = self.result(program, case, start)
-        items = self.expected(case).compare(run)
-        return run, items
+        with np.errstate(all="ignore"):
+            return run, self.expected(case).compare(run)
+
+    def differ(self, case, run, other):
+        """Whether two runs of the same command have another result."""
+        names = [name for kind, name, *_ in self.expected(case).lines if kind == "result"]
+        return any(run.row.get(name) != other.row.get(name) for name in names) or (
+            run.values is not None and run.values.tobytes() != other.values.tobytes())
 
     def check_threads(self, case, start, row):
         """A stage may use fewer threads than it is asked for, but never more. With enough work and
@@ -352,73 +323,78 @@ class Tester:
         if not 1 <= used <= start.threads:
             raise Wrong(f"used {used:g} threads, asked for {start.threads}")
         if start.many and start.threads <= 5 and used != start.threads and any(
-                f" {size} " in f" {case} " for size in self.tests["all_threads"]):
+                f" {each} " in f" {case} " for each in self.tests["all_threads"]):
             raise Wrong(f"used {used:g} threads of {start.threads}, with 64 processors")
-
-    def test_case(self, program, case):
-        """Compares the program with the reference, however it is started."""
-        for start in self.starts(program):
-            run, items = self.compare(program, case, start)
-            if self.verbose:
-                print(f"{program.name} {case}{start}: "
-                      + ", ".join(f"{item.name} {item.error:.1e}" for item in items))
-            if not all(item.right for item in items):
-                self.report(program, case, start, run, items)
-            if start.threads:
-                self.check_threads(case, start, run.row)
 
     def report(self, program, case, start, run, items):
         """Ends a test whose result is wrong."""
         raise Wrong(next(item for item in items if not item.right))
 
-    def test_twice(self, program, case):
-        """The order of the sums must not depend on the scheduler."""
-        start = Start(3, True) if program.threads and self.tests["threads"] else Start()
-        runs = [self.result(program, case, start) for _ in range(2)]
-        found = [(run.values.tobytes() if run.values is not None else b"",
-                  [run.row.get(name) for kind, name, *_ in self.expected(case).lines
-                   if kind == "result"]) for run in runs]
-        if found[0] != found[1]:
-            raise Wrong("two runs do not give the same result")
+    def test(self, program, size, case):
+        """Compares the program with the reference, however it is started. The order of its sums
+        must not depend on the scheduler."""
+        twice = case in self.tests.get("twice", self.tests["cases"])
+        starts, again = [AS_IT_IS], AS_IT_IS
+        if program.threads and self.tests["threads"]:
+            starts += [Start(threads, many) for many in (False, True) for threads in THREADS]
+            again = Start(3, True)
+        text = f"{size} {case}".strip()
+        for start in starts:
+            run, items = self.compare(program, text, start)
+            if self.verbose:
+                print(f"{program.name} {text}{start}: "
+                      + ", ".join(f"{item.name} {item.error:.1e}" for item in items))
+            if not all(item.right for item in items):
+                self.report(program, text, start, run, items)
+            if start.threads:
+                self.check_threads(text, start, run.row)
+            if twice and start == again and self.differ(text, run,
+                                                        self.result(program, text, start)):
+                raise Wrong("two runs do not give the same result")
 
-    def plan(self):
-        """[(case, words for the test, test)]: the simplest first."""
-        tests = [(self.tests["cases"][0], "", self.test_case),
-                 *((case, ", twice", self.test_twice) for case in self.tests["twice"]),
-                 *((case, "", self.test_case) for case in self.tests["cases"][1:]),
-                 *((case, ", not compared", self.result) for case in self.tests["run_only"])]
-        return [(f"{size} {case}".strip(), words, test) for size in self.tests["sizes"]
-                for case, words, test in tests]
-
-
-def test_programs(tester, programs):
-    """Tests programs of one ladder. Returns how many tests failed, and how many there were."""
-    failed = count = 0
-    for program in programs:
-        tester.probe(program)
+    def probe(self, program, limit=LIMIT):
+        """Finds out whether a program runs here, and whether it takes --threads."""
         if program.unavailable:
-            print(f"skipped {program.name}: {program.unavailable}", flush=True)
-    for case, words, test in tester.plan():
+            return
+        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
+        run = self.run(program, case, limit=limit)
+        if run.status == NOT_HERE:
+            program.unavailable = run.error
+        elif run.status != TOO_SLOW:
+            program.threads = True
+            program.threads = self.run(program, case, Start(2), limit).status != 2
+
+    def test_all(self, programs):
+        """Tests programs. Returns how many tests failed, and how many there were."""
+        failed = count = 0
         for program in programs:
+            self.probe(program)
             if program.unavailable:
-                continue
-            count += 1
-            try:
-                test(program, case)
-                print(f"ok {program.name} {case}{words}", flush=True)
-            except Wrong as error:
-                failed += 1
-                print(f"WRONG {program.name} {tester.now}{words}: {error}", flush=True)
-    return failed, count
+                print(f"skipped {program.name}: {program.unavailable}", flush=True)
+        here = [program for program in programs if not program.unavailable]
+        for size in self.tests["sizes"]:
+            for case in (*self.tests["cases"], *self.tests["run_only"]):
+                for program in here:
+                    count += 1
+                    try:
+                        if case in self.tests["run_only"]:
+                            self.result(program, f"{size} {case}")
+                        else:
+                            self.test(program, size, case)
+                        print(f"ok {program.name} {size} {case}", flush=True)
+                    except Wrong as error:
+                        failed += 1
+                        print(f"WRONG {program.name} {self.now}: {error}", flush=True)
+        return failed, count
 
 
 def all_stages(selection):
-    """The stages of all ladders. Their peers are built first."""
+    """The stages of all ladders, or their peers. Peers are built first."""
     if selection != "peers":
         return [stage.folder for ladder in ladders.ladders() for stage in ladder.stages]
     peers = [peer for ladder in ladders.ladders() for peer in ladder.peers]
     for peer in peers:
-        subprocess.run(peer.build, check=False)
+        subprocess.run(peer.build, cwd=ladders.ROOT, check=False)
     return [peer.program for peer in peers]
 
 
@@ -430,9 +406,8 @@ def main():
     parser.add_argument("selection", metavar="SELECTION")
     parser.add_argument("stages", metavar="STAGE", nargs="*")
     arguments = parser.parse_args()
-    programs = [Program(path) for path in arguments.stages or all_stages(arguments.selection)]
-    for program in programs:
-        program.command[:0] = shlex.split(arguments.under)
+    programs = [Program(path, shlex.split(arguments.under))
+                for path in arguments.stages or all_stages(arguments.selection)]
     failed = count = 0
     for ladder in dict.fromkeys(program.ladder for program in programs):
         with tempfile.TemporaryDirectory() as folder:
@@ -440,8 +415,7 @@ def main():
             if tester.left_out:
                 print(f"skipped {ladder.name}: {tester.left_out}")
                 continue
-            write_digits(Path(folder))
-            found = test_programs(tester, [each for each in programs if each.ladder is ladder])
+            found = tester.test_all([each for each in programs if each.ladder is ladder])
             failed, count = failed + found[0], count + found[1]
     print(f"{count} tests, {f'{failed} WRONG' if failed else 'all right'}")
     sys.exit(failed != 0)

@@ -2,7 +2,7 @@
 #include "cmocka_tests.h"
 
 #define main reference_main
-#include "../stages/reference.c"
+#include "../stages/reference.c" // NOLINT(bugprone-suspicious-include)
 #undef main
 
 enum { UNITS = 6, SAMPLES = 5 };
