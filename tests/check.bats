@@ -59,7 +59,7 @@ finds() {
     finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'Only W1 and b1 depend on da'
     finds 01 's|\*z = e / sum|*z = e|' 'W1 b1 W2 b2' 'The loss is right'
     finds 01 's/return logf(sum)/return 0 * logf(-1)/' '' \
-        'the arithmetic is wrong, not the learning rate'
+        'the arithmetic is wrong, not an option'
     finds 01 's/.* = batch->samples, vectors = .*/&if (n == 128) abort();/' '' \
         '--batch 128 --train 165 --epochs 25 --seed 19: ended by a signal: Aborted'
     finds 01 's/size_t o/size_t p/' '' ' undeclared'

@@ -171,14 +171,15 @@ class Checker(Tester):
         names = [part.name for part in parts]
         said += [hint for what, hint in self.tests.get("hints", {}).items()
                  if what in columns or (not said and what.split() == names)][:1]
-        print(*said, sep="\n")
+        for line in said:
+            print(line)
 
-    def test(self, program, size, case):
+    def test(self, program, text, case):
         """The first steps are compared first, on one thread and on several."""
         for start in (Start(1), Start(3, True)) if program.threads else (Start(),):
             if case in self.tests.get("twice", []):
-                self.test_steps(program, f"{size} {case}", start)
-        super().test(program, size, case)
+                self.test_steps(program, text, start)
+        super().test(program, text, case)
 
 
 def has_gpu():
@@ -222,7 +223,7 @@ def check(program, origin):
             if program.unavailable:
                 raise Wrong(f"not checked: {program.unavailable}")
             for size, case in tests:
-                checker.test(program, size, case)
+                checker.test(program, f"{size} {case}".strip(), case)
         except Wrong as wrong:
             print(f"{program.name}: " + (f"WRONG with {checker.now}: " if checker.now else "")
                   + str(wrong))
@@ -236,8 +237,8 @@ def compare_times(stage, before):
                            "--", before.name, stage.name],
                           stderr=subprocess.PIPE, text=True, check=False)
     # The origin ran first, with the same options.
-    blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not the learning rate"
-    print(re.sub(f"({stage.name}: the loss became [^:]*): try .*", blame, done.stderr), end="",
+    blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
+    print(re.sub(rf"({stage.name}: the \w+ became [^:]*): try .*", blame, done.stderr), end="",
           file=sys.stderr)
     sys.exit(done.returncode)
 

@@ -26,6 +26,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -293,9 +294,10 @@ class Tester:
         if run.status < 0:
             raise Wrong(f"ended by a signal: {signal.strsignal(-run.status)}"
                         + (f": {run.error}" if run.error else ""))
-        if run.status == 1 and "the loss became" in run.error:
-            raise Wrong("its loss is not a number, and the reference's is: the arithmetic is "
-                        "wrong, not the learning rate")
+        not_finite = run.status == 1 and re.search(r"the (\w+) became", run.error)
+        if not_finite:
+            raise Wrong(f"its {not_finite[1]} is not a number, and the reference's is: the "
+                        "arithmetic is wrong, not an option")
         if run.status or run.error:
             raise Wrong(f"exit status {run.status}: {run.error}")
         found, expected = run.values, self.expected(case).values
@@ -328,17 +330,17 @@ class Tester:
 
     def report(self, program, case, start, run, items):
         """Ends a test whose result is wrong."""
-        raise Wrong(next(item for item in items if not item.right))
+        wrong = [item for item in items if not item.right]
+        raise Wrong(min(wrong, key=lambda item: not item.element))
 
-    def test(self, program, size, case):
+    def test(self, program, text, case):
         """Compares the program with the reference, however it is started. The order of its sums
-        must not depend on the scheduler."""
+        must not depend on the scheduler. `text` is the size and the case."""
         twice = case in self.tests.get("twice", self.tests["cases"])
         starts, again = [AS_IT_IS], AS_IT_IS
         if program.threads and self.tests["threads"]:
             starts += [Start(threads, many) for many in (False, True) for threads in THREADS]
             again = Start(3, True)
-        text = f"{size} {case}".strip()
         for start in starts:
             run, items = self.compare(program, text, start)
             if self.verbose:
@@ -374,14 +376,15 @@ class Tester:
         here = [program for program in programs if not program.unavailable]
         for size in self.tests["sizes"]:
             for case in (*self.tests["cases"], *self.tests["run_only"]):
+                text = f"{size} {case}".strip()
                 for program in here:
                     count += 1
                     try:
                         if case in self.tests["run_only"]:
-                            self.result(program, f"{size} {case}")
+                            self.result(program, text)
                         else:
-                            self.test(program, size, case)
-                        print(f"ok {program.name} {size} {case}", flush=True)
+                            self.test(program, text, case)
+                        print(f"ok {program.name} {text}", flush=True)
                     except Wrong as error:
                         failed += 1
                         print(f"WRONG {program.name} {self.now}: {error}", flush=True)

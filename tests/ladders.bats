@@ -1,0 +1,132 @@
+#!/usr/bin/env bats
+# Tests that a ladder is a folder: what harness/ladders.py finds, and that everything works on a
+# ladder of which no line stands elsewhere.
+
+setup() {
+    repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    dir=$(mktemp -d -t "a b'c\$d(e#f:g=h[i].XXXXXX") # the commands work in any path
+    unset MAKEFLAGS
+}
+
+teardown() {
+    rm -rf "$dir"
+}
+
+# Makes the stages NAME.c or NAME.cu in the folder of a ladder.
+make_stages() {
+    local ladder=$1 stage
+    mkdir -p "$ladder"
+    cp "$repository/tests/pi/ladder.toml" "$ladder"
+    for stage in "${@:2}"; do
+        mkdir "$ladder/${stage%.c*}"
+        touch "$ladder/${stage%.c*}"/{Makefile,"run.${stage##*.}"}
+    done
+}
+
+# Goes to a repository with two ladders, of which the second has steps.
+make_ladders() {
+    mkdir "$dir/harness"
+    cp "$repository/harness/ladders.py" "$dir/harness"
+    cd "$dir" || return
+    make_stages stages 00_serial.c 02_gpu.cu
+    make_stages studies/other 00_serial.c 01_vectorized.c 01.2_wide.c 01.1_order.c 02_gpu.cu 02_gpu_too.cu
+    mkdir -p studies/{no_ladder/00_serial,other/peers,other/03_no_source} stages/04_no_makefile
+    touch studies/other/03_no_source/Makefile stages/04_no_makefile/run.c
+}
+
+# finds WORDS ARGUMENT...: harness/ladders.py prints these words.
+finds() {
+    diff <(xargs -n 1 <<<"$1") <(harness/ladders.py "${@:2}" | xargs -n 1)
+}
+
+# fails MESSAGE ARGUMENT...: harness/ladders.py ends with 2 and this line.
+fails() {
+    run harness/ladders.py "${@:2}"
+    [[ $status == 2 && $output == "$1" ]] || {
+        echo "exit status $status, expected 2 and '$1', found '$output'"
+        return 1
+    }
+}
+
+@test "ladders and stages are found in the order in which they are read" {
+    make_ladders
+    finds 'stages other' ladders
+    finds 'stages/00_serial stages/02_gpu' stages stages
+    other=studies/other
+    finds "$other/00_serial $other/01.1_order $other/01.2_wide $other/01_vectorized $other/02_gpu
+        $other/02_gpu_too" stages other
+    finds "stages/00_serial $other/00_serial $other/01.1_order $other/01.2_wide
+        $other/01_vectorized" stages --cpu
+    finds "$other/02_gpu $other/02_gpu_too" stages --cuda other
+}
+
+@test "a stage is found by its name, its number, or a beginning that is its own" {
+    make_ladders
+    other=studies/other
+    finds 'stages/00_serial' find '' 00
+    finds 'stages/02_gpu stages/00_serial' find stages 02_gpu
+    finds "$other/01_vectorized $other/01.2_wide" find other 01
+    finds "$other/01.2_wide $other/01.1_order" find other 01.2
+    finds "$other/01_vectorized $other/01.2_wide" find other 01_v
+    finds "$other/02_gpu $other/01_vectorized" find other 02_gpu
+    echo 'ORIGIN = 00_serial' >"$other/02_gpu/Makefile"
+    finds "$other/02_gpu $other/00_serial" find other 02_gpu
+}
+
+@test "what is not found is named in one line, with what there is" {
+    make_ladders
+    all='00_serial 01.1_order 01.2_wide 01_vectorized 02_gpu 02_gpu_too'
+    fails "STAGE: found '03', expected one of: $all" find other 03
+    fails "STAGE: found '', expected one of: $all" find other ''
+    fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" find other 02
+    fails "FROM: found 'x', expected one of: 00_serial 02_gpu" find '' x FROM
+    fails "STUDY: found 'third', expected one of: stages other" find third 00
+    fails "STUDY: found 'third', expected one of: stages other" stages third
+    echo 'ORIGIN = 77_gone' >studies/other/02_gpu/Makefile
+    fails "ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected one of: $all" \
+        find other 02_gpu
+    sed -i '/^time/d' studies/other/ladder.toml
+    fails "studies/other/ladder.toml: cannot read: 'time'; see stages/ladder.toml" ladders
+    rm -r studies/other stages/0*
+    fails 'found no stages in stages' stages
+}
+
+@test "a third ladder is a folder: it is built, tested, swept, tabled, compared and drawn" {
+    "$repository/tests/clean_copy.sh" "$dir"
+    cd "$dir"
+    mkdir -p studies
+    cp -r tests/pi studies/
+    export NVCC=no-nvcc
+
+    make | tee output
+    [[ -x studies/pi/00_serial/run && -x studies/pi/01_unrolled/run ]]
+    make -s -C tests build/{pi/reference,many_processors.so,pi/01_unrolled.sanitized}
+    tests/stages.py stages studies/pi/0* | grep -qx '8 tests, all right'
+    tests/stages.py sanitized tests/build/pi/01_unrolled.sanitized
+    [[ $(make -C tests -n check-sanitized) == *build/pi/00_serial.sanitized* ]]
+
+    ./run_all.sh --study pi --quick >output
+    grep -q '^  01_unrolled ' output
+    results=$(echo report/results/*-quick/pi)
+    head -n 1 "$results/runs.csv" | grep -q '^stage,device,threads,terms,dataset,'
+    (($(wc -l <"$results/runs.csv") >= 1 + 2 * 2))
+    cmp <(harness/tables.py "$results/runs.csv") "$results/tables.txt"
+
+    make -s compare STUDY=pi A=00 B=01 RUNS=8 TERMS=100000 >output
+    grep -q '^median  *00_serial  *01_unrolled' output
+    make -s step STUDY=pi STAGE=01 | grep -qx '+    double sums\[4\] = {0};'
+    make -s diff STUDY=pi STAGE=01 | grep -qx '+    double sums\[4\] = {0};'
+    make -s new-stage STUDY=pi FROM=01 NAME=02_mine >output
+    grep -qx '02_mine: right, 4 tests' output
+    sed -i 's/2\.0 \* k + 1/2.0 * k + 3/' studies/pi/02_mine/run.c
+    run make -s check STUDY=pi STAGE=02_mine
+    [[ $status != 0 && $output == *'02_mine: WRONG (--terms 1)'*'WRONG '*' 1.33333 '*' 4'* ]]
+    rm -r studies/pi/02_mine
+
+    if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib' 2>/dev/null; then
+        mv "${results%/pi}" "${results%-quick/pi}-test"
+        make -s report
+        grep -q "Pi, by Leibniz's series" report/index.html
+        compgen -G 'report/results/*-test/pi/plots/*.svg'
+    fi
+}
