@@ -1,5 +1,4 @@
-# Builds, tests and compares the stages. A directory stages/NN_name with a Makefile is a stage, so
-# none is named here. (A directory without a Makefile is left over from another git branch.)
+# Builds, tests and compares the stages. None is named here: harness/ladders.py finds them.
 
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see INSTALL.md)
@@ -11,7 +10,10 @@ ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
 $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
 endif
 
-STAGES := $(patsubst %/Makefile,%,$(wildcard stages/[0-9][0-9]_*/Makefile))
+# The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
+STAGES := $(shell harness/ladders.py stages 2>/dev/null)
+CUDA    = $(shell harness/ladders.py stages --cuda)
+PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $(STAGES))))))
 
 NVCC ?= nvcc
 
@@ -21,9 +23,10 @@ ifneq ($(word 2,$(MAKECMDGOALS)),)
 endif
 
 all: $(STAGES) ## build every stage that this machine can build
+	@[ '$^' ] || { ./deps.sh run && harness/ladders.py stages >/dev/null && $(MAKE) all; }
 
 $(STAGES):
-	@if [ -e $@/train.cu ] && ! command -v $(NVCC) >/dev/null; then \
+	@if [ -e $@/*.cu ] && ! command -v $(NVCC) >/dev/null; then \
 	    echo "$@: left out, found no $(NVCC) (the CUDA toolkit) in PATH"; \
 	else \
 	    $(MAKE) --no-print-directory -C $@; \
@@ -43,45 +46,45 @@ test-gpu: all ## test the CUDA stages on this machine's GPU, also under compute-
 	$(MAKE) -C tests test-gpu
 
 sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
-	@for source in $(sort $(wildcard stages/[0-9][0-9]_*/train.cu)); do \
-	    $(MAKE) --no-print-directory -C "$${source%/train.cu}" sim || exit; \
+	@for stage in $(CUDA); do \
+	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
 
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
 
-step: ## step STAGE=01: show a stage's idea, its diff, and its gain on this machine
+# From here to profile-gpu, STUDY=information means the stages of that study.
+
+step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh run
-	@stages/step.sh '$(STAGE)'
+	@harness/step.py step '$(STUDY)' '$(STAGE)'
 
-diff: ## diff STAGE=02: show what a stage changed against the stage before it
-	@stages/diff.sh '$(STAGE)'
+diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
+	@harness/step.py diff '$(STUDY)' '$(STAGE)'
 
-new-stage: ## new-stage FROM=01_vectorized NAME=06_mine: start your own stage from a copy
-	@stages/new.sh '$(FROM)' '$(NAME)'
+new-stage: ## new-stage FROM=01_vectorized NAME=06_mine [STUDY=]: start your own from a copy
+	@harness/step.py new '$(STUDY)' '$(FROM)' '$(NAME)'
 
-check: ## check STAGE=06_mine: test a stage, and compare its time with that of its origin
+check: ## check STAGE=06_mine [STUDY=]: test a stage, and compare its time with its origin's
 	@./deps.sh test
 	@tests/check.py '$(STAGE)' '$(STUDY)'
 
-bench: ## time the stages' phases and the machine's ceilings (FILTER=regex: only some)
+bench: ## [STUDY=] [FILTER=regex]: time the stages' phases and the machine's ceilings
 	@./deps.sh bench
-	@$(MAKE) --no-print-directory -s -C bench
-	@FILTER='$(FILTER)' bench/run.sh
+	@bench/run.sh
 
-compare: ## compare A=01 B=02 [HIDDEN= BATCH= EPOCHS= TRAIN= RUNS=]: measure how much faster B is
+# Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
+compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: measure how much faster B is
 	@./deps.sh run
-	@bench/compare.py $(if $(HIDDEN),--hidden '$(HIDDEN)') $(if $(BATCH),--batch '$(BATCH)') \
-	    $(if $(EPOCHS),--epochs '$(EPOCHS)') $(if $(TRAIN),--train '$(TRAIN)') \
-	    $(if $(RUNS),--runs '$(RUNS)') -- '$(A)' '$(B)'
+	@harness/compare.py --study '$(STUDY)' -- '$(A)' '$(B)'
 
 peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)
 	@$(MAKE) --no-print-directory -C bench/peers install
 
-profile: ## profile STAGE=01: find where a CPU stage's time and memory go (without STAGE: all)
+profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
 	@profiles/profile.sh $(STAGE)
 
-profile-gpu: ## profile-gpu STAGE=05: measure how a CUDA stage's kernels use the GPU
+profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: measure how a CUDA stage's kernels use the GPU
 	@profiles/profile_gpu.sh $(STAGE)
 
 # Debian's matplotlib needs Debian's python3, and another python3 may come first in PATH.
@@ -93,7 +96,7 @@ headline: ## headline RESULTS=report/results/MACHINE/stages: write these results
 	@python3 harness/tables.py --update README.md "$(RESULTS)/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) bench bench/peers data tests tests/simulator tests/lint; do \
+	@for directory in $(STAGES) bench $(PEERS) data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 

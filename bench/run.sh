@@ -1,52 +1,64 @@
 #!/usr/bin/env bash
-# Runs the benchmark programs in build/, prints the medians and writes a JSON file for each program
-# to report/results/<machine>/bench. `make bench` builds them and calls this script. It reads from
-# the environment or make's command line:
+# Builds the benchmark programs, runs them, prints the medians and writes a JSON file for each
+# program to report/results/<machine>/bench. `make bench` calls this script. It reads from the
+# environment or make's command line:
 #
+#     STUDY=name      times a study's stages, instead of those of the main ladder; writes them to
+#                     report/results/<machine>/<study>/bench
 #     FILTER=regex    runs only the benchmarks whose names match; prints their results, but does not
 #                     write them, so that they never replace complete results
 #     RESULTS=dir     writes there instead, even with FILTER
 #     REPETITIONS=3   runs of each benchmark; the median counts
-#     MIN_TIME=0.1    seconds that a run of a benchmark takes at least
+#     MIN_TIME=0.1    seconds that a run of a benchmark takes at least, except those of stages
 set -euo pipefail
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export LC_ALL=C
+export LC_ALL=C STUDY=${STUDY:-}
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 
 filter=${FILTER:-.}
-results=${RESULTS:-}
-if [[ ! $results && ! ${FILTER:-} ]]; then
-    results=$root/report/results/$("$root/report/machine.sh" --name)/bench
-fi
-
+stages=$("$root/harness/ladders.py" stages --cpu "$STUDY")
+machine=$root/report/results/$("$root/report/machine.sh" --name)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-ran=''
-for name in $(make -s --no-print-directory -C "$root/bench" list); do
-    program=$root/bench/build/$name
-    "$program" --benchmark_filter="$filter" --benchmark_list_tests >"$scratch/names" 2>&1 ||
-        (($? == 77)) # the GPU is gone
-    grep -q '^[^ ]*/' "$scratch/names" || continue # no name, but a message that none matches
-    ran=1
-    json=$scratch/$name.json
-    "$program" --benchmark_filter="$filter" --benchmark_repetitions="${REPETITIONS:-3}" \
+ran='' written=''
+
+# run NAME FOLDER COMMAND...: runs a program, and writes its results into this folder.
+run() {
+    local name=$1 results=${RESULTS:-$2} json=$scratch/$1.json status=0
+    "${@:3}" --benchmark_filter="$filter" --benchmark_repetitions="${REPETITIONS:-3}" \
         --benchmark_min_time="${MIN_TIME:-0.1}" --benchmark_display_aggregates_only=true \
         --benchmark_out="$json" --benchmark_out_format=json 2>"$scratch/$name.messages" |
-        sed -u -E '/_(mean|stddev|cv) /d; s/_median / /' || {
+        sed -u -E '/_(mean|stddev|cv) /d; s/_median / /' || status=$?
+    ((status != 77)) || return 0 # the GPU is gone
+    # An error of one benchmark does not show in the exit status.
+    if ((status)) || grep -q '"error_occurred": true' "$json"; then
         cat "$scratch/$name.messages" >&2
-        exit 1
-    }
-    # An error does not show in the exit status.
-    if grep -q '"error_occurred": true' "$json"; then
         echo "bench: $name failed, see above; its results are not written" >&2
         exit 1
     fi
-    if [[ $results ]]; then
+    [[ -s $json ]] || return 0 # no name matches
+    ran=1
+    if [[ ${RESULTS:-} || ! ${FILTER:-} ]]; then
         mkdir -p "$results"
         # Results are for sharing: they name neither the host nor a path.
         sed -E '/"(host_name|executable)":/d' "$json" >"$results/$name.json"
+        written=$results
     fi
+}
+
+make -s --no-print-directory -C "$root/bench"
+for name in $(make -s --no-print-directory -C "$root/bench" list); do
+    run "$name" "$machine/bench" "$root/bench/build/$name"
+done
+for stage in $stages; do
+    make -s --no-print-directory -C "$root" "$stage"
+    words=$("$root/harness/ladders.py" bench "$STUDY" "${stage##*/}")
+    mapfile -t words <<<"$words"
+    ladder=${stage%/*}
+    run "${stage##*/}" "$machine/${STUDY:+$STUDY/}bench" \
+        "$root/bench/build/program_${ladder##*/}" "${words[@]}"
+    export OFFLINE=1 # the data are there now, or cannot be fetched
 done
 [[ $ran ]] || {
     echo "FILTER: found '$filter', which no benchmark matches; expected part of a name such as" \
@@ -56,4 +68,4 @@ done
 # Prints warnings such as that of a clock rate that is not fixed. Debian's library is a debug build,
 # but this has no effect here: the library does no work while the clock runs.
 grep -hF WARNING "$scratch"/*.messages | grep -v 'built as DEBUG' | sort -u >&2 || true
-[[ ! $results ]] || echo "Written to ${results#"$root"/}" >&2
+[[ ! $written ]] || echo "Written to ${written#"$root"/}" >&2

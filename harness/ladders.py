@@ -2,11 +2,15 @@
 """Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
 
     ladders.py ladders                     the names of the ladders; the main one comes first
-    ladders.py stages [--cpu|--cuda] [LADDER]
-                                           the folders of the stages of a ladder, or of all ladders
+    ladders.py stages [--cpu|--cuda] [LADDER [STAGE ...]]
+                                           the folders of the stages of a ladder, or of all ladders;
+                                           or of these stages only, by the beginnings of their names
     ladders.py find LADDER STAGE [WHAT]    a stage, by its name or the beginning of its name: its
                                            folder, and the folder that it is compared with, if any.
                                            An error names WHAT (STAGE) as the option.
+    ladders.py options LADDER TABLE        the options that a table of ladder.toml gives to a
+                                           program, each word on its own line
+    ladders.py bench LADDER STAGE          bench/program.cpp's arguments for a stage, the same way
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
@@ -15,7 +19,9 @@ are relative to the repository.
 
 import argparse
 import functools
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,6 +73,17 @@ class Stage:
         return ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
 
     @property
+    def benchmark(self):
+        """The arguments of bench/program.cpp, which times the stage over the values on the axes."""
+        ladder = self.ladder
+        axes = {axis["option"]: ",".join(map(str, axis["values"])) for axis in ladder.axes[::-1]}
+        fixed = {option: value for option, value in ladder.options("bench").items()
+                 if option not in axes}
+        columns = ",".join([ladder.time, *(f"{phase}_s" for phase in ladder.phases)])
+        return [self.name, columns, *(f"{option}={axes[option]}" for option in axes),
+                "--", *self.command, *ladder.words(fixed)]
+
+    @property
     def before(self):
         """The stage that this one is compared with: its origin, if its Makefile names one, or else
         the one before it. None for the first."""
@@ -99,6 +116,31 @@ class Ladder:
         """The column of a row that has an option's value."""
         return self.toml.get("columns", {}).get(option, option.replace("-", "_"))
 
+    def options(self, table):
+        """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
+        then a middle value of each other axis. A variable of the environment changes any option,
+        because make passes on what its command line sets: HIDDEN=256."""
+        chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
+                  for axis in reversed(self.axes)}
+        chosen |= self.toml.get("compare", {}) | self.toml.get(table, {})
+        for option in [*chosen, *self.settings]:
+            given = os.environ.get(option.upper().replace("-", "_"))
+            if given:
+                chosen[option] = given
+        return chosen
+
+    def words(self, options):
+        """The words of a program's command line: these options, and the data if it takes any.
+        "runs" is none of them: it says how often the program runs."""
+        words = [word for option, value in options.items() if option != "runs"
+                 for word in (f"--{option}", str(value))]
+        if not self.toml.get("data"):
+            return words
+        located = subprocess.run([ROOT / "data/locate.sh"], stdout=subprocess.PIPE, check=False)
+        if located.returncode:
+            sys.exit(located.returncode)  # it has said why
+        return ["--data", os.fsdecode(located.stdout).rstrip("\n"), *words]
+
     @functools.cached_property
     def stages(self):
         """All stages, steps included, in the order in which they are read."""
@@ -118,22 +160,23 @@ class Ladder:
                 for source in sorted(folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]
 
-    def select(self, wanted, option="STAGE"):
+    def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
-        found = [stage for stage in self.stages if wanted and stage.name.startswith(wanted)]
+        among = self.stages if among is None else among
+        found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
             raise NotFound(f"{option}: found '{wanted}', expected one of: "
-                           f"{' '.join(stage.name for stage in self.stages)}")
+                           f"{' '.join(stage.name for stage in among)}")
         return found
 
-    def find(self, wanted, option="STAGE"):
+    def find(self, wanted, option="STAGE", among=None):
         """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
         the way to it. Any other beginning has to be that of one stage only."""
-        for stages in ([stage for stage in self.stages if stage.name == wanted],
-                       [stage for stage in self.stages if stage.name.startswith(f"{wanted}_")]):
+        found = self.select(wanted, option, among)
+        for stages in ([stage for stage in found if stage.name == wanted],
+                       [stage for stage in found if stage.name.startswith(f"{wanted}_")]):
             if len(stages) == 1:
                 return stages[0]
-        found = self.select(wanted, option)
         if len(found) > 1:
             raise NotFound(f"{option}: found '{wanted}', expected more of a name of: "
                            f"{' '.join(stage.name for stage in found)}")
@@ -166,18 +209,33 @@ def main():
     kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
     kinds.add_argument("--cuda", dest="cuda", action="store_true", default=None)
     stages.add_argument("ladder", nargs="?")
+    stages.add_argument("stage", nargs="*")
     find = commands.add_parser("find")
     find.add_argument("ladder")
     find.add_argument("stage")
     find.add_argument("what", nargs="?", default="STAGE")
+    options = commands.add_parser("options")
+    options.add_argument("ladder")
+    options.add_argument("table")
+    bench = commands.add_parser("bench")
+    bench.add_argument("ladder")
+    bench.add_argument("stage")
     arguments = parser.parse_args()
     try:
         if arguments.command == "ladders":
             print(*(ladder.name for ladder in ladders()), sep="\n")
         elif arguments.command == "stages":
             chosen = ladders() if arguments.ladder is None else [find_ladder(arguments.ladder)]
-            print(*(stage.folder.relative_to(ROOT) for ladder in chosen for stage in ladder.stages
-                    if arguments.cuda in (None, stage.is_cuda)), sep="\n")
+            found = [stage for ladder in chosen for stage in ladder.stages
+                     if arguments.cuda in (None, stage.is_cuda)]
+            if arguments.stage:
+                found = [chosen[0].find(wanted, among=found) for wanted in arguments.stage]
+            print(*(stage.folder.relative_to(ROOT) for stage in found), sep="\n")
+        elif arguments.command == "options":
+            ladder = find_ladder(arguments.ladder)
+            print(*ladder.words(ladder.options(arguments.table)), sep="\n")
+        elif arguments.command == "bench":
+            print(*find_ladder(arguments.ladder).find(arguments.stage).benchmark, sep="\n")
         else:
             stage = find_ladder(arguments.ladder).find(arguments.stage, arguments.what)
             print(*(each.folder.relative_to(ROOT) for each in (stage, stage.before) if each))

@@ -4,9 +4,11 @@
 # shellcheck disable=SC2016 # the fakes are scripts in single quotes
 
 setup() {
-    bench=$BATS_TEST_DIRNAME/../bench
+    repository=$BATS_TEST_DIRNAME/..
+    bench=$repository/bench
     dir=$(mktemp -d)
-    unset MAKEFLAGS FILTER
+    export OFFLINE=1 # without MNIST, the drawn digits will do
+    unset MAKEFLAGS FILTER STUDY
 }
 
 needs_library() {
@@ -64,20 +66,53 @@ END
     [[ $(grep -c ^steps/ "$dir/output") == 7 ]]
 }
 
-@test "every stage: both phases, with counters that follow from each other" {
+@test "every stage: its time and both phases, with counters that follow from each other" {
     needs_library
     run_bench '/hidden:32/batch:128'
-    for source in "$bench"/../stages/[0-9][0-9]_*/train.c; do
-        stage=$(basename "$(dirname "$source")")
+    for stage in $("$repository/harness/ladders.py" stages --cpu ''); do
+        stage=$(basename "$stage")
         check "$stage" 'b["name"].startswith("'"$stage"'/")'
         check "$stage" '"error_occurred" not in b and b["percent_of_ceiling"] > 0'
-        # Forward and backward of 128 samples, with two operations for each multiply-add.
-        check "$stage" 'abs(b["flops"] * b["real_time"] * 1e-6 / (2 * 128 * 32 *
-            (794 if "forward" in b["name"] else 804)) - 1) < 1e-6'
-        check "$stage" 'abs(b["flops_per_byte"] * b["bytes"] / (b["flops"] * b["real_time"] * 1e-6)
-            - 1) < 1e-6'
-        [[ $(grep -c "^$stage/" "$dir/output") == 2 ]]
+        # Forward and backward of 12,800 samples, with two operations for each multiply-add.
+        check "$stage" 'abs(b["flops"] * b["real_time"] * 1e-3 / (2 * 12800 * 32 *
+            (794 if "forward" in b["name"] else 804 if "backward" in b["name"] else 1598)) - 1) < 1e-3'
+        check "$stage" '("train" in b["name"] or
+            abs(b["flops_per_byte"] * b["bytes"] / (b["flops"] * b["real_time"] * 1e-3) - 1) < 1e-6)'
+        [[ $(grep -c "^$stage/" "$dir/output") == 3 ]]
     done
+}
+
+# Makes a study with one stage. Its program pretends to take a second for each sample.
+make_study() {
+    "$repository/tests/clean_copy.sh" "$dir/copy"
+    cd "$dir/copy" || return
+    mkdir -p studies/fake/00_only
+    printf '%s\n' 'title = "Fake"' 'program = "run"' 'time = "time_s"' 'phases = ["first", "other"]' \
+        '[settings]' 'seed = 1' '[[axes]]' 'option = "samples"' 'name = "Samples"' 'values = [2, 3]' \
+        >studies/fake/ladder.toml
+    printf 'run: run.c\n\tcp run.c run && chmod +x run\n' >studies/fake/00_only/Makefile
+    cat >studies/fake/00_only/run.c <<'END'
+#!/bin/bash
+while [[ $1 != --csv ]]; do [[ $1 != --samples ]] || n=$2; shift; done
+[[ $n != "${FAIL:-}" ]] || { echo 'out of luck' >&2; exit 1; }
+printf '%s\n' stage,device,threads,samples,seed,dataset,time_s,first_s,other_s,gflops \
+    "00_only,cpu,1,$n,1,drawn,$n,0.5,,7" >"$2"
+END
+}
+
+@test "a study without a bench.cpp: its time and the phases that the stage has, over its axis" {
+    needs_library
+    make_study
+    export RESULTS=$dir/results MIN_TIME=0.001 REPETITIONS=1 STUDY=fake
+    FILTER=00_only bench/run.sh >"$dir/output"
+    [[ $(grep -o '^00_only/[^ ]*:[23]/' "$dir/output" | paste -sd' ') == \
+        '00_only/time/samples:2/ 00_only/time/samples:3/ 00_only/first/samples:2/ 00_only/first/samples:3/' ]]
+    check 00_only '("flops" in b) == ("time" in b["name"].split("/")[1])'
+    check 00_only '"first" in b["name"] or b["real_time"] in (2000, 3000) and round(b["flops"]) == 7e9'
+
+    rm -r "$dir/results"
+    FAIL=3 FILTER=00_only run bench/run.sh
+    [[ $status == 1 && $output == *'out of luck'*'00_only failed'* && ! -e $dir/results ]]
 }
 
 @test "a filter that no benchmark matches: one line" {
@@ -90,10 +125,11 @@ END
     python3 "$BATS_TEST_DIRNAME/test_compare.py"
 }
 
-# Makes a copy of what compare needs, with two stages that only pretend to train.
+# Makes a copy of what compare needs, with stages that only pretend to train.
 make_fakes() {
-    mkdir -p "$dir/bench" "$dir/data"
-    cp "$bench/compare.py" "$dir/bench"
+    mkdir -p "$dir/data" "$dir/stages"
+    cp -r "$repository/harness" "$repository/Makefile" "$dir"
+    cp "$repository/stages/ladder.toml" "$dir/stages"
     printf '#!/bin/sh\necho "$PWD/digits"\n' >"$dir/data/locate.sh"
     chmod +x "$dir/data/locate.sh"
     make_fake 00_slow 0.20 0.5
@@ -104,21 +140,22 @@ make_fakes() {
 # make_fake STAGE SECONDS LOSS
 make_fake() {
     mkdir -p "$dir/stages/$1"
-    printf 'train:;\n' >"$dir/stages/$1/Makefile"
-    cat >"$dir/stages/$1/train" <<END
+    printf 'train: train.c\n\tcp train.c train && chmod +x train\n' >"$dir/stages/$1/Makefile"
+    cat >"$dir/stages/$1/train.c" <<END
 #!/bin/bash
 echo "$1 \$*" >>"$dir/calls"
 while [[ \$1 != --csv ]]; do shift; done
 row=\$(awk -v n="\$(wc -l <"$dir/calls")" 'BEGIN {
     srand(n); t = $2 * (1 + 0.01 * rand()); print t "," t / 2 "," t / 2 }')
-printf '%s\n' train_s,forward_s,backward_s,final_loss,dataset "\$row,$3,mnist" >"\$2"
+columns=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples
+printf '%s\n' \$columns,dataset,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops \
+    "$1,cpu,1,7,64,1,0.1,1,60,10,mnist,\$row,$3,0.9,1" >"\$2"
 END
-    chmod +x "$dir/stages/$1/train"
 }
 
 @test "compare: the two in turn, each first in half of the pairs, with the options" {
     make_fakes
-    "$dir/bench/compare.py" 00 01_fast --runs 8 --hidden 7 >"$dir/output"
+    "$dir/harness/compare.py" 00 01_fast --runs 8 --hidden 7 >"$dir/output"
     grep -q '^The difference is real: 01_fast is [12]\.[09][0-9]* times as fast as 00_slow' \
         "$dir/output"
     [[ $(cut -c 1-2 "$dir/calls" | tail -n +3 | paste -sd' ') == \
@@ -126,21 +163,32 @@ END
     [[ $(grep -c -- '--hidden 7 --batch 64 --epochs 1' "$dir/calls") == 18 ]]
 }
 
+@test "compare: make passes any option of the ladder on" {
+    make_fakes
+    printf '#!/bin/sh\n' >"$dir/deps.sh"
+    chmod +x "$dir/deps.sh"
+    make -s -C "$dir" compare A=00 B=01 RUNS=8 HIDDEN=7 LEARNING_RATE=0.5 >"$dir/output"
+    [[ $(grep -c -- '--hidden 7 --batch 64 --epochs 1 --learning-rate 0.5 --quiet' "$dir/calls") == 18 ]]
+    grep -q '^hidden 7, batch 64, epochs 1, learning-rate 0.5, 8 runs of each in turn' "$dir/output"
+}
+
 @test "compare: a stage against itself, and one that computes something else" {
     make_fakes
-    "$dir/bench/compare.py" 01 01 --runs 8 >"$dir/output"
+    "$dir/harness/compare.py" 01 01 --runs 8 >"$dir/output"
     grep -q '^No difference' "$dir/output"
-    "$dir/bench/compare.py" 01 02 --runs 8 >"$dir/output"
-    grep -q '^But the two do not compute the same' "$dir/output"
+    "$dir/harness/compare.py" 01 02 --runs 8 >"$dir/output"
+    grep -q '^But the two do not compute the same: final_loss is 0.5 in 01_fast and 0.7 in' "$dir/output"
 }
 
 @test "compare: an error is one line" {
     make_fakes
-    run "$dir/bench/compare.py" 01 7
+    run "$dir/harness/compare.py" 01 7
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"B: found '7'"* ]]
-    run "$dir/bench/compare.py" 01 01 --runs 7
+    run "$dir/harness/compare.py" 01 02 --study no_such
+    [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"STUDY: found 'no_such'"* ]]
+    run "$dir/harness/compare.py" 01 01 --runs 7
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"RUNS: found '7'"* ]]
-    printf '#!/bin/sh\necho no usable device >&2\nexit 77\n' >"$dir/stages/01_fast/train"
-    run "$dir/bench/compare.py" 00 01
+    printf '#!/bin/sh\necho no usable device >&2\nexit 77\n' >"$dir/stages/01_fast/train.c"
+    run "$dir/harness/compare.py" 00 01
     [[ $status == 77 && ${#lines[@]} == 1 && ${lines[0]} == *"no usable device" ]]
 }

@@ -107,7 +107,7 @@ clean_copy() {
     make -s step STAGE=00 >output
     grep -q '^00_serial: hidden 256, batch 128, .* GFLOP/s' output
     run make -s step STAGE=77
-    [[ $status != 0 && $output == *"found STAGE='77', expected one of: 00_serial "* ]]
+    [[ $status != 0 && $output == *"STAGE: found '77', expected one of: 00_serial "* ]]
 }
 
 @test "make step of a stage that cannot run here says why and goes on" {
@@ -129,7 +129,7 @@ clean_copy() {
     grep -q '^-// Stage 01' output
     ./run_all.sh --stages 01,06 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
     grep -q '^  06_mine ' output
-    bench/compare.py --runs 8 --hidden 32 06_mine 01 | grep -q 'times as'
+    harness/compare.py --runs 8 --hidden 32 06_mine 01 | grep -q 'times as'
     if g++ -E -include benchmark/benchmark.h -x c++ /dev/null >/dev/null 2>&1; then
         make -s -C bench
         MIN_TIME=0.001 REPETITIONS=1 FILTER=06_mine/forward/hidden:32/batch:32 bench/run.sh |

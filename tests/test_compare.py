@@ -1,4 +1,4 @@
-"""Tests the statistics of bench/compare.py on published numbers and on made-up runs."""
+"""Tests the statistics of harness/compare.py on published numbers and on made-up runs."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import compare  # noqa: E402
 
 
@@ -74,6 +74,14 @@ class Statistics(unittest.TestCase):
         self.assertIn(faster, compare.verdict("a", "b", 2, 1.9, 2.1, 30))
         faster = "a is 2.000 times as fast as b (1.818 to 2.500)"
         self.assertIn(faster, compare.verdict("a", "b", 0.5, 0.4, 0.55, 30))
+
+    def test_a_verdict_on_a_busy_machine_says_so(self):
+        for low, high in ((0.99, 1.03), (1.9, 2.1)):
+            quiet = compare.verdict("a", "b", 2, low, high, 30)
+            busy = compare.verdict("a", "b", 2, low, high, 30, ["b"])
+            self.assertNotIn("machine?", quiet)
+            self.assertEqual(busy, f"{quiet} But the runs of b differ by more than ±10 %."
+                             " Is something else running on this machine?")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Which of two stages is faster, by how much, and is the difference real?
+
+    make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
+
+Runs the two in turn. What disturbs the machine for longer than a run then disturbs both runs of a
+pair. So the ratio is taken within each pair. bench/README.md explains the statistics. The options
+are those of the ladder. Their values come from ladder.toml, from the environment, which is how make
+passes them on, or from the command line.
+"""
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import ladders
+import rows as results
+
+CONFIDENCE = 0.99
+FEWEST_PAIRS = 8  # fewer pairs give no interval of that confidence
+UNEVEN = 1.1  # an interval whose ends have a larger ratio says nothing
+
+
+def median_with_interval(values, confidence=CONFIDENCE):
+    """(median, low, high): the median of the values and an interval. With at least that confidence,
+    the interval holds the median of the distribution that the values come from.
+
+    Whatever the distribution, a value is as likely to lie below that median as above it. So the
+    number of values below it is binomial. At each end of the sorted list, values are left out as
+    long as it is improbable that the median lies among them: the interval of the sign test. No
+    noise makes it wrong. A few runs that took much too long do not widen it.
+    """
+    n = len(values)
+    left_out, improbable = 0, 1 / 2**n
+    while improbable <= (1 - confidence) / 2:
+        left_out += 1
+        improbable += math.comb(n, left_out) / 2**n
+    if left_out == 0:
+        return median(values), -math.inf, math.inf
+    values = sorted(values)
+    return median(values), values[left_out - 1], values[-left_out]
+
+
+def ratio_with_interval(a, b):
+    """(ratio, low, high): how many times as long A takes as B, from the times of pairs of runs."""
+    logarithms = [math.log(x / y) for x, y in zip(a, b)]
+    return tuple(math.exp(x) for x in median_with_interval(logarithms))
+
+
+def digits(ratio):
+    """Four digits, whatever the size."""
+    return f"{ratio:#.4g}"
+
+
+def verdict(name_a, name_b, ratio, low, high, pairs, noisy=()):
+    """What the runs say, in words. `ratio` is A's time over B's. `noisy` has the names of those
+    whose runs differ so much that the machine was busy."""
+    busy = "Is something else running on this machine?"
+    doubt = (f" But the runs of {' and '.join(noisy)} differ by more than"
+             f" ±{100 * results.NOISY:.0f} %. {busy}" if noisy else "")
+    if low <= 1 <= high:
+        interval = f"{name_a} takes {digits(low)} to {digits(high)} times as long as {name_b}."
+        if high / low > UNEVEN:
+            return (f"Undecided: {interval} {pairs} pairs are too few for runs that differ so much."
+                    f" {busy}")
+        return f"No difference that {pairs} pairs of runs show: {interval}{doubt}"
+    if ratio < 1:
+        name_a, name_b, ratio, low, high = name_b, name_a, 1 / ratio, 1 / high, 1 / low
+    return (f"The difference is real: {name_b} is {digits(ratio)} times as fast as {name_a}"
+            f" ({digits(low)} to {digits(high)}).{doubt}")
+
+
+def build(stage):
+    if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=sys.stderr,
+                      check=False).returncode:
+        results.fail(f"{stage.name} does not build: see above", 1)
+    if not stage.program.exists():
+        results.fail(f"{stage.name} cannot run here: see above", 77)
+
+
+def run(stage, words):
+    """Runs once and returns the result row."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        command = [*stage.command, *words, "--quiet", "--csv", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            results.fail(f"{stage.name}: exit status {done.returncode}: {reason}",
+                         max(1, done.returncode))
+        return results.read_rows(path, stage.ladder)[-1]
+
+
+def run_pairs(stages, words, pairs):
+    """Rows of both stages. The first run of each does not count. An interrupt ends the runs."""
+    rows = ([], [])
+    try:
+        for stage in stages:
+            run(stage, words)
+        for pair in range(pairs):
+            if sys.stderr.isatty():
+                print(f"\rpair {pair + 1} of {pairs} ", end="", file=sys.stderr, flush=True)
+            # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
+            both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[pair % 2]}
+            for side, row in both.items():
+                rows[side].append(row)
+    except KeyboardInterrupt:
+        if len(rows[0]) < FEWEST_PAIRS:
+            sys.exit(130)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return rows
+
+
+def computed(row, ladder):
+    """{column: value}: what a run computed, and not how long it took or how much it needed."""
+    known = {*results.TEXTS, "threads", *results.parameters(ladder)}
+    return {column: value for column, value in row.items() if value is not None
+            and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
+
+
+def print_comparison(ladder, names, rows):
+    """A line for the ladder's time and each phase that both have, the verdict, and a line for each
+    result that the two do not share."""
+    columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
+    width, label = max(map(len, names)) + 2, max(map(len, columns))
+    print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   ratio   99 % interval")
+    for column in columns:
+        times = [[row[column] for row in side] for side in rows]
+        if not all(map(all, times)):  # no such phase, or nothing to do in it
+            if column == ladder.time:
+                results.fail(f"{column}: found 0, expected runs that take longer")
+            continue
+        ratio, low, high = ratio_with_interval(*times)
+        cells = "".join(f"{1e3 * median(side):>{width - 3}.2f} ms" for side in times)
+        print(f"{column.removesuffix('_s'):{label}}{cells} {digits(ratio):>7}"
+              f"   {digits(low)} to {digits(high)}")
+        if column == ladder.time:
+            noisy = [name for name, side in zip(names, times) if results.is_noisy(side)]
+            said = verdict(*names, ratio, low, high, len(rows[0]), noisy)
+    print(said)
+    a, b = (computed(side[-1], ladder) for side in rows)
+    for column in [column for column in a if column in b]:
+        if abs(a[column] - b[column]) > 0.01 * max(abs(a[column]), abs(b[column])):
+            print(f"But the two do not compute the same: {column} is {a[column]:g} in {names[0]}"
+                  f" and {b[column]:g} in {names[1]}. See `make check`.")
+
+
+def main():
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--study", default="", help="a ladder (the main one)")
+    common.add_argument("--table", default="compare",
+                        help="a table of its ladder.toml, for what is not given here (compare)")
+    given = common.parse_known_args()[0]
+    try:
+        ladder = ladders.find_ladder(given.study)
+        options = {"runs": "30", **ladder.options(given.table)}
+        parser = argparse.ArgumentParser(description=__doc__, parents=[common],
+                                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("a", metavar="A", help="a stage, by name or the beginning of it")
+        parser.add_argument("b", metavar="B")
+        for option in dict.fromkeys([*options, *ladder.settings]):
+            parser.add_argument(f"--{option}", default=options.get(option))
+        arguments = parser.parse_args()
+        stages = ladder.find(arguments.a, "A"), ladder.find(arguments.b, "B")
+    except ladders.NotFound as error:
+        results.fail(error)
+    options = {option: value for option in dict.fromkeys([*options, *ladder.settings])
+               if (value := getattr(arguments, option.replace("-", "_"))) is not None}
+    runs = str(options.pop("runs"))
+    if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:
+        results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")
+    for stage in dict.fromkeys(stages):
+        build(stage)
+    # As in run_all.sh, so that the threads behave as they do in the tables.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    rows = run_pairs(stages, ladder.words(options), int(runs))
+    print(*(f"{option} {value}," for option, value in options.items()),
+          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
+    print_comparison(ladder, [stage.name for stage in stages], rows)
+
+
+if __name__ == "__main__":
+    main()
