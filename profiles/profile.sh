@@ -11,14 +11,16 @@ help() {
     cat <<'END_OF_HELP'
 Usage: profiles/profile.sh [option ...] [STAGE ...]
 
-Builds the stages (01, or 01_vectorized; all CPU stages if none is named). Runs each of them once
-for the heap and once for the time. Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,
-heap.txt}.
+Builds the stages (01, or 01_vectorized; all CPU stages if none is named) of the main ladder, or of
+the study that the variable STUDY names. Runs each of them once for the heap, and for the time until
+a run takes long enough. The options of a run are those of [profile] in ladder.toml; variables such
+as HIDDEN change them. Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,heap.txt}, for a
+study in its own folder.
 
-  --hidden N, --batch N   the network (256, 64)
-  --seconds N             least CPU time to sample, in whole epochs (6)
-  --output DIR            where the folders of the stages go (profiles)
-  --help                  print this help
+  --seconds N     least CPU time to sample (6), if [profile] has the option epochs or seconds, which
+                  then grows
+  --output DIR    where the folders of the stages go (profiles)
+  --help          print this help
 
 Exit status: 0; 1 a stage or a tool failed; 2 wrong options.
 END_OF_HELP
@@ -29,17 +31,17 @@ fail() {
     exit "$1"
 }
 
-hidden=256 batch=64 seconds=6 output='' wanted=()
+study=${STUDY:-} seconds=6 output='' wanted=()
 while (($#)); do
     case $1 in
     --help | -h)
         help
         exit
         ;;
-    --hidden | --batch | --seconds)
+    --seconds)
         [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] ||
             fail 2 "$1: found '${2:-}', expected a whole number from 1"
-        declare "${1#--}=$2"
+        seconds=$2
         shift 2
         ;;
     --output)
@@ -58,26 +60,17 @@ done
 
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-output=${output:-$root/profiles}
-
-all=(stages/[0-9][0-9]_*/train.c)
-all=("${all[@]#stages/}")
-all=("${all[@]%/train.c}")
-stages=()
-for want in "${wanted[@]}"; do
-    found=''
-    for stage in "${all[@]}"; do
-        [[ $stage != "$want" && $stage != "$want"_* ]] || found=$stage
-    done
-    [[ $found ]] || fail 2 "found stage '$want', expected one of: ${all[*]}"
-    stages+=("$found")
-done
-((${#stages[@]})) || stages=("${all[@]}")
+folders=$(harness/ladders.py stages --cpu "$study" "${wanted[@]}")
 
 ./deps.sh profile
-data=$(data/locate.sh)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+words=$(harness/ladders.py options "$study" profile)
+mapfile -t options <<<"$words"
+# The option that makes a run longer, and the others, such as ", hidden 256, batch 64".
+length=$(grep -m 1 -xE -e '--(epochs|seconds)' <<<"$words") || true
+shown=$(paste -d ' ' - - <<<"$words" | sed -nE '/^--(data|epochs|seconds) /d; s/^--/, /p' | tr -d '\n')
 
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
@@ -97,12 +90,12 @@ pprof() {
     }
 }
 
-# run_train EPOCHS VARIABLE=VALUE...: runs the stage with the variables in its environment. Leaves
+# run_program LENGTH VARIABLE=VALUE...: runs the stage with the variables in its environment. Leaves
 # its row in $work/row.csv.
-run_train() {
+run_program() {
     rm -f "$work/row.csv"
-    env "${@:2}" "$binary" --data "$data" --hidden "$hidden" --batch "$batch" --epochs "$1" \
-        --csv "$work/row.csv" --quiet >/dev/null 2>"$work/errors"
+    env "${@:2}" "$binary" "${options[@]}" ${length:+"$length" "$1"} --csv "$work/row.csv" --quiet \
+        >/dev/null 2>"$work/errors"
 }
 
 stage_failed() {
@@ -118,41 +111,42 @@ row_field() {
 
 # Prints what every profile begins with.
 describe_run() {
-    echo "$stage, hidden $hidden, batch $batch, epochs $(row_field epochs)," \
-        "$(row_field dataset), threads $(row_field threads)"
+    echo "$stage$shown${length:+, ${length#--} $count}, $(row_field dataset)," \
+        "threads $(row_field threads)"
     report/machine.sh | grep -E '^(cpu|compiler): '
 }
 
 # Writes "samples file:line" (for the heap, bytes) for this repository's lines into $work/lines, the
 # largest first. $1 is the column of pprof's table: 1 for what a line costs by itself, 4 to include
-# what it calls. The path before stages/ or common/ is left out: the stage was built there.
+# what it calls. The path before the ladder's folder or common/ is left out: the stage was built
+# there.
 by_line() {
     local column=$1
     shift
     pprof --text --lines "$@" |
-        awk -v column="$column" '
-            match($0, /\/(stages\/[^\/]+|common)\/[^\/]+:[0-9]+$/) {
+        awk -v column="$column" -v place="/($ladder(/[^/]+)?|common)/[^/]+:[0-9]+\$" '
+            match($0, place) {
                 sum[substr($0, RSTART + 1)] += $column
             }
-            END { for (place in sum) print sum[place], place }' |
+            END { for (line in sum) print sum[line], line }' |
         sort -k1,1nr -k2,2V >"$work/lines"
 }
 
 # --- time ---
 
 profile_cpu() {
-    local epochs=1 elapsed user system used
+    local elapsed user system used
     local TIMEFORMAT='%R %U %S'
-    # Runs more epochs until they take the time asked for. It takes a few too many, because loading
+    # Makes the run longer until it takes the time asked for. It takes a bit too long, because loading
     # the data takes time only once.
     while
-        { time run_train "$epochs" LD_PRELOAD="$work/threads.so" CPUPROFILE="$work/cpu.prof" \
+        { time run_program "$count" LD_PRELOAD="$work/threads.so" CPUPROFILE="$work/cpu.prof" \
             CPUPROFILE_PER_THREAD_TIMERS=1; } 2>"$work/time" || stage_failed
         read -r elapsed user system <"$work/time"
         used=$(awk -v u="$user" -v s="$system" 'BEGIN { printf "%.2f", u + s }')
-        awk -v used="$used" -v want="$seconds" 'BEGIN { exit used >= want }'
+        [[ $length ]] && awk -v used="$used" -v want="$seconds" 'BEGIN { exit used >= want }'
     do
-        epochs=$(awk -v n="$epochs" -v used="$used" -v want="$seconds" \
+        count=$(awk -v n="$count" -v used="$used" -v want="$seconds" \
             'BEGIN { print int(1.2 * n * want / (used + 0.01)) + 1 }')
     done
 
@@ -199,13 +193,13 @@ profile_cpu() {
         sed -E 's/^Legend \[shape=box,fontsize=24/Legend [fontsize=14/
             s/(-> .*label=)([0-9]+)/\1"   \2"/' |
         dot -Tsvg >"$folder/cpu.svg"
-    python3 profiles/flamegraph.py "$stage, hidden $hidden, batch $batch" <"$work/stacks" \
+    python3 profiles/flamegraph.py "$stage$shown" <"$work/stacks" \
         >"$folder/flame.svg"
 }
 
 # Prints the stage's function with the most samples, with each line's samples beside it.
 annotate_hottest() {
-    local name place='' file=stages/$stage/train.c
+    local name place='' file=$source
     by_line 1 "$binary" "$work/cpu.prof"
     # Takes the first function that the file defines, in the order of the samples. What GCC splits
     # off a function has its name and a suffix.
@@ -244,7 +238,7 @@ allocating_lines() {
 profile_heap() {
     local peak last
     # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest dump is the peak.
-    run_train 1 LD_PRELOAD=libtcmalloc.so HEAPPROFILE="$work/heap" \
+    run_program 1 LD_PRELOAD=libtcmalloc.so HEAPPROFILE="$work/heap" \
         HEAP_PROFILE_INUSE_INTERVAL=1024 || stage_failed
     # A dump begins with "heap profile: <objects in use>: <bytes> [<all objects>: <all bytes>] @".
     peak=$(awk 'FNR == 1 && $4 + 0 >= most { most = $4 + 0; file = FILENAME } END { print file }' \
@@ -264,14 +258,19 @@ profile_heap() {
     } >"$folder/heap.txt"
 }
 
-for stage in "${stages[@]}"; do
-    make -s "stages/$stage"
+for place in $folders; do
+    stage=${place##*/}
+    make -s "$place"
+    source=$(echo "$place"/*.c)
     # pprof accepts no program's path with a space, and env accepts none with an equals sign.
-    binary=$work/train
-    cp "stages/$stage/train" "$binary"
-    folder=$output/$stage
+    binary=$work/program
+    cp "${source%.c}" "$binary"
+    ladder=${place%/*}
+    folder=${output:-$root/$ladder/profiles}/$stage
+    [[ $ladder == */* || $output ]] || folder=$root/profiles/$stage # the main ladder's
     mkdir -p "$folder"
     rm -f "$work"/*.heap
+    count=1
     echo "$stage: heap" >&2
     profile_heap
     echo "$stage: time" >&2

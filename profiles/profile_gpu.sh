@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Profiles the kernels of a CUDA stage with Nsight Compute. Writes into profiles/<stage>/kernels.txt
-# each kernel's time, its share of the GPU's peak arithmetic and memory rates, its occupancy and its
-# bank conflicts.
+# Profiles the kernels of a CUDA stage with Nsight Compute. Writes each kernel's time, its share of
+# the GPU's peak arithmetic and memory rates, its occupancy and its bank conflicts into
+# profiles/<stage>/kernels.txt, or for a study into studies/<study>/profiles/<stage>.
 #
-#     profiles/profile_gpu.sh STAGE    (05, or 05_cuda_shared_tiling)
+#     [STUDY=name] profiles/profile_gpu.sh STAGE    (05, or 05_cuda_shared_tiling)
 #
 # Exit status: 0; 1 the stage or ncu failed; 2 no such stage; 77 no GPU or no ncu.
 set -euo pipefail
@@ -14,14 +14,10 @@ fail() {
     exit "$1"
 }
 
-stage=''
-all=(stages/[0-9][0-9]_*/train.cu)
-all=("${all[@]#stages/}")
-all=("${all[@]%/train.cu}")
-for candidate in "${all[@]}"; do
-    [[ $candidate != "${1:-}" && $candidate != "${1:-}"_* ]] || stage=$candidate
-done
-[[ $# == 1 && $stage ]] || fail 2 "found stage '${*:-}', expected one of: ${all[*]}"
+place=$(harness/ladders.py stages --cuda "${STUDY:-}" "${1:-}")
+stage=${place##*/} ladder=${place%/*}
+folder=profiles/$stage # the main ladder's
+[[ $ladder != */* ]] || folder=$ladder/profiles/$stage
 
 # The toolkit's folder is often not in PATH.
 PATH=$PATH:/usr/local/cuda/bin
@@ -29,7 +25,6 @@ nvidia-smi -L 2>/dev/null | grep -q '^GPU' || fail 77 "found no GPU (nvidia-smi 
 command -v ncu >/dev/null ||
     fail 77 "found no ncu; install NVIDIA's package nsight-compute, or the CUDA toolkit"
 
-hidden=256 batch=64
 metrics=(
     gpu__time_duration.sum
     # percent of the peak rate of the multiprocessors, of the memory system, of the device memory
@@ -45,28 +40,34 @@ metrics=(
     l1tex__data_pipe_lsu_wavefronts_mem_shared.sum
 )
 
-data=$(data/locate.sh)
-make -s "stages/$stage"
+words=$(harness/ladders.py options "${STUDY:-}" profile)
+mapfile -t options <<<"$words"
+# Such as ", hidden 256, batch 64".
+shown=$(paste -d ' ' - - <<<"$words" | sed -n '/^--data /d; s/^--/, /p' | tr -d '\n')
+# A program that trains launches its kernels again and again. The first launches warm up.
+skip=0
+! grep -qx -e --epochs <<<"$words" || skip=100
+make -s "$place"
+program=$(echo "$place"/*.cu)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in
-# training. Compare the kernels only with each other. The first launches warm up and are left out.
-ncu --launch-skip 100 --launch-count 200 --print-summary per-kernel \
-    --metrics "$(IFS=,; echo "${metrics[*]}")" \
-    "stages/$stage/train" --data "$data" --hidden "$hidden" --batch "$batch" --epochs 1 --quiet \
+# ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in a run
+# of the stage. Compare the kernels only with each other.
+ncu --launch-skip $skip --launch-count 200 --print-summary per-kernel \
+    --metrics "$(IFS=,; echo "${metrics[*]}")" "${program%.cu}" "${options[@]}" --quiet \
     >"$work/ncu.txt" 2>&1 || {
     # Most often this is ERR_NVGPUCTRPERM: the driver may keep its counters for root.
     grep -E 'ERROR|rror:' "$work/ncu.txt" >&2 || tail -n 5 "$work/ncu.txt" >&2
     fail 1 "ncu failed on $stage"
 }
-mkdir -p "profiles/$stage"
+mkdir -p "$folder"
 {
-    echo "$stage, hidden $hidden, batch $batch, 200 launches"
+    echo "$stage$shown, 200 launches at most"
     report/machine.sh | grep -E '^(gpu|nvcc): '
     echo
     # ncu's own messages, with process ids and paths, begin with ==.
     text=$(grep -v '^==' "$work/ncu.txt")
     echo "${text//"$PWD/"/}"
-} >"profiles/$stage/kernels.txt"
-echo "$stage: written to profiles/$stage/kernels.txt" >&2
+} >"$folder/kernels.txt"
+echo "$stage: written to $folder/kernels.txt" >&2

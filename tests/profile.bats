@@ -7,13 +7,14 @@ setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     tree=$(mktemp -d -t 'a b=c.XXXXXX') # a path that pprof and env would stumble over
     mkdir "$tree"/{stages,report,profiles,bin}
+    cp "$repository"/stages/{ladder.toml,training*} "$tree/stages"
     ln -s "$repository/data" "$tree/data"
-    cp -r "$repository"/{common,Makefile,deps.sh,packages.txt} "$tree"
+    cp -r "$repository"/{common,harness,Makefile,deps.sh,packages.txt} "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
     cp "$repository"/profiles/*.{sh,py,c} "$tree/profiles"
     cd "$tree" || return
     export OFFLINE=1 # without MNIST, the drawn digits will do
-    unset MAKEFLAGS MNIST_DIR OMP_NUM_THREADS CC NVCC
+    unset MAKEFLAGS STUDY MNIST_DIR OMP_NUM_THREADS CC NVCC
 }
 
 teardown() {
@@ -74,17 +75,57 @@ END_OF_PYTHON
     [ "$status" -eq 1 ]
 }
 
+@test "a study: its option grows until there are enough samples, its results go to its folder" {
+    need_gperftools
+    mkdir -p studies/fake/00_only stages/07_mine
+    touch stages/07_mine/{train.c,Makefile}
+    printf '%s\n' 'title = "Fake"' 'program = "run"' 'time = "time_s"' '[profile]' 'samples = 30' \
+        'seconds = 1' '[settings]' 'seconds = 0.1' '[[axes]]' 'option = "samples"' 'values = [20]' \
+        >studies/fake/ladder.toml
+    printf 'run: run.c\n\tgcc -O2 -g -o run "$$PWD/run.c"\n' >studies/fake/00_only/Makefile
+    cat >studies/fake/00_only/run.c <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static __attribute__((noinline)) long work(double seconds) {
+    long sum = 0;
+    while (clock() < seconds * CLOCKS_PER_SEC)
+        for (int i = 0; i < 10000; ++i)
+            sum += i ^ sum;
+    return sum;
+}
+
+// --samples 30 --seconds 1 [--seconds N] --csv FILE --quiet: works for N / 10 seconds.
+int main(int argc, char **argv) {
+    volatile long result = work(atof(argv[argc - 4]) / 10);
+    FILE *csv = fopen(argv[argc - 2], "w");
+    fprintf(csv, "threads,dataset\n1,drawn\n");
+    return fclose(csv) + 0 * result;
+}
+END
+    STUDY=fake profiles/profile.sh --seconds 1
+    cd studies/fake/profiles/00_only
+    grep -qE '^00_only, samples 30, seconds 1[0-9], drawn, threads 1$' cpu.txt
+    read -r total cpu < <(sed -nE 's/^samples: ([0-9]+) of ([0-9.]+) s .*/\1 \2/p' cpu.txt)
+    awk -v n="$total" -v s="$cpu" 'BEGIN { exit !(s >= 1 && s < 2 && n > 20 * s && n < 280 * s) }'
+    awk -v n="$total" '$NF == "work" { found = $1 } END { exit !(found > 0.5 * n) }' cpu.txt
+    grep -q '^function: work, studies/fake/00_only/run.c$' lines.txt
+}
+
 @test "a stage that is not there, or an option" {
-    mkdir stages/07_mine
-    touch stages/07_mine/train.c
-    for wrong in 8 0 mine --what '--seconds 0' '--hidden' --output; do
+    mkdir stages/0{7,8}_mine
+    touch stages/0{7,8}_mine/{train.c,Makefile}
+    for wrong in 9 0 mine --what '--seconds 0' '--hidden' --output; do
         # shellcheck disable=SC2086 # an option and its value
         run profiles/profile.sh $wrong
         [ "$status" -eq 2 ]
         [ "${#lines[@]}" -eq 1 ]
     done
-    run make profile STAGE=8
-    [[ $output == *"found stage '8', expected one of: 07_mine"* ]]
+    run make profile STAGE=9
+    [[ $output == *"STAGE: found '9', expected one of: 07_mine 08_mine"* ]]
+    run make profile STUDY=none
+    [[ $output == *"STUDY: found 'none', expected one of: stages"* ]]
 }
 
 @test "a stage that fails: what it said, and 1" {
@@ -102,6 +143,7 @@ END_OF_PYTHON
     mkdir stages/08_gpu
     touch stages/08_gpu/train.cu
     echo 'train:' >stages/08_gpu/Makefile
+    cp -r stages/08_gpu stages/09_gpu
     fake nvidia-smi 'exit 9'
     run profiles/profile_gpu.sh 08
     [ "$status" -eq 77 ]
@@ -122,7 +164,7 @@ END_OF_PYTHON
     run profiles/profile_gpu.sh 08_gpu
     [ "$status" -eq 1 ]
     [[ $output == *ERR_NVGPUCTRPERM* ]]
-    for wrong in '' 0 09; do
+    for wrong in '' 0 07; do
         # shellcheck disable=SC2086 # none, too
         run profiles/profile_gpu.sh $wrong
         [ "$status" -eq 2 ]
