@@ -12,7 +12,7 @@ setup() {
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp -r "$repository/harness" "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
-    cp "$repository"/stages/{*.sh,ladder.toml} "$tree/stages"
+    cp "$repository/stages/ladder.toml" "$tree/stages"
     touch "$tree/digits/train-images-idx3-ubyte"
     printf '#!/bin/sh\necho "${1:-$PWD/digits}"\n' >"$tree/data/locate.sh"
     chmod +x "$tree/data/locate.sh"
@@ -699,11 +699,11 @@ END
     for stage in '' 02 1; do
         run make diff STAGE=$stage
         [ "$status" -ne 0 ]
-        [[ $output == *"found STAGE='$stage', expected one of: 00_one 01_two 05_gpu"* ]]
+        [[ $output == *"STAGE: found '$stage', expected one of: 00_one 01_two 05_gpu"* ]]
     done
     run make diff STAGE=00
     [ "$status" -ne 0 ]
-    [[ $output == *"found STAGE='00', the first stage; expected a later stage"* ]]
+    [[ $output == *"STAGE: found '00_one', the first stage; expected a later one"* ]]
     # This stage says what it is a copy of.
     printf 'ORIGIN = 00_one\n' >>stages/05_gpu/Makefile
     make diff STAGE=05 | grep -x -- '-int old;'
