@@ -233,8 +233,8 @@ def check(program, origin):
 
 def compare_times(stage, before):
     """Compares the stage's time with its origin's."""
-    done = subprocess.run([ladders.ROOT / "bench/compare.py", "--train", "6400", "--runs", "20",
-                           "--", before.name, stage.name],
+    done = subprocess.run([ladders.ROOT / "harness/compare.py", "--study", stage.ladder.name,
+                           "--table", "check", "--", before.name, stage.name],
                           stderr=subprocess.PIPE, text=True, check=False)
     # The origin ran first, with the same options.
     blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
