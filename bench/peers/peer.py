@@ -4,106 +4,32 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 sets how many threads the libraries start.
 """
 
-import argparse
-import fcntl
-import functools
 import gzip
-import importlib
 import math
 import os
-import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-NAME = Path(sys.argv[0]).stem
+import program
+from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require
+
 PIXELS, CLASSES = 784, 10
-RUN_FAILED, BAD_INPUT, NOT_HERE = 1, 2, 77
-
-
-def leave(status, message):
-    """Ends the program with one line on standard error."""
-    print(" ".join(str(message).split()), file=sys.stderr)
-    sys.exit(status)
-
-
-def require(module):
-    """Imports a module that may not be installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        leave(NOT_HERE, f"not installed: {error}; `make peers` installs it")
-
-
-def enter_environment():
-    """Replaces this process by the environment's Python."""
-    python = HERE / "env" / "bin" / "python"
-    if os.access(python, os.X_OK) and Path(sys.prefix).resolve() != python.parents[1].resolve() \
-            and "PEER_STARTED" not in os.environ:  # a damaged environment must not loop
-        os.execve(python, [str(python), *sys.argv], {**os.environ, "PEER_STARTED": "1"})
-
-
-def whole(low, high):
-    """The type of an option that is a whole number from low to high."""
-    def parse(text):
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"found '{text}', expected a whole number from {low} "
-                                             f"to {high}")
-        return int(text)
-    return parse
-
-
-def rate(text):
-    """The type of --learning-rate."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"found '{text}', expected a number above 0")
-    return value
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with a stage's errors: one line."""
-
-    def error(self, message):
-        leave(BAD_INPUT, message.removeprefix("argument "))
+LADDER = "stages"
 
 
 def parse_options():
     """The command line of a stage."""
-    parser = Parser(allow_abbrev=False)
-    count = whole(1, 2**31 - 1)
+    parser = program.Parser()
+    count = program.whole(1, 2**31 - 1)
     parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
-                        default=os.environ.get("MNIST_DIR") or str(HERE.parents[1] / "data/mnist"))
+                        default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
     for name, default in (("hidden", 128), ("batch", 64), ("train", 37800), ("test", 4200)):
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
-    parser.add_argument("--epochs", type=whole(0, 2**31 - 1), default=5, metavar="N")
+    parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=5, metavar="N")
+    rate = program.number(lambda x: 0 < x < math.inf, "a number above 0")
     parser.add_argument("--learning-rate", type=rate, default=0.1, metavar="X")
-    parser.add_argument("--seed", type=whole(0, 2**64 - 1), default=1, metavar="N")
-    parser.add_argument("--threads", type=count, metavar="N")
-    parser.add_argument("--csv", metavar="FILE", help="append one row")
     parser.add_argument("--save-weights", metavar="FILE")
-    parser.add_argument("--quiet", action="store_true", help="print the result line only")
     return parser.parse_args()
-
-
-def set_threads(wanted):
-    """Tells every library before it is loaded. Returns the number: at most one a processor."""
-    if not wanted:
-        text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-        wanted = int(text) if text.isdecimal() and int(text) else sys.maxsize
-    threads = min(wanted, len(os.sched_getaffinity(0)))
-    # OpenBLAS, OpenMP (PyTorch), MKL, Numba, JAX.
-    for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
-        os.environ[f"{name}_NUM_THREADS"] = str(threads)
-    os.environ["PJRT_NPROC"] = str(threads)
-    # As in run_all.sh: on a busy machine, PyTorch's barriers otherwise take twenty times as long.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    return threads
 
 
 def open_idx(directory, name, images):
@@ -149,19 +75,8 @@ def load_data(options):
 
 
 def draw(seed, stream, fan_in, count):
-    """Draws all weights from PCG32 at once: i steps after s the state is aⁱ·s + c·(1 + … + aⁱ⁻¹),
-    modulo 2⁶⁴."""
-    mask = 2**64 - 1
-    multiplier, increment = 6364136223846793005, stream << 1 | 1
-    start = ((increment + seed) * multiplier + increment) & mask
-    powers = np.full(count, multiplier, np.uint64)
-    powers[0] = 1
-    np.multiply.accumulate(powers, out=powers)
-    state = powers * np.uint64(start)
-    state[1:] += np.add.accumulate(powers[:-1]) * np.uint64(increment)
-    shifted = ((state >> np.uint64(18) ^ state) >> np.uint64(27)).astype(np.uint32)
-    turn = (state >> np.uint64(59)).astype(np.uint32)
-    bits = shifted >> turn | shifted << (-turn & np.uint32(31))
+    """Draws weights."""
+    bits = program.draw_bits(seed, stream, count)
     limit = np.sqrt(np.float32(6) / np.float32(fan_in))
     return ((bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)) * limit
 
@@ -182,43 +97,20 @@ def accuracy(weights, images, labels):
     return float((outputs.argmax(axis=1) == labels).mean())
 
 
-@functools.cache
-def header():
-    """The header of a stage's rows. The first stage prints it."""
-    command = ('set -- $(python3 harness/ladders.py stages --cpu stages) && '
-               'make -s -C "$1" >&2 && "$1/train" --columns')
-    done = subprocess.run(command, shell=True, cwd=HERE.parents[1], capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        leave(RUN_FAILED, f"--csv: found no header: {done.stderr}")
-    return done.stdout
-
-
 def check_files(options):
-    """Checks before a long run that its files can be written. Creates none."""
-    for option, name in (("csv", options.csv), ("save-weights", options.save_weights)):
-        if name is None:
-            continue
-        path = Path(name)
-        if not name or not os.access(path if path.exists() else path.parent, os.W_OK) \
-                or path.is_dir():
-            leave(BAD_INPUT, f"--{option}: cannot write '{name}'; expected a file in a writable "
-                  "directory")
-        if option == "save-weights" and path.exists() and not path.is_file():
-            leave(BAD_INPUT, f"--save-weights: {name} is no regular file: expected a new one, or "
-                  "one to replace")
-        if option == "csv" and path.is_file() and path.stat().st_size:
-            content = path.read_bytes()
-            if not content.startswith(header().encode()):
-                leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
-            if not content.endswith(b"\n"):
-                leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
-    if options.csv:
-        header()  # it may fail
-    if options.csv and options.save_weights \
-            and Path(options.csv).resolve() == Path(options.save_weights).resolve():
-        leave(BAD_INPUT, f"--save-weights: found {options.save_weights}, which is the file of "
-              "--csv: expected another")
+    """Checks before a long run that its files can be written."""
+    if options.csv is not None:
+        program.check_rows(LADDER, options.csv)
+    if options.save_weights is None:
+        return
+    program.check_writable("save-weights", options.save_weights)
+    path = Path(options.save_weights)
+    if path.exists() and not path.is_file():
+        leave(BAD_INPUT, f"--save-weights: {path} is no regular file: expected a new one, or one "
+              "to replace")
+    if options.csv and Path(options.csv).resolve() == path.resolve():
+        leave(BAD_INPUT, f"--save-weights: found {path}, which is the file of --csv: expected "
+              "another")
 
 
 def save(path, weights):
@@ -231,15 +123,6 @@ def save(path, weights):
     except OSError as error:
         partial.unlink(missing_ok=True)
         leave(RUN_FAILED, f"--save-weights: cannot write: {error}")
-
-
-def append_row(path, row):
-    """Appends the row, after the header if the file is empty, in one write."""
-    with open(path, "ab", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        first = header() if os.fstat(file.fileno()).st_size == 0 else ""
-        line = ",".join(row[name] for name in header().strip().split(",")) + "\n"
-        file.write((first + line).encode())
 
 
 def train(peer, options):
@@ -280,29 +163,25 @@ class Peer:
         """The most device memory in use, or None without a device."""
 
 
-def report(options, row, loss, train_s):
+def report(peer, options, values):
     """Prints the result line and appends the row. It has no times of the phases: frameworks compute
     loss, gradient and update in one call, or asynchronously."""
+    loss, train_s = values["final_loss"], values["train_s"]
     if not math.isfinite(loss):
         leave(RUN_FAILED, f"{NAME}: the loss became {loss}: try a --learning-rate below "
               f"{options.learning_rate:g}")
     flops = (4 * PIXELS + 6 * CLASSES) * options.hidden * options.epochs * options.train
-    row.update(
-        stage=NAME, hidden=str(options.hidden), batch=str(options.batch),
-        epochs=str(options.epochs), learning_rate=repr(options.learning_rate),
-        seed=str(options.seed), train_samples=str(options.train),
-        test_samples=str(options.test), train_s=f"{train_s:.9f}", forward_s="", backward_s="",
-        final_loss=repr(loss) if options.epochs else "", gflops=repr(flops / train_s / 1e9),
-        peak_rss_mib=repr(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    gflops = flops / train_s / 1e9
     if options.csv:
-        try:
-            append_row(options.csv, row)
-        except OSError as error:
-            leave(RUN_FAILED, f"--csv: cannot write: {error}; this run's row is not saved")
+        seconds = {name: f"{value:.9f}" for name, value in values.items() if name.endswith("_s")}
+        program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
+            **vars(options), "train_samples": options.train, "test_samples": options.test, **values,
+            **seconds, "forward_s": "", "backward_s": "", "gflops": gflops,
+            "final_loss": loss if options.epochs else ""})
     print(f"{NAME}: hidden {options.hidden}, batch {options.batch}, epochs {options.epochs}, "
-          f"{row['dataset']}: train {train_s:.3f} s, {float(row['gflops']):.1f} GFLOP/s, "
+          f"{values['dataset']}: train {train_s:.3f} s, {gflops:.1f} GFLOP/s, "
           f"loss {f'{loss:#.5g}' if options.epochs else 'untrained'}, "
-          f"accuracy {float(row['test_accuracy']):.4f}")
+          f"accuracy {values['test_accuracy']:.4f}")
 
 
 def main(peer_class):
@@ -331,16 +210,12 @@ def main(peer_class):
     weights = [np.ascontiguousarray(part, "<f4") for part in peer.weights()]
     if OPTIONS.save_weights and math.isfinite(loss):
         save(OPTIONS.save_weights, weights)
-    vram = peer.peak_vram_mib()
-    row = {"device": peer.device, "threads": str(THREADS) if peer.device == "cpu" else "",
-           "dataset": dataset, "load_s": f"{load_s:.9f}", "setup_s": f"{setup_s:.9f}",
-           "test_accuracy": repr(accuracy(weights, test_images, test_labels)),
-           "peak_vram_mib": "" if vram is None else repr(float(vram))}
-    report(OPTIONS, row, loss, train_s)
+    report(peer, OPTIONS, {
+        "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "train_s": train_s,
+        "final_loss": loss, "test_accuracy": accuracy(weights, test_images, test_labels)})
 
 
-enter_environment()
 OPTIONS = parse_options()
-THREADS = set_threads(OPTIONS.threads)
+THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
 np.seterr(all="ignore")  # report() says in one line if the loss is not finite

@@ -1,0 +1,165 @@
+"""What the Python peers of all ladders share: the environment, the common options, the threads, the
+random bits and the result row.
+
+Import it before NumPy. It switches to the environment that `make peers` made, if there is one.
+"""
+
+import argparse
+import fcntl
+import functools
+import importlib
+import math
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+NAME = Path(sys.argv[0]).stem
+RUN_FAILED, BAD_INPUT, NOT_HERE = 1, 2, 77
+
+
+def leave(status, message):
+    """Ends the program with one line on standard error."""
+    print(" ".join(str(message).split()), file=sys.stderr)
+    sys.exit(status)
+
+
+def require(module):
+    """Imports a module that may not be installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        leave(NOT_HERE, f"not installed: {error}; `make peers` installs it")
+
+
+def enter_environment():
+    """Replaces this process by the environment's Python."""
+    python = HERE / "env" / "bin" / "python"
+    if os.access(python, os.X_OK) and Path(sys.prefix).resolve() != python.parents[1].resolve() \
+            and "PEER_STARTED" not in os.environ:  # a damaged environment must not loop
+        os.execve(python, [str(python), *sys.argv], {**os.environ, "PEER_STARTED": "1"})
+
+
+def whole(low, high):
+    """The type of an option that is a whole number from low to high."""
+    def parse(text):
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"found '{text}', expected a whole number from {low} "
+                                             f"to {high}")
+        return int(text)
+    return parse
+
+
+def number(is_right, expected):
+    """The type of an option that is a number with a property."""
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not is_right(value):
+            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}")
+        return value
+    return parse
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with a stage's errors, which are one line, and with the options of all ladders."""
+
+    def __init__(self):
+        super().__init__(allow_abbrev=False)
+        self.add_argument("--seed", type=whole(0, 2**64 - 1), default=1, metavar="N")
+        self.add_argument("--threads", type=whole(1, 2**31 - 1), metavar="N")
+        self.add_argument("--csv", metavar="FILE", help="append one row")
+        self.add_argument("--quiet", action="store_true", help="print the result line only")
+
+    def error(self, message):
+        leave(BAD_INPUT, message.removeprefix("argument "))
+
+
+def set_threads(wanted):
+    """Tells every library before it is loaded. Returns the number: at most one a processor."""
+    if not wanted:
+        text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+        wanted = int(text) if text.isdecimal() and int(text) else sys.maxsize
+    threads = min(wanted, len(os.sched_getaffinity(0)))
+    # OpenBLAS, OpenMP (PyTorch), MKL, Numba, JAX.
+    for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
+        os.environ[f"{name}_NUM_THREADS"] = str(threads)
+    os.environ["PJRT_NPROC"] = str(threads)
+    # As in run_all.sh: on a busy machine, PyTorch's barriers otherwise take twenty times as long.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    return threads
+
+
+def draw_bits(seed, stream, count):
+    """The first numbers of 32 bits from a stream of PCG32, all at once: i steps after s the state is
+    aⁱ·s + c·(1 + … + aⁱ⁻¹), modulo 2⁶⁴."""
+    import numpy as np  # not earlier: it reads how many threads it may start
+    mask = 2**64 - 1
+    multiplier, increment = 6364136223846793005, stream << 1 | 1
+    start = ((increment + seed) * multiplier + increment) & mask
+    powers = np.full(count, multiplier, np.uint64)
+    powers[0] = 1
+    np.multiply.accumulate(powers, out=powers)
+    state = powers * np.uint64(start)
+    state[1:] += np.add.accumulate(powers[:-1]) * np.uint64(increment)
+    shifted = ((state >> np.uint64(18) ^ state) >> np.uint64(27)).astype(np.uint32)
+    turn = (state >> np.uint64(59)).astype(np.uint32)
+    return shifted >> turn | shifted << (-turn & np.uint32(31))
+
+
+@functools.cache
+def header(ladder):
+    """The header of the rows of a ladder. Its first stage prints it."""
+    command = ('set -- $(python3 harness/ladders.py stages --cpu "$0") && make -s -C "$1" >&2 && '
+               'source=$(echo "$1"/*.c) && "${source%.c}" --columns')
+    done = subprocess.run(["sh", "-c", command, ladder], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        leave(RUN_FAILED, f"--csv: found no header: {done.stderr}")
+    return done.stdout
+
+
+def check_writable(option, name):
+    """Checks before a long run that a file can be written. Does not create it."""
+    path = Path(name)
+    if not name or not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
+        leave(BAD_INPUT, f"--{option}: cannot write '{name}'; expected a file in a writable "
+              "directory")
+
+
+def check_rows(ladder, name):
+    """Checks that rows of a ladder can be appended to the file of --csv."""
+    check_writable("csv", name)
+    header(ladder)  # it may fail
+    path = Path(name)
+    if path.is_file() and path.stat().st_size:
+        content = path.read_bytes()
+        if not content.startswith(header(ladder).encode()):
+            leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
+        if not content.endswith(b"\n"):
+            leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
+
+
+def append_row(ladder, name, device, threads, vram, values):
+    """Appends a row of these values to a file, after the header if the file is empty, in one write.
+    Threads are those of a CPU. vram is in MiB, or None."""
+    row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
+           "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+           "peak_vram_mib": "" if vram is None else float(vram)}
+    columns = header(ladder)
+    line = ",".join(str(row[name]) for name in columns.strip().split(",")) + "\n"
+    try:
+        with open(name, "ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            first = columns if os.fstat(file.fileno()).st_size == 0 else ""
+            file.write((first + line).encode())
+    except OSError as error:
+        leave(RUN_FAILED, f"--csv: cannot write: {error}; this run's row is not saved")
+
+
+enter_environment()
