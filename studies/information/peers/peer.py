@@ -1,0 +1,104 @@
+"""What the study's Python peers share: options, activations, the clock and the result row.
+
+Import it before NumPy. It switches to the environment that `make peers` made, if there is one, and
+sets how many threads the libraries start.
+"""
+
+import math
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
+import program  # noqa: E402
+from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: E402, F401
+
+LADDER = "information"
+
+
+def parse_options():
+    """The command line of a stage."""
+    parser = program.Parser()
+    count = program.whole(1, 2**31 - 1)
+    parser.add_argument("--samples", type=count, default=4096, metavar="N")
+    parser.add_argument("--features", type=count, default=256, metavar="N")
+    seconds = program.number(lambda x: 0 <= x < math.inf, "a number from 0")
+    parser.add_argument("--seconds", type=seconds, default=0.1, metavar="X")
+    return parser.parse_args()
+
+
+def draw(options, stream):
+    """Draws a set of activations, as run.h says."""
+    count = options.samples * options.features
+    bits = program.draw_bits(options.seed, stream, count + count % 2)
+    radius = np.sqrt(-2 * np.log((bits[::2] + 1.0) * 2**-32))
+    angle = bits[1::2] * (2 * np.pi * 2**-32)
+    numbers = np.empty(count + count % 2, np.float32)
+    numbers[::2] = radius * np.cos(angle)
+    numbers[1::2] = radius * np.sin(angle)
+    return numbers[:count].reshape(options.samples, options.features)
+
+
+class Peer:
+    """What a peer defines. x and y are samples × features, float32, on the host."""
+    device = "cpu"
+    is_factored = False  # whether it factors the double sum
+
+    def __init__(self, x, y):
+        """Allocates, and puts the data where a pass of the peer begins with them."""
+
+    def run(self):
+        """Makes a pass. Returns the entropy and the mutual information, as Python's numbers."""
+
+    def peak_vram_mib(self):
+        """The most device memory in use, or None without a device."""
+
+
+def report(peer, options, values):
+    """Prints the result line and appends the row. It has no times of the phases: frameworks compute
+    them in one call, or asynchronously."""
+    entropy, information, time_s = (values[name] for name in
+                                    ("entropy", "mutual_information", "time_s"))
+    if not math.isfinite(entropy + information):
+        leave(RUN_FAILED, f"{NAME}: the entropy became {entropy} and the mutual information "
+              f"{information}")
+    # As in the stages. An exponential counts as one operation, and so does a division.
+    count = options.features
+    operations = options.samples * (10 * count if peer.is_factored else (10 + 3 * count) * count)
+    gflops = operations / time_s / 1e9
+    if options.csv:
+        seconds = {name: f"{value:.9f}" for name, value in values.items() if name.endswith("_s")}
+        phases = dict.fromkeys(("transfer_s", "softmax_s", "entropy_s", "information_s"), "")
+        program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
+            **vars(options), "dataset": "drawn", "load_s": "", **values, **seconds, **phases,
+            "gflops": gflops})
+    print(f"{NAME}: samples {options.samples}, features {options.features}: pass {time_s:.6f} s, "
+          f"{gflops:.1f} GFLOP/s, entropy {entropy:.7g}, mutual information {information:.7g}")
+
+
+def main(peer_class):
+    """Runs the peer, from the command line to the row."""
+    if OPTIONS.csv is not None:
+        program.check_rows(LADDER, OPTIONS.csv)
+    x, y = draw(OPTIONS, 1), draw(OPTIONS, 2)
+
+    # The first pass compiles and touches the memory. It is not measured.
+    clock = time.perf_counter()
+    peer = peer_class(x, y)
+    peer.run()
+    setup_s = time.perf_counter() - clock
+
+    passes, start = 0, time.perf_counter()
+    while True:
+        entropy, information = peer.run()
+        passes += 1
+        time_s = time.perf_counter() - start
+        if time_s >= OPTIONS.seconds:
+            break
+    report(peer, OPTIONS, {"setup_s": setup_s, "time_s": time_s / passes,
+                           "entropy": entropy, "mutual_information": information})
+
+
+OPTIONS = parse_options()
+THREADS = program.set_threads(OPTIONS.threads)
+np = require("numpy")
