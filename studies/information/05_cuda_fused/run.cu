@@ -54,14 +54,6 @@ static void destroy(struct buffers *buffers) {
     CHECK(cudaFree(buffers->device_sums));
 }
 
-// Copies x and y to the device, and waits until they are there.
-static void transfer(struct buffers *buffers, size_t count) {
-    const size_t bytes = count * sizeof(float);
-    CHECK(cudaMemcpy(buffers->device_x, buffers->x, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(buffers->device_y, buffers->y, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaDeviceSynchronize());
-}
-
 // Returns the sum over the threads of a warp, to all of them.
 __device__ float warp_sum(float value) {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
@@ -134,6 +126,14 @@ static void softmax(struct buffers *buffers, size_t samples, size_t features) {
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(buffers->sums, buffers->device_sums, 2 * blocks(samples) * sizeof(double),
                      cudaMemcpyDeviceToHost));
+}
+
+// Copies x and y to the device, and waits until they are there.
+static void transfer(struct buffers *buffers, size_t count) {
+    const size_t bytes = count * sizeof(float);
+    CHECK(cudaMemcpy(buffers->device_x, buffers->x, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(buffers->device_y, buffers->y, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize());
 }
 
 // Returns the mean over the rows, from the blocks' sums.
