@@ -11,8 +11,7 @@ enum {
     THREADS = 256, // in a block: as many as in the paper
     // A float sums so many triplets before it is added to another. So few that the rounding errors
     // of float32 do not add up.
-    BLOCK = 128,
-    TIMED_PASSES = 4 // so many passes are timed by phases
+    BLOCK = 128
 };
 
 struct tensor {
@@ -97,41 +96,30 @@ static void average(struct tensor *tensor, const struct triplets *data) {
     average_elements<<<(unsigned)((count + THREADS - 1) / THREADS), THREADS>>>(
         tensor->x, tensor->y, tensor->z, tensor->elements, data->count, features);
     CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
 }
 
-// Does all of the work once. Where there are events, it marks the end of each phase.
-static void pass(struct tensor *tensor, const struct triplets *data, struct phase_events *events) {
+// Does all of the work once. At the end of each phase the host waits for the device, so that its
+// clock is right.
+static void pass(struct tensor *tensor, const struct triplets *data, struct result *result) {
+    double clock = seconds();
     upload(tensor, data);
-    if (events)
-        mark_phase(events);
+    clock = timer_lap(&result->transfer_time, clock);
     average(tensor, data);
-    if (events)
-        mark_phase(events);
+    clock = timer_lap(&result->product_time, clock);
     download(tensor, data->features);
-    if (events)
-        mark_phase(events);
+    timer_lap(&result->transfer_time, clock);
 }
 
-// Times the phases in some passes. Then repeats the pass without events, which would take time of
-// their own, until --seconds have passed. A pass ends with a copy, for which the host waits.
+// Repeats the pass until --seconds have passed.
 static void measure(struct tensor *tensor, const struct triplets *data,
                     const struct options *options, struct result *result) {
-    struct phase_events events = create_events(1 + 3 * TIMED_PASSES);
-    mark_phase(&events);
-    for (int i = 0; i < TIMED_PASSES; ++i)
-        pass(tensor, data, &events);
-    CHECK(cudaDeviceSynchronize());
-    collect_events(&events,
-                   {&result->transfer_time, &result->product_time, &result->transfer_time});
-
     const double start = seconds();
-    long passes = 0;
     do {
-        pass(tensor, data, NULL);
-        ++passes;
+        pass(tensor, data, result);
         result->time_s = seconds() - start;
     } while (result->time_s < options->seconds);
-    result->time_s /= (double)passes;
+    result->time_s /= (double)result->product_time.count;
 }
 
 int main(int argc, char **argv) {
@@ -145,7 +133,8 @@ int main(int argc, char **argv) {
     const double used = used_device_mib();
     struct triplets data = draw_triplets(&options);
     struct tensor tensor = create(&data);
-    pass(&tensor, &data, NULL);
+    struct result first = {};
+    pass(&tensor, &data, &first);
     result.setup_s = seconds() - clock;
 
     measure(&tensor, &data, &options, &result);
