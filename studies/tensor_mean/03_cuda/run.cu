@@ -9,8 +9,8 @@
 
 enum {
     THREADS = 256, // in a block: as many as in the paper
-    // A float sums so many triplets before it is added to another. So few that the rounding errors
-    // of float32 do not add up.
+    // A float sums so many triplets, and is then added to a double: so few that the rounding errors
+    // of float32 do not add up, and so many that double arithmetic, which is slow, does not count.
     BLOCK = 128
 };
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(THREADS)
     const size_t i = e / features / features, j = e / features % features, k = e % features;
     if (i >= features)
         return;
-    float sum = 0;
+    double sum = 0;
     for (size_t first = 0; first < triplets; first += BLOCK) {
         const size_t last = triplets - first < BLOCK ? triplets : first + BLOCK;
         float part = 0;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
             part += x[n * features + i] * y[n * features + j] * z[n * features + k];
         sum += part;
     }
-    elements[e] = sum / (float)triplets;
+    elements[e] = (float)(sum / (double)triplets);
 }
 
 static void upload(struct tensor *tensor, const struct triplets *data) {

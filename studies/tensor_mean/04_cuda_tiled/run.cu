@@ -145,10 +145,10 @@ __global__ void __launch_bounds__(THREADS)
     const size_t e = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (e >= count)
         return;
-    float sum = 0;
+    double sum = 0;
     for (size_t s = 0; s < slices; ++s)
         sum += sums[s * count + e];
-    elements[e] = sum / (float)triplets;
+    elements[e] = (float)(sum / (double)triplets);
 }
 
 static void upload(struct tensor *tensor, const struct triplets *data) {
