@@ -110,12 +110,14 @@ fails() {
     results=$(echo report/results/*-quick/pi)
     head -n 1 "$results/runs.csv" | grep -q '^stage,device,threads,terms,dataset,'
     (($(wc -l <"$results/runs.csv") >= 1 + 2 * 2))
-    cmp <(harness/tables.py "$results/runs.csv") "$results/tables.txt"
+    python3 harness/tables.py "$results/runs.csv" | grep -q '^  01_unrolled '
 
     make -s compare STUDY=pi A=00 B=01 RUNS=8 TERMS=100000 >output
     grep -q '^median  *00_serial  *01_unrolled' output
-    make -s step STUDY=pi STAGE=01 | grep -qx '+    double sums\[4\] = {0};'
-    make -s diff STUDY=pi STAGE=01 | grep -qx '+    double sums\[4\] = {0};'
+    for target in step diff; do
+        make -s "$target" STUDY=pi STAGE=01 >output
+        grep -qx '+    double sums\[4\] = {0};' output
+    done
     make -s new-stage STUDY=pi FROM=01 NAME=02_mine >output
     grep -qx '02_mine: right, 4 tests' output
     sed -i 's/2\.0 \* k + 1/2.0 * k + 3/' studies/pi/02_mine/run.c
