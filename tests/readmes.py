@@ -25,8 +25,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL = bool(os.environ.get("FULL"))
-LIMIT, LIMIT_WITH_OUTPUT = 2, 120  # seconds
-BUILD = re.compile(r"make -C stages/.*")  # later commands need what it builds
+# Seconds for a command, for another that differs only in its values, and for one whose output is
+# shown.
+LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2, 1, 120
+BUILD = re.compile(r"make -C (stages|studies)/.*")  # later commands need what it builds
 MAY_BE_MISSING = "gdb", "bats"
 NOT_RUN = {
     "make test": "this is a part of it",
@@ -103,7 +105,7 @@ def run(command, typed, limit, folder):
             return 137, process.communicate()[0] + "did not stop at Ctrl-C"
 
 
-def judge(command, typed, shown, folder):
+def judge(command, typed, shown, folder, again):
     """(whether the command is right, a remark or "", the end of its output if it is wrong)."""
     program = next(word for word in command.split() if "=" not in word)
     if command in NOT_RUN:
@@ -111,7 +113,7 @@ def judge(command, typed, shown, folder):
     if program in MAY_BE_MISSING and not shutil.which(program):
         return True, f"skip: found no {program}", []
     ends = shown or BUILD.fullmatch(command)
-    limit = None if FULL else LIMIT_WITH_OUTPUT if ends else LIMIT
+    limit = None if FULL else LIMIT_WITH_OUTPUT if ends else LIMIT_AGAIN if again else LIMIT
     status, output = run(command, typed, limit, folder)
     if status is None:
         return True, f"stopped after {limit} s", []
@@ -129,21 +131,26 @@ def judge(command, typed, shown, folder):
 
 def run_all(readmes, folder):
     """Runs the commands of these files; returns the exit status."""
-    done, failed = set(), 0
+    done, kinds, failed = set(), set(), 0
     for readme in readmes:
         print(f"# {readme}")
-        for command, typed, shown in commands((ROOT / readme).read_text(encoding="utf-8")):
-            if (command, typed) in done and "06_" not in command:
+        text = (ROOT / readme).read_text(encoding="utf-8")
+        made = set(re.findall(r"make new-stage .*NAME=(\w+)", text))
+        for command, typed, shown in commands(text):
+            if (command, typed) in done and not any(name in command for name in made):
                 continue
             done.add((command, typed))
+            kind = frozenset(re.sub(r"=\S+", "", command).split())
             start = time.monotonic()
-            right, remark, lines = judge(command, typed, shown, folder)
+            right, remark, lines = judge(command, typed, shown, folder, kind in kinds)
+            kinds.add(kind)
             failed += not right
             print(f"{'ok' if right else 'not ok'} {command} ({time.monotonic() - start:.0f} s)"
                   + (f" # {remark}" if remark else ""), *(f"# {line}" for line in lines), sep="\n",
                   flush=True)
-        for stage in Path(folder).glob("stages/06_*"):  # the next README makes its own
-            shutil.rmtree(stage)
+        for name in made:  # the next README makes its own
+            for stage in (*Path(folder).glob(f"*/{name}"), *Path(folder).glob(f"*/*/{name}")):
+                shutil.rmtree(stage)
     print(f"{failed} failed" if failed else f"{len(done)} commands, all right")
     return failed != 0
 
