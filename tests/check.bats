@@ -47,6 +47,11 @@ finds() {
 @test "make check names the mistake" {
     clean_copy
     finds 01 '/bias2 -= learning_rate/d' b2 'b2 did not move.'
+    run tests/stages.py builds stages/06_mine
+    [[ $status == 1 && $output == *'WRONG stages/06_mine '*'the first that differs is W1[0]['* ]]
+    # The initial weights have to be equal to the bit: -0 is not 0.
+    finds 00 's/ = draw_weight(&generator, PIXELS)/&, network.bias1[0] = -0.0f/' b1 \
+        'WRONG (--hidden 33 --batch 8 --train 8 --epochs 0'
     finds 01 's/w2\[o\] -= learning_rate/w2[o] -= 2 * learning_rate/' W2 \
         'The step of W2 is 2 times the right one.'
     finds 01 's/, db1 = {0};/; static vec kept[64]; vec db1 = kept[v];/
