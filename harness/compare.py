@@ -4,9 +4,8 @@
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
 
 Runs the two in turn. What disturbs the machine for longer than a run then disturbs both runs of a
-pair. So the ratio is taken within each pair. bench/README.md explains the statistics. The options
-are those of the ladder. Their values come from ladder.toml, from the environment, which is how make
-passes them on, or from the command line.
+pair. So the ratio is taken within each pair. bench/README.md explains the statistics. RUNS and the
+options of the ladder come from the environment, where make puts them, or from its ladder.toml.
 """
 
 import argparse
@@ -152,26 +151,19 @@ def print_comparison(ladder, names, rows):
 
 
 def main():
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--study", default="", help="a ladder (the main one)")
-    common.add_argument("--table", default="compare",
-                        help="a table of its ladder.toml, for what is not given here (compare)")
-    given = common.parse_known_args()[0]
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", help="a ladder (the main one)")
+    parser.add_argument("--table", default="compare", help="of its ladder.toml (compare)")
+    parser.add_argument("a", metavar="A", help="a stage, by name or the beginning of it")
+    parser.add_argument("b", metavar="B")
+    arguments = parser.parse_args()
     try:
-        ladder = ladders.find_ladder(given.study)
-        options = {"runs": "30", **ladder.options(given.table)}
-        parser = argparse.ArgumentParser(description=__doc__, parents=[common],
-                                         formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("a", metavar="A", help="a stage, by name or the beginning of it")
-        parser.add_argument("b", metavar="B")
-        for option in dict.fromkeys([*options, *ladder.settings]):
-            parser.add_argument(f"--{option}", default=options.get(option))
-        arguments = parser.parse_args()
+        ladder = ladders.find_ladder(arguments.study)
         stages = ladder.find(arguments.a, "A"), ladder.find(arguments.b, "B")
     except ladders.NotFound as error:
         results.fail(error)
-    options = {option: value for option in dict.fromkeys([*options, *ladder.settings])
-               if (value := getattr(arguments, option.replace("-", "_"))) is not None}
+    options = {"runs": "30", **ladder.options(arguments.table)}
     runs = str(options.pop("runs"))
     if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:
         results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")

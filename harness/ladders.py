@@ -123,7 +123,7 @@ class Ladder:
         chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
                   for axis in reversed(self.axes)}
         chosen |= self.toml.get("compare", {}) | self.toml.get(table, {})
-        for option in [*chosen, *self.settings]:
+        for option in [*chosen, *self.settings, "runs"]:
             given = os.environ.get(option.upper().replace("-", "_"))
             if given:
                 chosen[option] = given

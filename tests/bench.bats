@@ -137,7 +137,7 @@ make_fakes() {
     make_fake 02_wrong 0.10 0.7
 }
 
-# make_fake STAGE SECONDS LOSS
+# make_fake STAGE SECONDS LOSS [NOISE]
 make_fake() {
     mkdir -p "$dir/stages/$1"
     printf 'train: train.c\n\tcp train.c train && chmod +x train\n' >"$dir/stages/$1/Makefile"
@@ -146,7 +146,7 @@ make_fake() {
 echo "$1 \$*" >>"$dir/calls"
 while [[ \$1 != --csv ]]; do shift; done
 row=\$(awk -v n="\$(wc -l <"$dir/calls")" 'BEGIN {
-    srand(n); t = $2 * (1 + 0.01 * rand()); print t "," t / 2 "," t / 2 }')
+    srand(n); t = $2 * (1 + ${4:-0.01} * rand()); print t "," t / 2 "," t / 2 }')
 columns=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples
 printf '%s\n' \$columns,dataset,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops \
     "$1,cpu,1,7,64,1,0.1,1,60,10,mnist,\$row,$3,0.9,1" >"\$2"
@@ -155,7 +155,7 @@ END
 
 @test "compare: the two in turn, each first in half of the pairs, with the options" {
     make_fakes
-    "$dir/harness/compare.py" 00 01_fast --runs 8 --hidden 7 >"$dir/output"
+    RUNS=8 HIDDEN=7 "$dir/harness/compare.py" 00 01_fast >"$dir/output"
     grep -q '^The difference is real: 01_fast is [12]\.[09][0-9]* times as fast as 00_slow' \
         "$dir/output"
     [[ $(cut -c 1-2 "$dir/calls" | tail -n +3 | paste -sd' ') == \
@@ -174,10 +174,19 @@ END
 
 @test "compare: a stage against itself, and one that computes something else" {
     make_fakes
-    "$dir/harness/compare.py" 01 01 --runs 8 >"$dir/output"
+    RUNS=8 "$dir/harness/compare.py" 01 01 >"$dir/output"
     grep -q '^No difference' "$dir/output"
-    "$dir/harness/compare.py" 01 02 --runs 8 >"$dir/output"
+    RUNS=8 "$dir/harness/compare.py" 01 02 >"$dir/output"
     grep -q '^But the two do not compute the same: final_loss is 0.5 in 01_fast and 0.7 in' "$dir/output"
+}
+
+@test "compare: a busy machine" {
+    make_fakes
+    make_fake 03_noisy 0.21 0.5 0.5
+    RUNS=8 "$dir/harness/compare.py" 01 03 >"$dir/output"
+    grep -q '^The difference is real: .* But the runs of 03_noisy differ by more than ±10 %' "$dir/output"
+    RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    grep -q '^The difference is real: [^.]*\.[^.]*\.[^.]*\.[^.]*\.$' "$dir/output"
 }
 
 @test "compare: an error is one line" {
@@ -186,7 +195,7 @@ END
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"B: found '7'"* ]]
     run "$dir/harness/compare.py" 01 02 --study no_such
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"STUDY: found 'no_such'"* ]]
-    run "$dir/harness/compare.py" 01 01 --runs 7
+    RUNS=7 run "$dir/harness/compare.py" 01 01
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"RUNS: found '7'"* ]]
     printf '#!/bin/sh\necho no usable device >&2\nexit 77\n' >"$dir/stages/01_fast/train.c"
     run "$dir/harness/compare.py" 00 01

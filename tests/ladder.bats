@@ -129,7 +129,7 @@ clean_copy() {
     grep -q '^-// Stage 01' output
     ./run_all.sh --stages 01,06 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
     grep -q '^  06_mine ' output
-    harness/compare.py --runs 8 --hidden 32 06_mine 01 | grep -q 'times as'
+    RUNS=8 HIDDEN=32 harness/compare.py 06_mine 01 | grep -q 'times as'
     if g++ -E -include benchmark/benchmark.h -x c++ /dev/null >/dev/null 2>&1; then
         make -s -C bench
         MIN_TIME=0.001 REPETITIONS=1 FILTER=06_mine/forward/hidden:32/batch:32 bench/run.sh |
