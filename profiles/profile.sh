@@ -1,66 +1,37 @@
 #!/usr/bin/env bash
 # Profiles CPU stages with gperftools: where the time goes, by function and by line, and what they
-# allocate. `profiles/profile.sh --help` lists the options. README.md says how to read the results.
+# allocate. README.md says how to read the results.
+#
+#     profiles/profile.sh [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
+#
+# Runs each stage once for the heap, and for the time until a run takes long enough. Writes
+# profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,heap.txt}. It reads from the environment or
+# make's command line:
+#
+#     STUDY=name       the stages of a study; writes to its own folder profiles/
+#     CPU_SECONDS=6    least CPU time to sample, if the run has an option epochs or seconds to raise
+#     RESULTS=dir      writes the folders of the stages there instead
+#     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 #
 # A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
 # source. Two preloaded libraries do the work.
+#
+# Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value.
 set -euo pipefail
 export LC_ALL=C # a decimal point, not a comma
-
-help() {
-    cat <<'END_OF_HELP'
-Usage: profiles/profile.sh [option ...] [STAGE ...]
-
-Builds the stages (01, or 01_vectorized; all CPU stages if none is named) of the main ladder, or of
-the study that the variable STUDY names. Runs each of them once for the heap, and for the time until
-a run takes long enough. The options of a run are those of [profile] in ladder.toml; variables such
-as HIDDEN change them. Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,heap.txt}, for a
-study in its own folder.
-
-  --seconds N     least CPU time to sample (6), if [profile] has the option epochs or seconds, which
-                  then grows
-  --output DIR    where the folders of the stages go (profiles)
-  --help          print this help
-
-Exit status: 0; 1 a stage or a tool failed; 2 wrong options.
-END_OF_HELP
-}
 
 fail() {
     echo "profile.sh: ${*:2}" >&2
     exit "$1"
 }
 
-study=${STUDY:-} seconds=6 output='' wanted=()
-while (($#)); do
-    case $1 in
-    --help | -h)
-        help
-        exit
-        ;;
-    --seconds)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] ||
-            fail 2 "$1: found '${2:-}', expected a whole number from 1"
-        seconds=$2
-        shift 2
-        ;;
-    --output)
-        [[ ${2:-} ]] || fail 2 "$1: expected a directory after it"
-        mkdir -p "$2"
-        output=$(CDPATH='' cd "$2" && pwd)
-        shift 2
-        ;;
-    -*) fail 2 "found '$1'; see profiles/profile.sh --help" ;;
-    *)
-        wanted+=("$1")
-        shift
-        ;;
-    esac
-done
-
+study=${STUDY:-} seconds=${CPU_SECONDS:-6} output=''
+[[ $seconds =~ ^[1-9][0-9]{0,5}$ ]] ||
+    fail 2 "CPU_SECONDS: found '$seconds', expected a whole number from 1"
+[[ ! ${RESULTS:-} ]] || output=$(mkdir -p "$RESULTS" && CDPATH='' cd "$RESULTS" && pwd)
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-folders=$(harness/ladders.py stages --cpu "$study" "${wanted[@]}")
+folders=$(harness/ladders.py stages --cpu -- "$study" "$@")
 
 ./deps.sh profile
 work=$(mktemp -d)

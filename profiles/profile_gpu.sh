@@ -14,7 +14,7 @@ fail() {
     exit "$1"
 }
 
-place=$(harness/ladders.py stages --cuda "${STUDY:-}" "${1:-}")
+place=$(harness/ladders.py stages --cuda -- "${STUDY:-}" "${1:-}")
 stage=${place##*/} ladder=${place%/*}
 folder=profiles/$stage # the main ladder's
 [[ $ladder != */* ]] || folder=$ladder/profiles/$stage

@@ -39,7 +39,7 @@ need_gperftools() {
     need_gperftools
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
-    profiles/profile.sh --seconds 1 07
+    CPU_SECONDS=1 profiles/profile.sh 07
     cd ./profiles/07_mine
     cat cpu.txt heap.txt
 
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     return fclose(csv) + 0 * result;
 }
 END
-    STUDY=fake profiles/profile.sh --seconds 1
+    STUDY=fake CPU_SECONDS=1 profiles/profile.sh
     cd studies/fake/profiles/00_only
     grep -qE '^00_only, samples 30, seconds 1[0-9], drawn, threads 1$' cpu.txt
     read -r total cpu < <(sed -nE 's/^samples: ([0-9]+) of ([0-9.]+) s .*/\1 \2/p' cpu.txt)
@@ -113,15 +113,16 @@ END
     grep -q '^function: work, studies/fake/00_only/run.c$' lines.txt
 }
 
-@test "a stage that is not there, or an option" {
+@test "a stage that is not there, or a wrong value" {
     mkdir stages/0{7,8}_mine
     touch stages/0{7,8}_mine/{train.c,Makefile}
-    for wrong in 9 0 mine --what '--seconds 0' '--hidden' --output; do
-        # shellcheck disable=SC2086 # an option and its value
+    for wrong in 9 0 mine --what; do
         run profiles/profile.sh $wrong
         [ "$status" -eq 2 ]
         [ "${#lines[@]}" -eq 1 ]
     done
+    CPU_SECONDS=0 run profiles/profile.sh
+    [[ $status == 2 && $output == "profile.sh: CPU_SECONDS: found '0', expected a whole number from 1" ]]
     run make profile STAGE=9
     [[ $output == *"STAGE: found '9', expected one of: 07_mine 08_mine"* ]]
     run make profile STUDY=none
