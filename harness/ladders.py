@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
 
     ladders.py ladders                     the names of the ladders; the main one comes first

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Takes a reader through the stages of a ladder. make calls it, with STUDY for the ladder.
 
     step.py step STUDY STAGE       shows a stage: parts of its README, the diff against the stage

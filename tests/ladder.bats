@@ -138,7 +138,7 @@ clean_copy() {
     make -s step STAGE=06 | grep -q '^06_mine: mine'
     if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib' 2>/dev/null; then
         make -s report
-        grep -q '<section class="stage" id="06_mine">' report/index.html
+        grep -q '<section class="stage" id="stages-06_mine">' report/index.html
     fi
 
     # Now a batch's gradient is a hundredth too large.
