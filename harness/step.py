@@ -14,14 +14,10 @@ import subprocess
 import sys
 
 import ladders
+from ladders import NotFound
 
 # The parts of a stage's README that a reader sees, in this order.
 SECTIONS = "The idea", "Predict before you measure", "The prediction", "What the profile shows"
-
-
-def fail(message):
-    print(message, file=sys.stderr)
-    sys.exit(2)
 
 
 def run(*words, expected=(0,)):
@@ -40,7 +36,7 @@ def show_diff(stage, before):
 def diff(ladder, stage):
     stage = ladder.find(stage)
     if not stage.before:
-        fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
+        raise NotFound(f"STAGE: found '{stage.name}', the first stage; expected a later one")
     show_diff(stage, stage.before)
 
 
@@ -85,12 +81,13 @@ def step(ladder, stage):
 def new(ladder, origin, name):
     origin = ladder.find(origin, "FROM")
     if not ladders.STAGE_NAME.fullmatch(name):
-        fail(f"NAME: found '{name}', expected two digits, an underscore and a word: 06_mine")
+        raise NotFound(f"NAME: found '{name}', expected two digits, an underscore and a word, such "
+                       "as 06_mine")
     number, title = name.split("_", 1)
     for folder in ladder.folder.iterdir():
         if folder.name.startswith(f"{number}_"):
-            fail(f"NAME: found '{name}', expected another number: "
-                 f"{folder.relative_to(ladders.ROOT)} has this one")
+            raise NotFound(f"NAME: found '{name}', expected another number: "
+                           f"{folder.relative_to(ladders.ROOT)} has this one")
     folder = ladder.folder / name
     folder.mkdir()
     first, rest = origin.source.read_text(encoding="utf-8").split("\n", 1)
@@ -118,8 +115,9 @@ def main():
     try:
         command, study, *arguments = sys.argv[1:]
         commands[command](ladders.find_ladder(study), *arguments)
-    except ladders.NotFound as error:
-        fail(error)
+    except NotFound as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
