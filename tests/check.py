@@ -5,8 +5,9 @@
 
 Runs the tests of stages.py, and stops at the first mistake. Where the runs of a ladder take steps
 (`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
-spread, and says in plain words what is wrong with a step. Then it compares the stage's time with
-that of its origin. Without a GPU, a CUDA stage runs on a simulated device.
+spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
+that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin.
+Without a GPU, a CUDA stage runs on a simulated device.
 """
 
 import itertools

@@ -216,6 +216,9 @@ class Tester:
 
     def __init__(self, ladder, selection, folder, verbose=False):
         self.ladder, self.folder, self.verbose = ladder, folder, verbose
+        if "tests" not in ladder.toml:
+            raise ladders.NotFound(f"{ladder.name}/ladder.toml: found no [tests]; see "
+                                   "stages/ladder.toml")
         tests = ladder.toml["tests"]
         self.tests = {"sizes": [""], "options": "", "run_only": [], "all_threads": [],
                       "threads": True, **tests, **tests.get(selection, {})}
@@ -242,10 +245,13 @@ class Tester:
         """Runs the reference. expected() keeps what it computes for a while."""
         saved = self.folder / "expected"
         saved.unlink(missing_ok=True)
-        command = [HERE / "build" / self.ladder.name / "reference", *self.options(case)]
+        command = [str(HERE / "build" / self.ladder.name / "reference"), *self.options(case)]
         if self.ladder.save:
             command.append(f"--{self.ladder.save}={saved}")
-        text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        try:
+            text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"{Path(sys.argv[0]).name}: {error}; `make -C tests programs` builds it")
         return Expected([line.split() for line in text.splitlines()],
                         np.fromfile(saved) if saved.exists() else None)
 
