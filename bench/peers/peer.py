@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import program
-from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require
+from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
 PIXELS, CLASSES = 784, 10
 LADDER = "stages"

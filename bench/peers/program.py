@@ -96,8 +96,8 @@ def set_threads(wanted):
 
 
 def draw_bits(seed, stream, count):
-    """The first numbers of 32 bits from a stream of PCG32, all at once: i steps after s the state is
-    aⁱ·s + c·(1 + … + aⁱ⁻¹), modulo 2⁶⁴."""
+    """The first numbers of 32 bits from a stream of PCG32, all at once: i steps after s the state
+    is aⁱ·s + c·(1 + … + aⁱ⁻¹), modulo 2⁶⁴."""
     import numpy as np  # not earlier: it reads how many threads it may start
     mask = 2**64 - 1
     multiplier, increment = 6364136223846793005, stream << 1 | 1

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
-import program  # noqa: E402
-from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: E402, F401
+import program
+from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
 LADDER = "information"
 
