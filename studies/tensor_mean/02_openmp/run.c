@@ -29,8 +29,7 @@ typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 #define INLINED static inline __attribute__((always_inline))
 
 // The registers sum a block of triplets before they are added to the sums in memory. A block of so
-// many is enough that adding takes no time. The features of a larger one would not fit in the
-// nearest caches.
+// many is enough that adding takes little time, and its features stay in the nearest caches.
 enum { SMALLEST_BLOCK = 128 };
 
 struct tensor {
