@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
-import program  # noqa: E402
-from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: E402, F401
+import program
+from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
 LADDER = "tensor_mean"
 
@@ -38,7 +38,8 @@ def check_files(options):
     program.check_writable("save", options.save)
     path = Path(options.save)
     if path.exists() and not path.is_file():
-        leave(BAD_INPUT, f"--save: {path} is no regular file: expected a new one, or one to replace")
+        leave(BAD_INPUT, f"--save: {path} is no regular file: expected a new one, or one to "
+              "replace")
     if options.csv and Path(options.csv).resolve() == path.resolve():
         leave(BAD_INPUT, f"--save: found {path}, which is the file of --csv: expected another")
 
