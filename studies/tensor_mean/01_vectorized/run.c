@@ -40,7 +40,7 @@ struct tensor {
 };
 
 static struct tensor create(const struct triplets *data) {
-    const size_t features = data->features, columns = TILE_COLUMNS * LANES;
+    const size_t features = data->features, columns = (size_t)TILE_COLUMNS * LANES;
     const size_t rows = (features + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     const size_t vectors = (features + columns - 1) / columns * TILE_COLUMNS;
     size_t block = SMALLEST_BLOCK;
