@@ -9,8 +9,8 @@ and so is tests/build/LADDER/reference, with the same options. They stand in the
 ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
 far every result was from the reference's. COMMAND is put before the command line.
 
-The keys: each of `sizes` is tested with each of `cases`, with `options` before both. All of them
-are options as on a command line. `twice` are the cases that must give the same bytes twice (without
+The keys: each of `sizes` is tested with each of `cases`, with `options` before both and `last` after
+them, where it wins. All of them are options as on a command line. `twice` are the cases that must give the same bytes twice (without
 this key, all are). The cases of `run_only` only have to end well. `all_threads` are sizes or cases
 with enough work for five threads. `threads = false` tests one number of threads, for programs that
 take seconds to start. `real_data` tests on the real MNIST, and not on random digits.
@@ -220,7 +220,7 @@ class Tester:
             raise ladders.NotFound(f"{ladder.name}/ladder.toml: found no [tests]; see "
                                    "stages/ladder.toml")
         tests = ladder.toml["tests"]
-        self.tests = {"sizes": [""], "options": "", "run_only": [], "all_threads": [],
+        self.tests = {"sizes": [""], "options": "", "last": "", "run_only": [], "all_threads": [],
                       "threads": True, **tests, **tests.get(selection, {})}
         self.left_out = selection in EXTRA and selection not in tests and "nothing to test"
         self.now = ""  # what is run
@@ -239,7 +239,7 @@ class Tester:
 
     def options(self, case):
         """The words of a command line."""
-        return [*self.data, *shlex.split(f"{self.tests['options']} {case}")]
+        return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
 
     def compute_expected(self, case):
         """Runs the reference. expected() keeps what it computes for a while."""
