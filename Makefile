@@ -82,10 +82,10 @@ peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/p
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
-	@profiles/profile.sh $(STAGE)
+	@profiles/profile.py $(STAGE)
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: measure how a CUDA stage's kernels use the GPU
-	@profiles/profile_gpu.sh $(STAGE)
+	@profiles/profile.py --gpu $(STAGE)
 
 # Debian's matplotlib needs Debian's python3, and another python3 may come first in PATH.
 report: ## write the report, its plots and the READMEs' tables from report/results

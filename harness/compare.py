@@ -158,11 +158,8 @@ def main():
     parser.add_argument("a", metavar="A", help="a stage, by name or the beginning of it")
     parser.add_argument("b", metavar="B")
     arguments = parser.parse_args()
-    try:
-        ladder = ladders.find_ladder(arguments.study)
-        stages = ladder.find(arguments.a, "A"), ladder.find(arguments.b, "B")
-    except ladders.NotFound as error:
-        results.fail(error)
+    ladder = ladders.find_ladder(arguments.study)
+    stages = ladder.find(arguments.a, "A"), ladder.find(arguments.b, "B")
     options = {"runs": "30", **ladder.options(arguments.table)}
     runs = str(options.pop("runs"))
     if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:

@@ -35,8 +35,10 @@ MAIN = "stages"
 STAGE_NAME = re.compile(r"\d\d(\.\d)?_[a-z0-9_]+")
 
 
-class NotFound(Exception):
-    """No ladder or stage has this name, or a ladder.toml is wrong. The text is one line."""
+def fail(message, status=2):
+    """Ends the program with one line."""
+    print(f"{Path(sys.argv[0]).name}: {' '.join(str(message).split())}", file=sys.stderr)
+    sys.exit(status)
 
 
 class Stage:
@@ -104,8 +106,8 @@ class Ladder:
             self.title, self.time = self.toml["title"], self.toml["time"]
             self.program = self.toml["program"]
         except (OSError, ValueError, KeyError) as error:
-            raise NotFound(f"{folder.relative_to(ROOT)}/ladder.toml: cannot read: {error}; "
-                           "see stages/ladder.toml") from None
+            fail(f"{folder.relative_to(ROOT)}/ladder.toml: cannot read: {error}; "
+                 "see stages/ladder.toml")
         self.axes = self.toml.get("axes", [])  # the first is a table's pages, the last its columns
         self.settings = self.toml.get("settings", {})  # {option: value}
         self.phases = self.toml.get("phases", [])
@@ -149,7 +151,7 @@ class Ladder:
                  for source in sorted(folder.glob(f"{self.program}.c*"))
                  if source.suffix in (".c", ".cu")]
         if not found:
-            raise NotFound(f"found no stages in {self.folder.relative_to(ROOT)}")
+            fail(f"found no stages in {self.folder.relative_to(ROOT)}")
         return found
 
     @property
@@ -165,8 +167,8 @@ class Ladder:
         among = self.stages if among is None else among
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
-            raise NotFound(f"{option}: found '{wanted}', expected one of: "
-                           f"{' '.join(stage.name for stage in among)}")
+            fail(f"{option}: found '{wanted}', expected one of: "
+                 f"{' '.join(stage.name for stage in among)}")
         return found
 
     def find(self, wanted, option="STAGE", among=None):
@@ -178,8 +180,8 @@ class Ladder:
             if len(stages) == 1:
                 return stages[0]
         if len(found) > 1:
-            raise NotFound(f"{option}: found '{wanted}', expected more of a name of: "
-                           f"{' '.join(stage.name for stage in found)}")
+            fail(f"{option}: found '{wanted}', expected more of a name of: "
+                 f"{' '.join(stage.name for stage in found)}")
         return found[0]
 
 
@@ -195,53 +197,39 @@ def find_ladder(wanted, option="STUDY"):
     for ladder in ladders():
         if ladder.name == (wanted or MAIN):
             return ladder
-    raise NotFound(f"{option}: found '{wanted}', expected one of: "
-                   f"{' '.join(ladder.name for ladder in ladders())}")
+    fail(f"{option}: found '{wanted}', expected one of: "
+         f"{' '.join(ladder.name for ladder in ladders())}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("ladders")
-    stages = commands.add_parser("stages")
-    kinds = stages.add_mutually_exclusive_group()
+    parser.add_argument("command", choices=("ladders", "stages", "find", "options", "bench"))
+    parser.add_argument("words", nargs="*", metavar="LADDER ...")
+    kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
     kinds.add_argument("--cuda", dest="cuda", action="store_true", default=None)
-    stages.add_argument("ladder", nargs="?")
-    stages.add_argument("stage", nargs="*")
-    find = commands.add_parser("find")
-    find.add_argument("ladder")
-    find.add_argument("stage")
-    find.add_argument("what", nargs="?", default="STAGE")
-    options = commands.add_parser("options")
-    options.add_argument("ladder")
-    options.add_argument("table")
-    bench = commands.add_parser("bench")
-    bench.add_argument("ladder")
-    bench.add_argument("stage")
-    arguments = parser.parse_args()
-    try:
-        if arguments.command == "ladders":
-            print(*(ladder.name for ladder in ladders()), sep="\n")
-        elif arguments.command == "stages":
-            chosen = ladders() if arguments.ladder is None else [find_ladder(arguments.ladder)]
-            found = [stage for ladder in chosen for stage in ladder.stages
-                     if arguments.cuda in (None, stage.is_cuda)]
-            if arguments.stage:
-                found = [chosen[0].find(wanted, among=found) for wanted in arguments.stage]
-            print(*(stage.folder.relative_to(ROOT) for stage in found), sep="\n")
-        elif arguments.command == "options":
-            ladder = find_ladder(arguments.ladder)
-            print(*ladder.words(ladder.options(arguments.table)), sep="\n")
-        elif arguments.command == "bench":
-            print(*find_ladder(arguments.ladder).find(arguments.stage).benchmark, sep="\n")
-        else:
-            stage = find_ladder(arguments.ladder).find(arguments.stage, arguments.what)
-            print(*(each.folder.relative_to(ROOT) for each in (stage, stage.before) if each))
-    except NotFound as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    arguments = parser.parse_intermixed_args()
+    ladder, words = None, arguments.words
+    if words:
+        ladder = find_ladder(words.pop(0))
+    if arguments.command == "ladders":
+        found = [ladder.name for ladder in ladders()]
+    elif arguments.command == "stages":
+        stages = [stage for each in ([ladder] if ladder else ladders()) for stage in each.stages
+                  if arguments.cuda in (None, stage.is_cuda)]
+        if words:
+            stages = [ladder.find(wanted, among=stages) for wanted in words]
+        found = [stage.folder.relative_to(ROOT) for stage in stages]
+    elif arguments.command == "options":
+        found = ladder.words(ladder.options(*words))
+    elif arguments.command == "bench":
+        found = ladder.find(*words).benchmark
+    else:
+        stage = ladder.find(*words)
+        found = [" ".join(str(each.folder.relative_to(ROOT))
+                          for each in (stage, stage.before) if each)]
+    print(*found, sep="\n")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,11 @@ import contextlib
 import csv
 import io
 import statistics
-import sys
-from pathlib import Path
+
+from ladders import fail
 
 TEXTS = "stage", "device", "dataset"
 NOISY = 0.1  # a cell with a larger spread is marked
-
-
-def fail(message, status=2):
-    """Ends the program with one line."""
-    print(f"{Path(sys.argv[0]).name}: {' '.join(str(message).split())}", file=sys.stderr)
-    sys.exit(status)
 
 
 def read(path):

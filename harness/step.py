@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import ladders
-from ladders import NotFound
+from ladders import fail
 
 # The parts of a stage's README that a reader sees, in this order.
 SECTIONS = "The idea", "Predict before you measure", "The prediction", "What the profile shows"
@@ -36,7 +36,7 @@ def show_diff(stage, before):
 def diff(ladder, stage):
     stage = ladder.find(stage)
     if not stage.before:
-        raise NotFound(f"STAGE: found '{stage.name}', the first stage; expected a later one")
+        fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
     show_diff(stage, stage.before)
 
 
@@ -81,13 +81,13 @@ def step(ladder, stage):
 def new(ladder, origin, name):
     origin = ladder.find(origin, "FROM")
     if not ladders.STAGE_NAME.fullmatch(name):
-        raise NotFound(f"NAME: found '{name}', expected two digits, an underscore and a word, such "
-                       "as 06_mine")
+        fail(f"NAME: found '{name}', expected two digits, an underscore and a word, such as "
+             "06_mine")
     number, title = name.split("_", 1)
     for folder in ladder.folder.iterdir():
         if folder.name.startswith(f"{number}_"):
-            raise NotFound(f"NAME: found '{name}', expected another number: "
-                           f"{folder.relative_to(ladders.ROOT)} has this one")
+            fail(f"NAME: found '{name}', expected another number: "
+                 f"{folder.relative_to(ladders.ROOT)} has this one")
     folder = ladder.folder / name
     folder.mkdir()
     first, rest = origin.source.read_text(encoding="utf-8").split("\n", 1)
@@ -112,12 +112,8 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
     commands = {function.__name__: function for function in (step, diff, new)}
-    try:
-        command, study, *arguments = sys.argv[1:]
-        commands[command](ladders.find_ladder(study), *arguments)
-    except NotFound as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    command, study, *arguments = sys.argv[1:]
+    commands[command](ladders.find_ladder(study), *arguments)
 
 
 if __name__ == "__main__":

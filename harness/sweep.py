@@ -525,8 +525,6 @@ def main():
         if commands.signal and sweep:
             sweep.interrupted()
         raise
-    except ladders.NotFound as error:
-        rows.fail(error)
     except OSError as error:
         rows.fail(f"{error.filename}: {error.strerror}", 1)
     finally:

@@ -537,13 +537,10 @@ def main():
                         help="a line below the tables, such as why a stage is not in them")
     arguments = parser.parse_args()
 
-    try:
-        folder = Path(os.path.abspath(arguments.runs)).parent.name
-        known = [ladder.name for ladder in ladders.ladders()]
-        name = arguments.ladder or (folder if folder in known else ladders.MAIN)
-        groups = read_groups(arguments.runs, ladders.find_ladder(name, "--ladder"))
-    except ladders.NotFound as error:
-        fail(error)
+    folder = Path(os.path.abspath(arguments.runs)).parent.name
+    known = [ladder.name for ladder in ladders.ladders()]
+    name = arguments.ladder or (folder if folder in known else ladders.MAIN)
+    groups = read_groups(arguments.runs, ladders.find_ladder(name, "--ladder"))
     if arguments.update:
         update(arguments.update, headline(arguments.runs, groups, arguments.update.parent))
         return

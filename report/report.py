@@ -390,7 +390,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except ladders.NotFound as error:
-        rows.fail(error)
     except OSError as error:
         sys.exit(f"report.py: {error}")

@@ -259,8 +259,4 @@ def main(wanted="", study=""):
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except ladders.NotFound as message:
-        print(message, file=sys.stderr)
-        sys.exit(2)
+    main(*sys.argv[1:])

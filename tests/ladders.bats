@@ -39,10 +39,10 @@ finds() {
     diff <(xargs -n 1 <<<"$1") <(harness/ladders.py "${@:2}" | xargs -n 1)
 }
 
-# fails MESSAGE ARGUMENT...: harness/ladders.py ends with 2 and this line.
+# fails MESSAGE ARGUMENT...: harness/ladders.py ends with 2 and this message.
 fails() {
     run harness/ladders.py "${@:2}"
-    [[ $status == 2 && $output == "$1" ]] || {
+    [[ $status == 2 && $output == "ladders.py: $1" ]] || {
         echo "exit status $status, expected 2 and '$1', found '$output'"
         return 1
     }

@@ -11,7 +11,7 @@ setup() {
     ln -s "$repository/data" "$tree/data"
     cp -r "$repository"/{common,harness,Makefile,deps.sh,packages.txt} "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
-    cp "$repository"/profiles/*.{sh,py,c} "$tree/profiles"
+    cp "$repository"/profiles/*.{py,c} "$tree/profiles"
     cd "$tree" || return
     export OFFLINE=1 # without MNIST, the drawn digits will do
     unset MAKEFLAGS STUDY MNIST_DIR OMP_NUM_THREADS CC NVCC
@@ -39,7 +39,7 @@ need_gperftools() {
     need_gperftools
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
-    CPU_SECONDS=1 profiles/profile.sh 07
+    CPU_SECONDS=1 profiles/profile.py 07
     cd ./profiles/07_mine
     cat cpu.txt heap.txt
 
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     return fclose(csv) + 0 * result;
 }
 END
-    STUDY=fake CPU_SECONDS=1 profiles/profile.sh
+    STUDY=fake CPU_SECONDS=1 profiles/profile.py
     cd studies/fake/profiles/00_only
     grep -qE '^00_only, samples 30, seconds 1[0-9], drawn, threads 1$' cpu.txt
     read -r total cpu < <(sed -nE 's/^samples: ([0-9]+) of ([0-9.]+) s .*/\1 \2/p' cpu.txt)
@@ -117,12 +117,12 @@ END
     mkdir stages/0{7,8}_mine
     touch stages/0{7,8}_mine/{train.c,Makefile}
     for wrong in 9 0 mine --what; do
-        run profiles/profile.sh $wrong
+        run profiles/profile.py $wrong
         [ "$status" -eq 2 ]
         [ "${#lines[@]}" -eq 1 ]
     done
-    CPU_SECONDS=0 run profiles/profile.sh
-    [[ $status == 2 && $output == "profile.sh: CPU_SECONDS: found '0', expected a whole number from 1" ]]
+    CPU_SECONDS=0 run profiles/profile.py
+    [[ $status == 2 && $output == "profile.py: CPU_SECONDS: found '0', expected a whole number from 1" ]]
     run make profile STAGE=9
     [[ $output == *"STAGE: found '9', expected one of: 07_mine 08_mine"* ]]
     run make profile STUDY=none
@@ -135,20 +135,20 @@ END
     touch stages/07_mine/train.c
     printf 'train:\n\tprintf "#!/bin/sh\\necho broken >&2; exit 3\\n" >train; chmod +x train\n' \
         >stages/07_mine/Makefile
-    run profiles/profile.sh 07
+    run profiles/profile.py 07
     [ "$status" -eq 1 ]
-    [[ $output == *$'broken\nprofile.sh: 07_mine failed' ]]
+    [[ $output == *$'broken\nprofile.py: 07_mine failed' ]]
 }
 
 @test "the GPU: one line and 77 where there is none, else ncu's table" {
     mkdir stages/08_gpu
-    touch stages/08_gpu/train.cu
+    touch stages/08_gpu/train{.cu,}
     echo 'train:' >stages/08_gpu/Makefile
     cp -r stages/08_gpu stages/09_gpu
     fake nvidia-smi 'exit 9'
-    run profiles/profile_gpu.sh 08
+    run profiles/profile.py --gpu 08
     [ "$status" -eq 77 ]
-    [ "$output" = 'profile_gpu.sh: found no GPU (nvidia-smi lists none)' ]
+    [ "$output" = 'profile.py: found no GPU (nvidia-smi lists none)' ]
 
     fake nvidia-smi '[[ $1 != -L ]] && echo "A GPU, 8 GiB, 1.0" || echo "GPU 0: a GPU"'
     fake nvcc 'echo release 12'
@@ -162,12 +162,12 @@ END
     [ "$status" -eq 1 ]
 
     fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
-    run profiles/profile_gpu.sh 08_gpu
+    run profiles/profile.py --gpu 08_gpu
     [ "$status" -eq 1 ]
     [[ $output == *ERR_NVGPUCTRPERM* ]]
     for wrong in '' 0 07; do
         # shellcheck disable=SC2086 # none, too
-        run profiles/profile_gpu.sh $wrong
+        run profiles/profile.py --gpu $wrong
         [ "$status" -eq 2 ]
     done
 }

@@ -217,8 +217,7 @@ class Tester:
     def __init__(self, ladder, selection, folder, verbose=False):
         self.ladder, self.folder, self.verbose = ladder, folder, verbose
         if "tests" not in ladder.toml:
-            raise ladders.NotFound(f"{ladder.name}/ladder.toml: found no [tests]; see "
-                                   "stages/ladder.toml")
+            ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
         tests = ladder.toml["tests"]
         self.tests = {"sizes": [""], "options": "", "last": "", "run_only": [], "all_threads": [],
                       "threads": True, **tests, **tests.get(selection, {})}
@@ -431,7 +430,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ladders.NotFound as message:
-        sys.exit(f"stages.py: {message}")
+    main()

@@ -1,0 +1,316 @@
+#!/usr/bin/python3
+"""Profiles stages: with gperftools where a CPU stage's time and memory go, by function and by line;
+with Nsight Compute how a CUDA stage's kernels use the GPU. README.md says how to read the results.
+
+    profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
+    profile.py --gpu STAGE
+
+Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,heap.txt}, or kernels.txt. Reads from
+the environment or make's command line:
+
+    STUDY=name       the stages of a study; writes to its own folder profiles/
+    CPU_SECONDS=6    least CPU time to sample, if the run has an option epochs or seconds to raise
+    RESULTS=dir      writes the folders of the stages there instead
+    HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
+
+A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
+source. Two preloaded libraries do the work on the CPU.
+
+Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no ncu.
+"""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import flamegraph
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
+import ladders
+from compare import build
+from ladders import ROOT, fail
+
+METRICS = (
+    "gpu__time_duration.sum",
+    # percent of the peak rate of the multiprocessors, of the memory system, of the device memory
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    # active warps: as measured, and as registers and shared memory allow
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__maximum_warps_per_active_cycle_pct",
+    "launch__registers_per_thread",
+    # additional accesses because of bank conflicts, out of all accesses to shared memory
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+)
+
+# In a library without a symbol table, an address gets the name of the exported function before it.
+# Most often this name is wrong, so the library's replaces it. GOMP_parallel is right.
+NAMES = ((rb"GOMP_parallel@@GOMP_[0-9.]+", b"GOMP_parallel"),
+         (rb"[^ -]+@@G?OMP_[0-9.]+", b"libgomp"), (rb"[^ -]+@@ZLIB_[0-9.]+", b"zlib"),
+         (rb"(?m)^(0x[0-9a-f]+) 0x[0-9a-f]+$", rb"\1 unknown"), (rb"<[0-9a-f]+>", b""))
+LIBRARIES = "libgomp", "zlib"
+# The C library's functions that call main or a thread's first function.
+STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
+
+
+def run(*words, **environment):
+    """Runs a tool and returns what it prints. Shows its errors only if it fails."""
+    done = subprocess.run(words, capture_output=True, check=False,
+                          env={**os.environ, **environment})
+    if done.returncode:
+        sys.stderr.buffer.write(done.stderr)
+        fail(f"{Path(words[0]).name} failed", 1)
+    return done.stdout
+
+
+def pprof(*words):
+    return run("google-pprof", *words).decode()
+
+
+def machine(*keys):
+    """What report/machine.sh says of them."""
+    lines = run("report/machine.sh").decode().splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith(tuple(f"{key}: " for key in keys)))
+
+
+def title(stage, options):
+    return ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items())])
+
+
+class Profile:
+    """The profile of a CPU stage, in the folder `work`."""
+
+    def __init__(self, stage, options, words, work, folder):
+        self.stage, self.folder, self.work = stage, folder, work
+        # The option that makes a run longer.
+        self.length = next((name for name in ("epochs", "seconds") if name in options), None)
+        self.title = title(stage, {name: value for name, value in options.items()
+                                   if name != self.length})
+        self.words, self.count = words, 1
+        # pprof accepts no program's path with a space.
+        self.binary = shutil.copy(stage.program, work / stage.name)
+
+    def run(self, **environment):
+        """(seconds, seconds of CPU time): runs the stage. LD_PRELOAD is for the stage only."""
+        results = self.work / "row.csv"
+        results.unlink(missing_ok=True)
+        length = [f"--{self.length}", str(self.count)] if self.length else []
+        before = os.times()
+        run(self.binary, *self.words, *length, "--csv", results, "--quiet", **environment)
+        _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
+        with results.open(encoding="utf-8") as file:
+            self.row = next(csv.DictReader(file))
+        return elapsed, user + system
+
+    def write(self, name, *lines):
+        """Writes a text, after what every one begins with."""
+        length = [f"{self.length} {self.count}"] if self.length else []
+        about = [self.title, *length, self.row["dataset"], f"threads {self.row['threads']}"]
+        (self.folder / name).write_text(
+            f"{', '.join(about)}\n{machine('cpu', 'compiler')}" + "\n".join([*lines, ""]),
+            encoding="utf-8")
+
+    def by_line(self, column, *words):
+        """{(file, line): samples, or bytes}: this repository's lines. The column of pprof's table
+        is 0 for what a line costs by itself, 3 to include what it calls. The path before the
+        ladder's folder or common/ is left out: the stage was built there."""
+        ladder, found = self.stage.ladder.folder.relative_to(ROOT), Counter()
+        for text in pprof("--text", "--lines", *words).splitlines():
+            place = re.search(rf"/((?:{ladder}(?:/[^/]+)?|common)/[^/]+):([0-9]+)$", text)
+            if place:
+                found[place[1], int(place[2])] += int(text.split()[column])
+        return found
+
+    # --- time ---
+
+    def time(self, seconds):
+        profile, raw = self.work / "cpu.prof", self.work / "cpu.raw"
+        # Makes the run longer until it takes the time asked for. It takes a bit too long, because
+        # loading the data takes time only once.
+        # A thread's timer can fire only at a tick of the kernel. Most kernels tick 250 times a
+        # second, so a higher frequency gives no more samples.
+        while True:
+            elapsed, used = self.run(LD_PRELOAD=self.work / "threads.so", CPUPROFILE=profile,
+                                     CPUPROFILE_PER_THREAD_TIMERS="1", CPUPROFILE_FREQUENCY="250")
+            if used >= seconds or not self.length:
+                break
+            self.count = int(1.2 * self.count * seconds / (used + 0.01)) + 1
+        symbols, mark, samples = run("google-pprof", "--raw", self.binary, profile).partition(
+            b"--- profile")
+        for pattern, name in NAMES:
+            symbols = re.sub(pattern, name, symbols)
+        symbols = re.sub(rb"(?m)^binary=.*", b"binary=" + self.stage.name.encode(), symbols)
+        raw.write_bytes(symbols + mark + samples)
+
+        threads, stacks = Counter(), []
+        for line in pprof("--collapsed", raw).splitlines():
+            text, count = line.rsplit(None, 1)
+            names = text.split(";")
+            threads[bool(re.search("_start|main", names[0]))] += int(count)
+            while len(names) > 1 and STARTUP.fullmatch(names[0]):
+                del names[0]
+            stacks.append(([name.replace("[inline]", " (inline)") for name, before
+                            in zip(names, ["", *names]) if name not in LIBRARIES or name != before],
+                           int(count)))
+        total = threads.total()
+        flat = [line for line in pprof("--text", raw).splitlines()[1:]
+                if not STARTUP.fullmatch(line.split()[-1])]
+        self.write("cpu.txt", f"samples: {total} of {used:.2f} s of CPU time in {elapsed:.3f} s; "
+                   f"main thread {threads[True]}, other threads {threads[False]}", "",
+                   "self: samples in the function itself; total: in it or in what it calls", "",
+                   "    self  share so far    total  share function", *flat)
+        self.write("lines.txt", *self.hottest(profile, flat, total))
+        (self.folder / "cpu.svg").write_bytes(subprocess.run(
+            ["dot", "-Tsvg"], input=self.graph(raw).encode(), stdout=subprocess.PIPE,
+            check=True).stdout)
+        (self.folder / "flame.svg").write_text(flamegraph.draw(self.title, stacks),
+                                               encoding="utf-8")
+
+    def hottest(self, profile, flat, total):
+        """The stage's function with the most samples, with each line's samples beside it."""
+        file = str(self.stage.source.relative_to(ROOT))
+        source = self.stage.source.read_text(encoding="utf-8").splitlines()
+        # Takes the first function that the file defines, in the order of the samples. What GCC
+        # splits off a function has its name and a suffix.
+        for fields in map(str.split, flat):
+            name = fields[5].split(".")[0]
+            defines = re.compile(rf"([A-Za-z].*[ *])?{re.escape(name)}\(.*(?<!;)")
+            first = next((n for n, line in enumerate(source) if defines.fullmatch(line)), None)
+            if first is not None and fields[0] != "0":
+                break
+        else:
+            return [f"function: {file}"]
+        last = source.index("}", first)
+        found = self.by_line(0, self.binary, profile)
+        lines = [f"function: {name}, {file}", "", "samples   share   line"]
+        for number, line in enumerate(source[first:last + 1], first + 1):
+            samples = found[file, number]
+            share = f"{samples:7}  {100 * samples / total:5.1f}%" if samples else ""
+            lines.append(f"{share:16}  {number:5}  {line}".rstrip())
+        return lines
+
+    def graph(self, raw):
+        """The call graph for dot. Leaves out calls that tell a reader nothing: startup, and a
+        library's calls of itself, whose functions now have one name. Makes thin lines thick enough
+        to be seen."""
+        names, lines = {}, []
+        for line in pprof("--dot", "--nodefraction=0.01", raw).splitlines():
+            if node := re.match(r'(N\d+) \[label="(.*?)\\n', line):
+                if STARTUP.fullmatch(node[2]):
+                    continue
+                names[node[1]] = node[2]
+            if edge := re.match(r"(N\d+) -> (N\d+)", line):
+                caller, callee = map(names.get, edge.groups())
+                if not caller or not callee or caller == callee in LIBRARIES:
+                    continue
+                line = re.sub(r"label=(\d+)", r'label="   \1"', line)
+            line = re.sub(r"setlinewidth\(0\.[0-9]+\)", "setlinewidth(0.5)", line)
+            lines.append(re.sub(r"^Legend \[shape=box,fontsize=24", "Legend [fontsize=14", line))
+        return "\n".join(lines)
+
+    # --- heap ---
+
+    def heap(self):
+        # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+        self.run(LD_PRELOAD="libtcmalloc.so", HEAPPROFILE=self.work / "heap",
+                 HEAP_PROFILE_INUSE_INTERVAL="1024")
+        dumps = []  # (bytes in use, objects and bytes allocated so far, file)
+        for path in sorted(self.work.glob("heap.*.heap")):
+            with path.open(encoding="utf-8") as file:
+                dumps.append((*map(int, re.findall(r"\d+", file.readline())[1:4]), path))
+        peak, *_, path = max(dumps)
+        at_end, count, in_all, _ = dumps[-1]
+        lines = []
+        found = self.by_line(3, "--inuse_space", "--show_bytes", self.binary, path)
+        for (file, line), size in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:40]:
+            text = Path(file).read_text(encoding="utf-8").splitlines()[line - 1].lstrip(" ")
+            lines.append(f"{size / 2**20:10.3f}  {f'{file}:{line}':33} {text}")
+        self.write("heap.txt", f"peak: {peak / 2**20:.1f} MiB in use at once",
+                   f"in all: {count} allocations, {in_all / 2**20:.1f} MiB; "
+                   f"in use at the end: {at_end / 2**20:.3f} MiB", "",
+                   "MiB in use at the peak, by the line that allocates them; its callers count "
+                   "them, too", "", *lines)
+
+
+def profile_cpu(stage, options, words, work, folder, seconds):
+    # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
+    run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads.so",
+        "profiles/threads.c", "-lprofiler", "-ldl")
+    profile = Profile(stage, options, words, work, folder)
+    print(f"{stage.name}: heap", file=sys.stderr)
+    profile.heap()
+    print(f"{stage.name}: time", file=sys.stderr)
+    profile.time(seconds)
+
+
+def profile_gpu(stage, options, words, folder):
+    # A program that trains launches its kernels again and again. The first launches warm up.
+    # ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in a
+    # run of the stage. Compare the kernels only with each other.
+    done = subprocess.run(
+        ["ncu", "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
+         "--print-summary", "per-kernel", "--metrics", ",".join(METRICS),
+         stage.program.relative_to(ROOT), *words, "--quiet"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    lines = done.stdout.replace(f"{ROOT}/", "").splitlines()
+    if done.returncode:
+        # Most often this is ERR_NVGPUCTRPERM: the driver may keep its counters for root.
+        print(*([line for line in lines if re.search("ERROR|rror:", line)] or lines[-5:]),
+              sep="\n", file=sys.stderr)
+        fail(f"ncu failed on {stage.name}", 1)
+    # ncu's own messages, with process ids and paths, begin with ==.
+    tables = [line for line in lines if not line.startswith("==")]
+    (folder / "kernels.txt").write_text(
+        "\n".join([f"{title(stage, options)}, 200 launches at most", machine("gpu", "nvcc"),
+                   *tables, ""]), encoding="utf-8")
+
+
+def main():
+    gpu = sys.argv[1:2] == ["--gpu"]
+    seconds, output = os.environ.get("CPU_SECONDS") or "6", os.environ.get("RESULTS")
+    if not re.fullmatch("[1-9][0-9]{0,5}", seconds):
+        fail(f"CPU_SECONDS: found '{seconds}', expected a whole number from 1")
+    ladder = ladders.find_ladder(os.environ.get("STUDY"))
+    among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
+    names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
+    stages = [ladder.find(name, among=among) for name in names] or among
+    output = (Path(output).resolve() if output else
+              (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles")
+    os.chdir(ROOT)
+    os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
+    # As in run_all.sh, so that the threads behave as they do in the tables.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    if gpu:
+        os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
+        found = subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True, check=False)
+        if found.returncode:
+            fail("found no GPU (nvidia-smi lists none)", 77)
+        if not shutil.which("ncu"):
+            fail("found no ncu; install NVIDIA's package nsight-compute, or the CUDA toolkit", 77)
+    elif subprocess.run(["./deps.sh", "profile"], check=False).returncode:
+        sys.exit(1)
+    options = ladder.options("profile")
+    options.pop("runs", None)
+    words = ladder.words(options)
+    for stage in stages:
+        build(stage)
+        folder = output / stage.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as work:
+            if gpu:
+                profile_gpu(stage, options, words, folder)
+            else:
+                profile_cpu(stage, options, words, Path(work), folder, int(seconds))
+        print(f"{stage.name}: written to {os.path.relpath(folder)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
