@@ -1,17 +1,11 @@
 #!/usr/bin/env bash
-# Downloads MNIST and verifies it. A file gets its name only when its content is right.
+# Usage: fetch.sh [DIR]
+# Downloads the four files of MNIST into DIR (data/mnist) and verifies the SHA-256 of their content.
+# A file gets its name only when its content is right. Keeps files that are already there and right.
+#
+# MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
+# Exit status: 0 if all four files are there and right, else 1.
 set -euo pipefail
-
-usage() {
-    cat <<END
-Usage: ${0##*/} [DIR]
-Downloads the four files of MNIST into DIR (data/mnist) and verifies the SHA-256 of their content.
-Keeps files that are already there and right.
-
-MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
-Exit status: 0 if all four files are there and right, else 1.
-END
-}
 
 fail() {
     echo "fetch.sh: $*" >&2
@@ -91,20 +85,12 @@ fetch() {
 }
 
 cleanup() {
-    if [[ -n $child ]]; then
-        kill "$child" 2>/dev/null || true
-        wait "$child" || true
-    fi
-    if [[ -n $partial ]]; then
-        rm -rf -- "$partial"
-    fi
+    [[ -z $child ]] || { kill "$child" 2>/dev/null && wait "$child"; } || true
+    [[ -z $partial ]] || rm -rf -- "$partial"
 }
 
 case ${1-} in
--h | --help)
-    usage
-    exit
-    ;;
+-h | --help) sed -n '1d; /^set/q; s/^# \{0,1\}//p' "$0" && exit ;;
 -*) fail "found '$1', expected a directory: see --help" ;;
 esac
 [[ $# -le 1 ]] || fail "found '$2', expected one directory at most: see --help"

@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
-# Prints the directory of the data to use. If there is no data, it gets or makes some.
+# Usage: locate.sh [DIR]
+# Prints the directory that holds the data to use. It is the first of these that exists:
+#   DIR, $MNIST_DIR       if given; then it must hold data
+#   data/mnist            from an earlier download, or copied there by hand
+#   a download            by data/fetch.sh into data/mnist, unless OFFLINE=1 is in the environment
+#   data/synthetic        a stand-in, drawn by data/synthesize
+# Everything else goes to standard error. Exit status: 0; 1 if even the stand-in cannot be made; 2 if
+# a given directory holds no data.
 set -euo pipefail
-
-usage() {
-    cat <<END
-Usage: ${0##*/} [DIR]
-Prints the directory that holds the data to use. It is the first of these that exists:
-  DIR, \$MNIST_DIR       if given; then it must hold data
-  data/mnist            from an earlier download, or copied there by hand
-  a download            by data/fetch.sh into data/mnist, unless OFFLINE=1 is in the environment
-  data/synthetic        a stand-in, drawn by data/synthesize
-Everything else goes to standard error. Exit status: 0; 1 if even the stand-in cannot be made; 2 if
-a given directory holds no data.
-END
-}
 
 fail() {
     echo "locate.sh: $2" >&2
@@ -38,10 +32,7 @@ use_given() {
 }
 
 case ${1-} in
--h | --help)
-    usage
-    exit
-    ;;
+-h | --help) sed -n '1d; /^set/q; s/^# \{0,1\}//p' "$0" && exit ;;
 -*) fail 2 "found '$1', expected a directory: see --help" ;;
 esac
 [[ $# -le 1 ]] || fail 2 "found '$2', expected one directory at most: see --help"
@@ -49,23 +40,19 @@ esac
 [[ -z ${MNIST_DIR-} ]] || use_given MNIST_DIR "$MNIST_DIR"
 
 here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
-if has_data "$here/mnist"; then
+status=0 why="the download failed"
+if ! has_data "$here/mnist"; then
+    if [[ ${OFFLINE:-0} != 0 ]]; then
+        status=1 why="OFFLINE is set"
+    else
+        "$here/fetch.sh" "$here/mnist" >&2 || status=$?
+        # A user who interrupts a download does not ask for other data.
+        [[ $status -le 128 ]] || exit "$status"
+    fi
+fi
+if [[ $status -eq 0 ]]; then
     echo "$here/mnist"
     exit
-fi
-
-if [[ ${OFFLINE:-0} != 0 ]]; then
-    why="OFFLINE is set"
-else
-    status=0
-    "$here/fetch.sh" "$here/mnist" >&2 || status=$?
-    if [[ $status -eq 0 ]]; then
-        echo "$here/mnist"
-        exit
-    fi
-    # A user who interrupts a download does not ask for other data.
-    [[ $status -le 128 ]] || exit "$status"
-    why="the download failed"
 fi
 
 if ! has_data "$here/synthetic"; then

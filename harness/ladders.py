@@ -5,12 +5,7 @@
     ladders.py stages [--cpu|--cuda] [LADDER [STAGE ...]]
                                            the folders of the stages of a ladder, or of all ladders;
                                            or of these stages only, by the beginnings of their names
-    ladders.py find LADDER STAGE [WHAT]    a stage, by its name or the beginning of its name: its
-                                           folder, and the folder that it is compared with, if any.
-                                           An error names WHAT (STAGE) as the option.
-    ladders.py options LADDER TABLE        the options that a table of ladder.toml gives to a
-                                           program, each word on its own line
-    ladders.py bench LADDER STAGE          bench/program.cpp's arguments for a stage, the same way
+    ladders.py bench LADDER STAGE          bench/program.cpp's arguments for a stage, one a line
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
@@ -204,31 +199,23 @@ def find_ladder(wanted, option="STUDY"):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("ladders", "stages", "find", "options", "bench"))
+    parser.add_argument("command", choices=("ladders", "stages", "bench"))
     parser.add_argument("words", nargs="*", metavar="LADDER ...")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
     kinds.add_argument("--cuda", dest="cuda", action="store_true", default=None)
     arguments = parser.parse_intermixed_args()
-    ladder, words = None, arguments.words
-    if words:
-        ladder = find_ladder(words.pop(0))
+    words = arguments.words
+    chosen = [find_ladder(words.pop(0))] if words else ladders()
     if arguments.command == "ladders":
-        found = [ladder.name for ladder in ladders()]
+        found = [ladder.name for ladder in chosen]
     elif arguments.command == "stages":
-        stages = [stage for each in ([ladder] if ladder else ladders()) for stage in each.stages
+        stages = [stage for ladder in chosen for stage in ladder.stages
                   if arguments.cuda in (None, stage.is_cuda)]
-        if words:
-            stages = [ladder.find(wanted, among=stages) for wanted in words]
+        stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
         found = [stage.folder.relative_to(ROOT) for stage in stages]
-    elif arguments.command == "options":
-        found = ladder.words(ladder.options(*words))
-    elif arguments.command == "bench":
-        found = ladder.find(*words).benchmark
     else:
-        stage = ladder.find(*words)
-        found = [" ".join(str(each.folder.relative_to(ROOT))
-                          for each in (stage, stage.before) if each)]
+        found = chosen[0].find(*words).benchmark
     print(*found, sep="\n")
 
 

@@ -42,11 +42,6 @@ gpus() {
     fi
 }
 
-folder_name() {
-    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q)" |
-        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
-}
-
 vector_extensions() {
     cpu_field '(Flags|Features)' | tr ' ' '\n' |
         grep -E '^(s?sse[0-9_]*[ab]?|avx.*|fma|neon|asimd.*|sve.*)$' | paste -sd' ' || true
@@ -59,40 +54,29 @@ flags() {
         'flags: ; @echo $(if $(NVCC),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
 }
 
-revision() {
-    local hash changes
-    hash=$(git rev-parse --short HEAD 2>/dev/null) || {
-        echo 'unknown'
-        return
-    }
-    changes=$(git status --porcelain -- . ':!report/results')
-    echo "$hash${changes:+, with uncommitted changes}"
-}
-
-describe() {
-    local stage stages
-    stages=$(PATH=/usr/bin:$PATH python3 harness/ladders.py stages "$@")
-    echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads"
-    echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
-    echo "vector extensions: $(vector_extensions)"
-    echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo)"
-    echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
-    echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
-    echo "compiler: $(gcc --version | sed 1q)"
-    if command -v nvcc >/dev/null; then
-        echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
-    fi
-    for stage in $stages; do
-        echo "flags of ${stage##*/}: $(flags "$stage")"
-    done
-    # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
-    echo "threads: $(nproc)"
-    echo "OpenMP variables: $(env | grep -E '^G?OMP_' | sort | paste -sd' ' | sed 's/^$/none/')"
-    echo "revision: $(revision)"
-    echo "date: $(date -u '+%Y-%m-%d %H:%M UTC')"
-}
-
-case ${1:-} in
---name) folder_name ;;
-*) describe "$@" ;;
-esac
+if [[ ${1:-} == --name ]]; then
+    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q)" |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
+    exit
+fi
+revision=$(git rev-parse --short HEAD 2>/dev/null) &&
+    changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
+stages=$(PATH=/usr/bin:$PATH python3 harness/ladders.py stages "$@")
+echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads"
+echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
+echo "vector extensions: $(vector_extensions)"
+echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo)"
+echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
+echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
+echo "compiler: $(gcc --version | sed 1q)"
+if command -v nvcc >/dev/null; then
+    echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
+fi
+for stage in $stages; do
+    echo "flags of ${stage##*/}: $(flags "$stage")"
+done
+# OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
+echo "threads: $(nproc)"
+echo "OpenMP variables: $(env | grep -E '^G?OMP_' | sort | paste -sd' ' | sed 's/^$/none/')"
+echo "revision: $revision${changes:+, with uncommitted changes}"
+echo "date: $(date -u '+%Y-%m-%d %H:%M UTC')"

@@ -26,7 +26,7 @@ make_stages() {
 # Goes to a repository with two ladders, of which the second has steps.
 make_ladders() {
     mkdir "$dir/harness"
-    cp "$repository/harness/ladders.py" "$dir/harness"
+    cp "$repository"/harness/{ladders,step}.py "$dir/harness"
     cd "$dir" || return
     make_stages stages 00_serial.c 02_gpu.cu
     make_stages studies/other 00_serial.c 01_vectorized.c 01.2_wide.c 01.1_order.c 02_gpu.cu 02_gpu_too.cu
@@ -63,28 +63,41 @@ fails() {
 @test "a stage is found by its name, its number, or a beginning that is its own" {
     make_ladders
     other=studies/other
-    finds 'stages/00_serial' find '' 00
-    finds 'stages/02_gpu stages/00_serial' find stages 02_gpu
-    finds "$other/01_vectorized $other/01.2_wide" find other 01
-    finds "$other/01.2_wide $other/01.1_order" find other 01.2
-    finds "$other/01_vectorized $other/01.2_wide" find other 01_v
-    finds "$other/02_gpu $other/01_vectorized" find other 02_gpu
-    echo 'ORIGIN = 00_serial' >"$other/02_gpu/Makefile"
-    finds "$other/02_gpu $other/00_serial" find other 02_gpu
+    finds 'stages/00_serial' stages '' 00
+    finds 'stages/02_gpu' stages stages 02_gpu
+    for wanted in 01 01_v 01_vectorized; do
+        finds "$other/01_vectorized" stages other $wanted
+    done
+    finds "$other/01.2_wide $other/02_gpu" stages other 01.2 02_gpu
+}
+
+# before STAGE: prints what a stage of the second ladder is compared with.
+before() {
+    PYTHONPATH=harness python3 -c '
+import ladders, sys
+print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
+}
+
+@test "a stage is compared with the one before it, or with its origin" {
+    make_ladders
+    [[ $(before 01) == 01.2_wide && $(before 01.2) == 01.1_order && $(before 02_gpu) == 01_vectorized ]]
+    echo 'ORIGIN = 00_serial' >studies/other/02_gpu/Makefile
+    [[ $(before 02_gpu) == 00_serial ]]
 }
 
 @test "what is not found is named in one line, with what there is" {
     make_ladders
     all='00_serial 01.1_order 01.2_wide 01_vectorized 02_gpu 02_gpu_too'
-    fails "STAGE: found '03', expected one of: $all" find other 03
-    fails "STAGE: found '', expected one of: $all" find other ''
-    fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" find other 02
-    fails "FROM: found 'x', expected one of: 00_serial 02_gpu" find '' x FROM
-    fails "STUDY: found 'third', expected one of: stages other" find third 00
+    fails "STAGE: found '03', expected one of: $all" stages other 03
+    fails "STAGE: found '', expected one of: $all" stages other ''
+    fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" stages other 02
+    run harness/step.py new '' x 06_mine
+    [[ $status == 2 && $output == "step.py: FROM: found 'x', expected one of: 00_serial 02_gpu" ]]
+    fails "STUDY: found 'third', expected one of: stages other" bench third 00
     fails "STUDY: found 'third', expected one of: stages other" stages third
     echo 'ORIGIN = 77_gone' >studies/other/02_gpu/Makefile
-    fails "ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected one of: $all" \
-        find other 02_gpu
+    run harness/step.py diff other 02_gpu
+    [[ $status == 2 && $output == "step.py: ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected one of: $all" ]]
     sed -i '/^time/d' studies/other/ladder.toml
     fails "studies/other/ladder.toml: cannot read: 'time'; see stages/ladder.toml" ladders
     rm -r studies/other stages/0*
