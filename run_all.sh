@@ -22,6 +22,4 @@ esac
 
 [[ ! -t 2 ]] || "$folder/deps.sh" terminal || true # for the bar, which it can do without
 "$folder/deps.sh" run
-# The distribution's packages need its python3, and another python3 may come first in PATH.
-python=$(PATH=/usr/bin:$PATH command -v python3) || fail 'found no python3 in PATH'
-exec "$python" "$folder/harness/sweep.py" "$0" "$@"
+exec "$folder/harness/sweep.py" "$0" "$@"

@@ -126,17 +126,21 @@ class Ladder:
                 chosen[option] = given
         return chosen
 
-    def words(self, options):
-        """The words of a program's command line: these options, and the data if it takes any.
-        "runs" is none of them: it says how often the program runs."""
-        words = [word for option, value in options.items() if option != "runs"
-                 for word in (f"--{option}", str(value))]
+    @functools.cached_property
+    def data(self):
+        """The words that say where the data are, if the programs take any."""
         if not self.toml.get("data"):
-            return words
+            return []
         located = subprocess.run([ROOT / "data/locate.sh"], stdout=subprocess.PIPE, check=False)
         if located.returncode:
             sys.exit(located.returncode)  # it has said why
-        return ["--data", os.fsdecode(located.stdout).rstrip("\n"), *words]
+        return ["--data", os.fsdecode(located.stdout).rstrip("\n")]
+
+    def words(self, options):
+        """The words of a program's command line: these options, and the data if it takes any.
+        "runs" is none of them: it says how often the program runs."""
+        return [*self.data, *(word for option, value in options.items() if option != "runs"
+                              for word in (f"--{option}", str(value)))]
 
     @functools.cached_property
     def stages(self):

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Runs the stages of a ladder over its grid and has the tables written. run_all.sh starts it, with
 its own name as the first argument.
 

@@ -76,25 +76,22 @@ def pprof(*words):
 
 
 def machine(*keys):
-    """What report/machine.sh says of them."""
-    lines = run("report/machine.sh").decode().splitlines(keepends=True)
-    return "".join(line for line in lines if line.startswith(tuple(f"{key}: " for key in keys)))
+    """The lines that report/machine.sh has on them."""
+    return [line for line in run("report/machine.sh").decode().splitlines()
+            if line.split(":")[0] in keys]
 
 
-def title(stage, options):
-    return ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items())])
+def title(stage, options, *more):
+    return ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items()), *more])
 
 
 class Profile:
     """The profile of a CPU stage, in the folder `work`."""
 
-    def __init__(self, stage, options, words, work, folder):
-        self.stage, self.folder, self.work = stage, folder, work
+    def __init__(self, stage, options, work, folder):
+        self.stage, self.options, self.work, self.folder = stage, dict(options), work, folder
         # The option that makes a run longer.
         self.length = next((name for name in ("epochs", "seconds") if name in options), None)
-        self.title = title(stage, {name: value for name, value in options.items()
-                                   if name != self.length})
-        self.words, self.count = words, 1
         # pprof accepts no program's path with a space.
         self.binary = shutil.copy(stage.program, work / stage.name)
 
@@ -102,9 +99,9 @@ class Profile:
         """(seconds, seconds of CPU time): runs the stage. LD_PRELOAD is for the stage only."""
         results = self.work / "row.csv"
         results.unlink(missing_ok=True)
-        length = [f"--{self.length}", str(self.count)] if self.length else []
         before = os.times()
-        run(self.binary, *self.words, *length, "--csv", results, "--quiet", **environment)
+        run(self.binary, *self.stage.ladder.words(self.options), "--csv", results, "--quiet",
+            **environment)
         _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
         with results.open(encoding="utf-8") as file:
             self.row = next(csv.DictReader(file))
@@ -112,11 +109,10 @@ class Profile:
 
     def write(self, name, *lines):
         """Writes a text, after what every one begins with."""
-        length = [f"{self.length} {self.count}"] if self.length else []
-        about = [self.title, *length, self.row["dataset"], f"threads {self.row['threads']}"]
+        about = title(self.stage, self.options, self.row["dataset"],
+                      f"threads {self.row['threads']}")
         (self.folder / name).write_text(
-            f"{', '.join(about)}\n{machine('cpu', 'compiler')}" + "\n".join([*lines, ""]),
-            encoding="utf-8")
+            "\n".join([about, *machine("cpu", "compiler"), *lines, ""]), encoding="utf-8")
 
     def by_line(self, column, *words):
         """{(file, line): samples, or bytes}: this repository's lines. The column of pprof's table
@@ -132,17 +128,21 @@ class Profile:
     # --- time ---
 
     def time(self, seconds):
-        profile, raw = self.work / "cpu.prof", self.work / "cpu.raw"
+        profile, raw, threads = (self.work / name for name in ("cpu.prof", "cpu.raw", "threads.so"))
+        # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
+        run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", threads,
+            "profiles/threads.c", "-lprofiler", "-ldl")
         # Makes the run longer until it takes the time asked for. It takes a bit too long, because
         # loading the data takes time only once.
         # A thread's timer can fire only at a tick of the kernel. Most kernels tick 250 times a
         # second, so a higher frequency gives no more samples.
         while True:
-            elapsed, used = self.run(LD_PRELOAD=self.work / "threads.so", CPUPROFILE=profile,
+            elapsed, used = self.run(LD_PRELOAD=threads, CPUPROFILE=profile,
                                      CPUPROFILE_PER_THREAD_TIMERS="1", CPUPROFILE_FREQUENCY="250")
             if used >= seconds or not self.length:
                 break
-            self.count = int(1.2 * self.count * seconds / (used + 0.01)) + 1
+            count = 1.2 * float(self.options[self.length]) * seconds / (used + 0.01)
+            self.options[self.length] = int(count) + 1
         symbols, mark, samples = run("google-pprof", "--raw", self.binary, profile).partition(
             b"--- profile")
         for pattern, name in NAMES:
@@ -150,29 +150,30 @@ class Profile:
         symbols = re.sub(rb"(?m)^binary=.*", b"binary=" + self.stage.name.encode(), symbols)
         raw.write_bytes(symbols + mark + samples)
 
-        threads, stacks = Counter(), []
+        main_thread, stacks = 0, []
         for line in pprof("--collapsed", raw).splitlines():
             text, count = line.rsplit(None, 1)
             names = text.split(";")
-            threads[bool(re.search("_start|main", names[0]))] += int(count)
+            if re.search("_start|main", names[0]):
+                main_thread += int(count)
             while len(names) > 1 and STARTUP.fullmatch(names[0]):
                 del names[0]
             stacks.append(([name.replace("[inline]", " (inline)") for name, before
                             in zip(names, ["", *names]) if name not in LIBRARIES or name != before],
                            int(count)))
-        total = threads.total()
+        total = sum(count for _, count in stacks)
         flat = [line for line in pprof("--text", raw).splitlines()[1:]
                 if not STARTUP.fullmatch(line.split()[-1])]
         self.write("cpu.txt", f"samples: {total} of {used:.2f} s of CPU time in {elapsed:.3f} s; "
-                   f"main thread {threads[True]}, other threads {threads[False]}", "",
+                   f"main thread {main_thread}, other threads {total - main_thread}", "",
                    "self: samples in the function itself; total: in it or in what it calls", "",
                    "    self  share so far    total  share function", *flat)
         self.write("lines.txt", *self.hottest(profile, flat, total))
         (self.folder / "cpu.svg").write_bytes(subprocess.run(
             ["dot", "-Tsvg"], input=self.graph(raw).encode(), stdout=subprocess.PIPE,
             check=True).stdout)
-        (self.folder / "flame.svg").write_text(flamegraph.draw(self.title, stacks),
-                                               encoding="utf-8")
+        (self.folder / "flame.svg").write_text(flamegraph.draw(
+            title(self.stage, self.options), stacks), encoding="utf-8")
 
     def hottest(self, profile, flat, total):
         """The stage's function with the most samples, with each line's samples beside it."""
@@ -240,25 +241,14 @@ class Profile:
                    "them, too", "", *lines)
 
 
-def profile_cpu(stage, options, words, work, folder, seconds):
-    # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
-    run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads.so",
-        "profiles/threads.c", "-lprofiler", "-ldl")
-    profile = Profile(stage, options, words, work, folder)
-    print(f"{stage.name}: heap", file=sys.stderr)
-    profile.heap()
-    print(f"{stage.name}: time", file=sys.stderr)
-    profile.time(seconds)
-
-
-def profile_gpu(stage, options, words, folder):
+def profile_gpu(stage, options, folder):
     # A program that trains launches its kernels again and again. The first launches warm up.
     # ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in a
     # run of the stage. Compare the kernels only with each other.
     done = subprocess.run(
         ["ncu", "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
          "--print-summary", "per-kernel", "--metrics", ",".join(METRICS),
-         stage.program.relative_to(ROOT), *words, "--quiet"],
+         stage.program.relative_to(ROOT), *stage.ladder.words(options), "--quiet"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     lines = done.stdout.replace(f"{ROOT}/", "").splitlines()
     if done.returncode:
@@ -269,7 +259,7 @@ def profile_gpu(stage, options, words, folder):
     # ncu's own messages, with process ids and paths, begin with ==.
     tables = [line for line in lines if not line.startswith("==")]
     (folder / "kernels.txt").write_text(
-        "\n".join([f"{title(stage, options)}, 200 launches at most", machine("gpu", "nvcc"),
+        "\n".join([title(stage, options, "200 launches at most"), *machine("gpu", "nvcc"), "",
                    *tables, ""]), encoding="utf-8")
 
 
@@ -299,16 +289,19 @@ def main():
         sys.exit(1)
     options = ladder.options("profile")
     options.pop("runs", None)
-    words = ladder.words(options)
     for stage in stages:
         build(stage)
         folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
             if gpu:
-                profile_gpu(stage, options, words, folder)
+                profile_gpu(stage, options, folder)
             else:
-                profile_cpu(stage, options, words, Path(work), folder, int(seconds))
+                profile = Profile(stage, options, Path(work), folder)
+                print(f"{stage.name}: heap", file=sys.stderr)
+                profile.heap()
+                print(f"{stage.name}: time", file=sys.stderr)
+                profile.time(int(seconds))
         print(f"{stage.name}: written to {os.path.relpath(folder)}", file=sys.stderr)
 
 
