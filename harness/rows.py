@@ -19,13 +19,11 @@ NOISY = 0.1  # a cell with a larger spread is marked
 def read(path):
     """The text of a file."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes().decode()
     except OSError as error:
         fail(f"{path}: cannot read: {error.strerror}")
-    try:
-        return data.decode()
     except UnicodeDecodeError as error:
-        before = data[:error.start]
+        data, before = error.object, error.object[:error.start]
         fail(f"{path}: line {before.count(10) + 1}: byte {error.start - before.rfind(10)}: found "
              f"0x{data[error.start]:02x}, expected UTF-8")
 

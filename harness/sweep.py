@@ -159,7 +159,7 @@ class Sweep:
             or axis["values"]) for axis in ladder.axes))]
         self.settings = {option: given.get(option, quick.get(option, value))
                          for option, value in ladder.settings.items()}
-        self.dataset, self.data, self.times = "drawn", [], None
+        self.dataset, self.times = "drawn", None
         self.said, self.failed = set(), False
         self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
 
@@ -167,8 +167,8 @@ class Sweep:
 
     def find_data(self):
         given = filter(None, [self.options.data])
-        self.data = ["--data", self.commands.ask("data/locate.sh", *given)]
-        files = set(os.listdir(self.data[1]))
+        self.ladder.data = ["--data", self.commands.ask("data/locate.sh", *given)]
+        files = set(os.listdir(self.ladder.data[1]))
         is_idx = files & {"train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
         self.dataset = "synthetic" if "SYNTHETIC" in files else "mnist" if is_idx else "csv"
 
@@ -299,9 +299,8 @@ class Sweep:
 
     def start(self, stage, path, options):
         """(exit status, errors, the last of them): runs a stage once."""
-        words = [str(word) for option, value in options.items() for word in (f"--{option}", value)]
-        status, errors = self.commands.run(
-            [*stage.command, *self.data, *words, "--csv", str(path), "--quiet"], keep="stderr")
+        command = [*stage.command, *self.ladder.words(options), "--csv", str(path), "--quiet"]
+        status, errors = self.commands.run(command, keep="stderr")
         return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
 
     def run_stage(self, stage, cell):
@@ -368,8 +367,8 @@ class Sweep:
                 del os.environ[name]
             self.stages += self.ladder.peers  # from here on they are stages
         self.open_results()
-        if self.data:
-            self.screen.say(f"Data: {self.data[1]} ({self.dataset})")
+        if self.ladder.data:
+            self.screen.say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
         self.run_all()
         self.print_tables()

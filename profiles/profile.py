@@ -20,6 +20,7 @@ Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 7
 """
 
 import csv
+import math
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import flamegraph
@@ -53,10 +55,9 @@ METRICS = (
 
 # In a library without a symbol table, an address gets the name of the exported function before it.
 # Most often this name is wrong, so the library's replaces it. GOMP_parallel is right.
-NAMES = ((rb"GOMP_parallel@@GOMP_[0-9.]+", b"GOMP_parallel"),
-         (rb"[^ -]+@@G?OMP_[0-9.]+", b"libgomp"), (rb"[^ -]+@@ZLIB_[0-9.]+", b"zlib"),
-         (rb"(?m)^(0x[0-9a-f]+) 0x[0-9a-f]+$", rb"\1 unknown"), (rb"<[0-9a-f]+>", b""))
-LIBRARIES = "libgomp", "zlib"
+NAMES = ((r"GOMP_parallel@@.*", "GOMP_parallel"), (r".*@@G?OMP_.*", "libgomp"),
+         (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+", "unknown"), (r"<[0-9a-f]+>|@@.*", ""),
+         (r"\[inline\]", " (inline)"))
 # The C library's functions that call main or a thread's first function.
 STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
 
@@ -128,7 +129,7 @@ class Profile:
     # --- time ---
 
     def time(self, seconds):
-        profile, raw, threads = (self.work / name for name in ("cpu.prof", "cpu.raw", "threads.so"))
+        profile, threads = self.work / "cpu.prof", self.work / "threads.so"
         # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
         run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", threads,
             "profiles/threads.c", "-lprofiler", "-ldl")
@@ -143,49 +144,61 @@ class Profile:
                 break
             count = 1.2 * float(self.options[self.length]) * seconds / (used + 0.01)
             self.options[self.length] = int(count) + 1
-        symbols, mark, samples = run("google-pprof", "--raw", self.binary, profile).partition(
-            b"--- profile")
-        for pattern, name in NAMES:
-            symbols = re.sub(pattern, name, symbols)
-        symbols = re.sub(rb"(?m)^binary=.*", b"binary=" + self.stage.name.encode(), symbols)
-        raw.write_bytes(symbols + mark + samples)
+        main_thread, stacks = self.stacks(profile)
+        own, whole, calls = Counter(), Counter(), Counter()
+        for names, count in stacks:
+            own[names[-1]] += count
+            whole.update(dict.fromkeys(names, count))
+            calls.update(dict.fromkeys(pairwise(names), count))
+        total, so_far, table = own.total(), 0, []
+        for name in sorted(whole, key=lambda name: (-own[name], name)):
+            so_far += own[name]
+            table.append(f"{own[name]:8} {own[name] / total:6.1%} {so_far / total:6.1%} "
+                         f"{whole[name]:8} {whole[name] / total:6.1%} {name}")
+        self.write("cpu.txt", f"samples: {total} of {used:.2f} s of CPU time in {elapsed:.3f} s; "
+                   f"main thread {main_thread}, other threads {total - main_thread}", "",
+                   "self: samples in the function itself; total: in it or in what it calls", "",
+                   "    self  share so far    total  share function", *table)
+        graph = "".join(
+            f'"{name}" [label="{name}\\n{own[name]} of {count}" '
+            f'fontsize={8 + 40 * math.sqrt(own[name] / total):.0f}]\n'
+            for name, count in whole.items() if count >= 0.01 * total) + "".join(
+            f'"{caller}" -> "{callee}" [label=" {count}" penwidth={0.5 + 5 * count / total:.1f}]\n'
+            for (caller, callee), count in calls.items() if count >= 0.01 * total)
+        subprocess.run(["dot", "-Tsvg", "-o", self.folder / "cpu.svg"], check=True, text=True,
+                       input=f"digraph {{ node [shape=box]\n{graph}}}")
+        self.write("lines.txt", *self.hottest(profile, own))
+        (self.folder / "flame.svg").write_text(flamegraph.draw(
+            title(self.stage, self.options), stacks), encoding="utf-8")
 
-        main_thread, stacks = 0, []
-        for line in pprof("--collapsed", raw).splitlines():
+    def stacks(self, profile):
+        """(samples of the main thread, [(names, from the outermost function; samples)]). Leaves out
+        what tells a reader nothing: startup, and a library's calls of itself, whose functions now
+        have one name."""
+        main_thread, found = 0, []
+        for line in pprof("--collapsed", self.binary, profile).splitlines():
             text, count = line.rsplit(None, 1)
             names = text.split(";")
             if re.search("_start|main", names[0]):
                 main_thread += int(count)
+            for pattern, name in NAMES:
+                names = [re.sub(pattern, name, each) for each in names]
             while len(names) > 1 and STARTUP.fullmatch(names[0]):
                 del names[0]
-            stacks.append(([name.replace("[inline]", " (inline)") for name, before
-                            in zip(names, ["", *names]) if name not in LIBRARIES or name != before],
-                           int(count)))
-        total = sum(count for _, count in stacks)
-        flat = [line for line in pprof("--text", raw).splitlines()[1:]
-                if not STARTUP.fullmatch(line.split()[-1])]
-        self.write("cpu.txt", f"samples: {total} of {used:.2f} s of CPU time in {elapsed:.3f} s; "
-                   f"main thread {main_thread}, other threads {total - main_thread}", "",
-                   "self: samples in the function itself; total: in it or in what it calls", "",
-                   "    self  share so far    total  share function", *flat)
-        self.write("lines.txt", *self.hottest(profile, flat, total))
-        (self.folder / "cpu.svg").write_bytes(subprocess.run(
-            ["dot", "-Tsvg"], input=self.graph(raw).encode(), stdout=subprocess.PIPE,
-            check=True).stdout)
-        (self.folder / "flame.svg").write_text(flamegraph.draw(
-            title(self.stage, self.options), stacks), encoding="utf-8")
+            found.append(([name for name, _ in groupby(names)], int(count)))
+        return main_thread, found
 
-    def hottest(self, profile, flat, total):
+    def hottest(self, profile, own):
         """The stage's function with the most samples, with each line's samples beside it."""
         file = str(self.stage.source.relative_to(ROOT))
         source = self.stage.source.read_text(encoding="utf-8").splitlines()
         # Takes the first function that the file defines, in the order of the samples. What GCC
         # splits off a function has its name and a suffix.
-        for fields in map(str.split, flat):
-            name = fields[5].split(".")[0]
+        for text, _ in own.most_common():
+            name = re.split("[. ]", text)[0]
             defines = re.compile(rf"([A-Za-z].*[ *])?{re.escape(name)}\(.*(?<!;)")
             first = next((n for n, line in enumerate(source) if defines.fullmatch(line)), None)
-            if first is not None and fields[0] != "0":
+            if first is not None:
                 break
         else:
             return [f"function: {file}"]
@@ -194,28 +207,9 @@ class Profile:
         lines = [f"function: {name}, {file}", "", "samples   share   line"]
         for number, line in enumerate(source[first:last + 1], first + 1):
             samples = found[file, number]
-            share = f"{samples:7}  {100 * samples / total:5.1f}%" if samples else ""
+            share = f"{samples:7}  {samples / own.total():6.1%}" if samples else ""
             lines.append(f"{share:16}  {number:5}  {line}".rstrip())
         return lines
-
-    def graph(self, raw):
-        """The call graph for dot. Leaves out calls that tell a reader nothing: startup, and a
-        library's calls of itself, whose functions now have one name. Makes thin lines thick enough
-        to be seen."""
-        names, lines = {}, []
-        for line in pprof("--dot", "--nodefraction=0.01", raw).splitlines():
-            if node := re.match(r'(N\d+) \[label="(.*?)\\n', line):
-                if STARTUP.fullmatch(node[2]):
-                    continue
-                names[node[1]] = node[2]
-            if edge := re.match(r"(N\d+) -> (N\d+)", line):
-                caller, callee = map(names.get, edge.groups())
-                if not caller or not callee or caller == callee in LIBRARIES:
-                    continue
-                line = re.sub(r"label=(\d+)", r'label="   \1"', line)
-            line = re.sub(r"setlinewidth\(0\.[0-9]+\)", "setlinewidth(0.5)", line)
-            lines.append(re.sub(r"^Legend \[shape=box,fontsize=24", "Legend [fontsize=14", line))
-        return "\n".join(lines)
 
     # --- heap ---
 
