@@ -5,6 +5,7 @@ keeps its colour, marker and line in all plots. They differ enough to be told ap
 """
 
 import io
+import itertools
 import math
 import statistics
 from collections import defaultdict
@@ -13,8 +14,8 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
+import rows
 import tables
 
 # Okabe and Ito's colours without the yellow one, which is pale on white. Dark and light ones take
@@ -53,40 +54,37 @@ def save(figure, path):
     tables.write(path, picture.getvalue())
 
 
-def style(index, peer=False):
-    """What plot() needs to draw the line number `index`. A peer's line is thin."""
-    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)],
-            "linestyle": DASHES[index % len(DASHES)], "linewidth": 1 if peer else 1.8,
-            "markerfacecolor": "white" if peer else COLOURS[index % len(COLOURS)]}
-
-
 def styles(lines):
-    return {line: style(i, tables.is_peer(line)) for i, line in enumerate(lines)}
+    """{line: what plot() needs to draw it}. A peer's line is thin."""
+    looks = zip(lines, *map(itertools.cycle, (COLOURS, MARKERS, DASHES)))
+    return {line: {"color": colour, "marker": marker, "linestyle": dashes,
+                   "linewidth": 1 if tables.is_peer(line) else 1.8,
+                   "markerfacecolor": "white" if tables.is_peer(line) else colour}
+            for line, colour, marker, dashes in looks}
 
 
-def point(style_of_line):
-    """The style of a line's marker, without the line."""
-    return {**style_of_line, "linestyle": "none"}
-
-
-def plain(value, _=None):
-    """A tick's label without powers of ten: 0.05, 3, 2000."""
-    return f"{value:g}" if value < 1e6 else f"{value:.0e}"
-
-
-def log_axis(panel, which):
-    """Makes the panel's "x" or "y" axis logarithmic, with plain numbers on it."""
-    getattr(panel, f"set_{which}scale")("log")
+def log_axis(panel, which, base=10):
+    """Makes the panel's "x" or "y" axis logarithmic, with numbers such as 0.05 and 2000 on it."""
+    getattr(panel, f"set_{which}scale")("log", base=base)
     axis = getattr(panel, f"{which}axis")
-    axis.set_major_formatter(FuncFormatter(plain))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
 
 
-def log_ticks(panel, values):
-    """Makes the x axis logarithmic, with a tick at each of these values."""
-    log_axis(panel, "x")
-    panel.set_xticks(values)
-    panel.set_xticks([], minor=True)
+def line_panels(lines, count=1):
+    """A figure, and panels that have a place on the y axis for each line."""
+    figure, panels = plt.subplots(1, count, figsize=(WIDTH, 1.1 + 0.38 * len(lines)), sharey=True,
+                                  squeeze=False, layout="constrained")
+    panels[0][0].set_yticks(range(len(lines)), [tables.label(line) for line in lines])
+    panels[0][0].set_ylim(len(lines) - 0.5, -0.5)
+    for panel in panels[0]:
+        panel.grid(False, axis="y")
+    return figure, panels[0]
+
+
+def text_beside(panel, texts):
+    """Writes a text on the right of each line."""
+    panel.secondary_yaxis("right").set_yticks(range(len(texts)), texts)
 
 
 def legend_below(figure, axes, columns=4):
@@ -112,8 +110,8 @@ def ladder(group, ceilings, dark=False):
     colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
                              "ytick.color"), ink)
     with plt.rc_context({**colours, "font.size": 10, "axes.grid": False}):
-        figure, panel = plt.subplots(figsize=(WIDTH, 0.9 + 0.5 * len(rates)), layout="constrained",
-                                     facecolor="none")
+        figure, (panel,) = line_panels(rates)
+        figure.set_facecolor("none")
         panel.set_facecolor("none")
         for y, (line, rate) in enumerate(rates.items()):
             panel.barh(y, rate, height=0.62, color=peer_bar if tables.is_peer(line) else bar)
@@ -123,8 +121,6 @@ def ladder(group, ceilings, dark=False):
             time, _, part, factor = tables.summary(group, line, cell, ceilings)
             texts = filter(None, (time, factor, part and f"{part} of the ceiling"))
             panel.text(max(rate, (ceiling or 0) / 1e9), y, "   " + ", ".join(texts), va="center")
-        panel.set_yticks(range(len(rates)), [tables.label(line) for line in rates])
-        panel.set_ylim(len(rates) - 0.4, -0.6)
         panel.set_xlim(0, 1.5 * panel.dataLim.xmax)
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
@@ -133,29 +129,26 @@ def ladder(group, ceilings, dark=False):
     return figure
 
 
-def draw(panel, group, line, cells, **look):
-    """Draws the times of a line's cells against the last axis."""
-    panel.plot([cell[-1] for cell in cells],
-               [group.time(line, cell) * group.scale for cell in cells], **look)
-
-
 def times(group):
     """The time against the last axis, with a panel for each value of the first."""
     axes = group.ladder.axes
-    if not axes or not all(isinstance(value, (int, float)) for value, in group.columns):
+    values = [column[0] for column in group.columns if axes]
+    if not axes or any(isinstance(value, str) for value in values):
         return None
     figure, panels = plt.subplots(1, len(group.pages), figsize=(WIDTH, 3.6), sharey=True,
                                   squeeze=False, layout="constrained")
     for panel, page in zip(panels[0], group.pages):
         for line, look in styles(group.lines).items():
-            cells = [page + column for column in group.columns if group.time(line, page + column)]
-            noisy = [cell for cell in cells if group.is_noisy(group.ladder.time, line, cell)]
-            if cells:
-                draw(panel, group, line, cells, label=tables.label(line), **look)
+            cells = [page + column for column in group.columns]
+            scaled = [group.scale * (group.time(line, cell) or math.nan) for cell in cells]
+            noisy = [i for i, cell in enumerate(cells)
+                     if group.is_noisy(group.ladder.time, line, cell)]
+            if any(group.time(line, cell) for cell in cells):
+                panel.plot(values, scaled, label=tables.label(line), **look)
             if noisy:
-                draw(panel, group, line, noisy, **RING)
+                panel.plot(values, scaled, markevery=noisy, **RING)
         log_axis(panel, "y")
-        log_ticks(panel, apart([value for value, in group.columns]))
+        log_axis(panel, "x", base=2)
         if page:
             panel.set_title(f"{axes[0]['option']} {page[0]}")
         panel.set_xlabel(axes[-1]["name"])
@@ -166,32 +159,23 @@ def times(group):
 
 def speedup(group):
     """The speedup over the baseline: the range of all cells, and their geometric mean."""
-    rows = []
-    for line in group.lines:
-        factors = [group.speedup(line, cell) for cell in group.cells]
-        factors = [factor for factor in factors if factor]
-        if factors and line != group.baseline:
-            rows.append((line, factors))
-    if not rows:
+    factors = {line: list(filter(None, (group.speedup(line, cell) for cell in group.cells)))
+               for line in group.lines if line != group.baseline}
+    factors = {line: values for line, values in factors.items() if values}
+    if not factors:
         return None
-    figure, panel = plt.subplots(figsize=(WIDTH, 0.9 + 0.38 * len(rows)), layout="constrained")
-    looks = styles(group.lines)
-    for y, (line, factors) in enumerate(rows):
-        look = looks[line]
-        mean = statistics.geometric_mean(factors)
-        panel.plot([min(factors), max(factors)], [y, y], color=look["color"], linewidth=5,
-                   alpha=0.35, solid_capstyle="round")
-        panel.plot(mean, y, **{**point(look), "markersize": 8})
+    figure, (panel,) = line_panels(factors)
+    looks, texts = styles(group.lines), []
+    for y, (line, values) in enumerate(factors.items()):
+        mean, least, most = statistics.geometric_mean(values), min(values), max(values)
+        panel.plot([least, most], [y, y], color=looks[line]["color"], linewidth=5, alpha=0.35,
+                   solid_capstyle="round")
+        panel.plot(mean, y, markersize=8, **looks[line])
         sign = "~" * any(group.is_noisy(tables.SPEEDUP, line, cell) for cell in group.cells)
-        numbers = [tables.three_digits(factor) for factor in (mean, min(factors), max(factors))]
-        panel.annotate(f"{sign}{numbers[0]}×  ({numbers[1]} to {numbers[2]})", (max(factors), y),
-                       xytext=(10, 0), textcoords="offset points", va="center")
-    panel.set_yticks(range(len(rows)), [tables.label(line) for line, _ in rows])
-    panel.set_ylim(len(rows) - 0.5, -0.5)
+        mean, least, most = map(tables.three_digits, (mean, least, most))
+        texts.append(f"{sign}{mean}×  ({least} to {most})")
+    text_beside(panel, texts)
     log_axis(panel, "x")
-    least = min(min(factors) for _, factors in rows)
-    most = max(max(factors) for _, factors in rows)
-    panel.set_xlim(min(0.8, least * 0.8), most * max(2, (most / min(1, least)) ** 0.3))
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xlabel(f"speedup over {tables.label(group.baseline)}: geometric mean of all cells, "
                      "and their range")
@@ -207,33 +191,22 @@ def phases(group):
              if any(group.median(f"{name}_s", line, cell) for name in names for cell in cells)]
     if not lines:
         return None
-    figure, axes = plt.subplots(1, len(cells), figsize=(WIDTH, 1.1 + 0.38 * len(lines)),
-                                sharey=True, squeeze=False, layout="constrained")
-    for panel, cell in zip(axes[0], cells):
-        for y, line in enumerate(lines):
-            total = group.time(line, cell)
-            left = 0
-            for i, name in enumerate(names):
-                part = group.median(f"{name}_s", line, cell)
-                if total and part is not None:
-                    share = 100 * part / total
-                    panel.barh(y, share, left=left, color=PHASES[i % len(PHASES)], label=name,
-                               hatch=HATCHES[i % len(HATCHES)], edgecolor="white", height=0.7)
-                    if share > 8:  # room for a number
-                        panel.text(left + share / 2, y, f"{share:.0f}", ha="center", va="center",
-                                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})
-                    left += share
-            if total:
-                panel.text(max(left, 100) + 3, y, group.signed(group.ladder.time, line, cell),
-                           va="center")
+    figure, panels = line_panels(lines, len(cells))
+    for panel, cell in zip(panels, cells):
+        left = [0] * len(lines)
+        for name, colour, hatch in zip(names, *map(itertools.cycle, (PHASES, HATCHES))):
+            shares = [100 * (group.median(f"{name}_s", line, cell) or 0)
+                      / (group.time(line, cell) or 1) for line in lines]
+            bars = panel.barh(range(len(lines)), shares, left=left, color=colour, label=name,
+                              hatch=hatch, edgecolor="white", height=0.7)
+            panel.bar_label(bars, [f"{share:.0f}" if share > 8 else "" for share in shares],
+                            label_type="center",
+                            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})
+            left = [sum(pair) for pair in zip(left, shares)]
+        text_beside(panel, [group.signed(group.ladder.time, line, cell) for line in lines])
         panel.set_title(tables.cell_name(group.ladder, cell))
-        panel.set_xlim(0, 150)
-        panel.set_xticks([0, 50, 100])
-        panel.grid(False, axis="y")
         panel.set_xlabel(f"% of the {group.time_name()}")
-    axes[0][0].set_yticks(range(len(lines)), [tables.label(line) for line in lines])
-    axes[0][0].set_ylim(len(lines) - 0.5, -0.5)
-    legend_below(figure, axes[0])
+    legend_below(figure, panels)
     return figure
 
 
@@ -246,122 +219,98 @@ def roofline(group, ceilings, benchmarks):
     if not corners or "flops" not in ceilings:
         return None
     figure, panel = plt.subplots(figsize=(WIDTH, 5), layout="constrained")
+    small = {"textcoords": "offset points", "fontsize": 8}
     low = min(intensities[corner] for corner in corners) / 30
     high = max(intensities[corner] for corner in corners) * 8
+    threads, top = max(ceilings["flops"].items())
+    ends = {level: top / bandwidth[threads] for level, bandwidth in ceilings.items()
+            if level != "flops" and threads in bandwidth}  # where the multiply-adds take longer
+    for level, end in ends.items():
+        start = max(low, end / 300)
+        panel.plot([start, end], [start / end * top / 1e9, top / 1e9], color="black", linewidth=1,
+                   linestyle="-" if level == "memory" else ":")
+        panel.annotate(level, (start, start / end * top / 1e9), xytext=(-4, 0), ha="right",
+                       va="center", **small)
     for threads, flops in ceilings["flops"].items():
-        many = threads > 1
-        who = f"{threads} threads" if many else "one thread"
-        ends = [flops / bandwidth[threads] for level, bandwidth in ceilings.items()
-                if level != "flops" and threads in bandwidth]
-        panel.plot([min([high, *ends]), high], [flops / 1e9] * 2,
-                   color="black" if many else "#777777", linewidth=1.5 if many else 1)
-        panel.annotate(f"multiply-adds, {who}", (high, flops / 1e9), xytext=(0, 3), ha="right",
-                       textcoords="offset points", fontsize=8)
-    threads = max(ceilings["flops"])
-    top = ceilings["flops"][threads]
-    for level, bandwidth in ceilings.items():
-        if level == "flops" or threads not in bandwidth:
-            continue
-        start = max(low, top / bandwidth[threads] / 300)
-        end = top / bandwidth[threads]
-        panel.plot([start, end], [start * bandwidth[threads] / 1e9, top / 1e9], color="black",
-                   linewidth=1, linestyle="-" if level == "memory" else ":")
-        panel.annotate(level, (start, start * bandwidth[threads] / 1e9), xytext=(-4, 0), ha="right",
-                       va="center", textcoords="offset points", fontsize=8)
-    lowest = math.inf
+        panel.plot([min([high, *ends.values()]), high], [flops / 1e9] * 2,
+                   color="#777777" if threads == 1 else "black")
+        panel.annotate(f"multiply-adds, {tables.plural(threads, 'thread')}", (high, flops / 1e9),
+                       xytext=(0, 3), ha="right", **small)
     for corner in corners:
         for line, look in styles(group.lines).items():
             rate = group.median("gflops", line, corner)
             if rate and group.is_on_cpu(line):  # the ceilings are the processor's
-                lowest = min(lowest, rate)
-                panel.plot(intensities[corner], rate, label=tables.label(line),
-                           **{**point(look), "markersize": 7})
+                panel.plot(intensities[corner], rate, label=tables.label(line), markersize=7,
+                           **{**look, "linestyle": "none"})
         name = tables.cell_name(group.ladder, corner).replace(", ", ",\n")
         panel.annotate(name, (intensities[corner], 0), xytext=(0, 6),
-                       xycoords=("data", "axes fraction"), textcoords="offset points", ha="center",
-                       fontsize=8, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+                       xycoords=("data", "axes fraction"), ha="center", **small,
+                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
     log_axis(panel, "x")
     log_axis(panel, "y")
-    panel.set_xlim(low / 2, high * 1.3)
-    if lowest < math.inf:
-        panel.set_ylim(bottom=lowest / 5)  # room for the names of the cells
+    panel.margins(0.15)  # room for the names of the cells and of the memories
     panel.set_xlabel("operations for each byte that must be read or written once")
     panel.set_ylabel("10⁹ operations a second")
     legend_below(figure, [panel])
     return figure
 
 
-def parameters(runs, ladder):
-    """{column: words} of what may vary in growth.csv."""
-    columns = [ladder.column(option) for option in ladder.settings] + ["threads"]
-    found = {ladder.column(axis["option"]): axis["name"].lower() for axis in ladder.axes} | {
-        column: column.replace("_", " ") for column in columns}
-    return {column: words for column, words in found.items()
-            if len({run[column] for run in runs}) > 1}
-
-
-def base_of(runs, names):
-    """The point where the sweeps of growth.csv meet. Most runs differ from it in one thing."""
-    return {name: statistics.mode(run[name] for run in runs) for name in names if name != "threads"}
+def base_of(runs, ladder):
+    """{column: value}: the point where the sweeps of growth.csv meet. Most runs differ from it in
+    one thing."""
+    values = {name: [run[name] for run in runs]
+              for name in (*rows.parameters(ladder), "threads")}
+    return {name: statistics.mode(found) for name, found in values.items() if len(set(found)) > 1}
 
 
 def along(runs, base, axis):
     """{stage: {value: runs}} of the runs that differ from the base only in `axis`. Along the other
     axes, the runs of a stage are those with its largest number of threads."""
     chosen = defaultdict(lambda: defaultdict(list))
-    most = {}
     for run in runs:
-        most[run["stage"]] = max(run["threads"] or 1, most.get(run["stage"], 1))
-    for run in runs:
-        if all(run[name] == base[name] for name in base if name != axis) and (
-                axis == "threads" or (run["threads"] or 1) == most[run["stage"]]):
+        most = max(other["threads"] for other in runs if other["stage"] == run["stage"])
+        if all(run[name] == value for name, value in {**base, "threads": most}.items()
+               if name != axis):
             chosen[run["stage"]][run[axis]].append(run)
     return chosen
 
 
-def apart(values):
-    """The values that are far enough apart to have a label each, on a logarithmic axis."""
-    chosen = []
-    for value in sorted(values):
-        if not chosen or value >= 1.5 * chosen[-1]:
-            chosen.append(value)
-    return chosen
+def looks_of(runs):
+    return {stage: look for (stage, _), look in
+            styles(sorted({(run["stage"], 0) for run in runs})).items()}
 
 
 def growth(runs, ladder):
     """The time against each thing that it depends on. It is that of one epoch, where there are
     epochs."""
-    names = parameters(runs, ladder)
-    base = base_of(runs, names)
-    names.pop("epochs", None)
+    base = base_of(runs, ladder)
+    names = [name for name in base if name != "epochs"]
     if not names:
         return None
-    stages = sorted({run["stage"] for run in runs})
-    rows = -(-len(names) // 2)
-    figure, axes = plt.subplots(rows, 2, figsize=(WIDTH, 3.2 * rows), layout="constrained",
-                                squeeze=False)
+    words = {name: name.replace("_", " ") for name in names} | {
+        ladder.column(axis["option"]): axis["name"].lower() for axis in ladder.axes}
+    looks = looks_of(runs)
+    figure, axes = plt.subplots(-(-len(names) // 2), 2, squeeze=False, layout="constrained",
+                                figsize=(WIDTH, 3.2 * -(-len(names) // 2)))
     for panel in axes.flat[len(names):]:
         panel.set_visible(False)
-    for panel, (axis, title) in zip(axes.flat, names.items()):
-        ticks = set()
+    for panel, axis in zip(axes.flat, names):
         for stage, points in along(runs, base, axis).items():
             # A stage without threads has no line in that panel.
             if axis != "threads" or len(points) > 1:
                 values = sorted(points)
-                ticks.update(values)
-                times = [statistics.median(run[ladder.time] / (run.get("epochs") or 1)
-                                           for run in points[value]) for value in values]
-                panel.plot(values, times, label=stage, **style(stages.index(stage)))
+                panel.plot(values, [statistics.median(run[ladder.time] / (run.get("epochs") or 1)
+                                                      for run in points[value])
+                                    for value in values], label=stage, **looks[stage])
         if axis == "threads":
-            panel.set_xticks(sorted(ticks))
+            panel.xaxis.get_major_locator().set_params(integer=True)
             panel.set_ylim(bottom=0)
         else:
             log_axis(panel, "y")
-            log_ticks(panel, apart(ticks))
-        panel.tick_params(axis="x", labelsize=8, rotation=30)
-        panel.set_title(", ".join(f"{words} {base[name]}" for name, words in names.items()
+            log_axis(panel, "x", base=2)
+        panel.set_title(", ".join(f"{words[name]} {base[name]}" for name in names
                                   if name not in (axis, "threads")), fontsize=9)
-        panel.set_xlabel(title)
+        panel.set_xlabel(words[axis])
         panel.set_ylabel("time per epoch (s)" if "epochs" in runs[0] else "time (s)")
     legend_below(figure, axes.flat)
     return figure
@@ -371,28 +320,22 @@ def learning(runs, ladder):
     """The loss after each epoch, and the accuracy against the time that it took."""
     runs = [run for run in runs if run.get("final_loss") is not None
             and run.get("test_accuracy") is not None and run.get("epochs")]
-    curves = along(runs, base_of(runs, parameters(runs, ladder)), "epochs")
+    curves = along(runs, base_of(runs, ladder), "epochs")
     if not any(len(points) > 1 for points in curves.values()):
         return None
-    stages = sorted(curves)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), layout="constrained")
-    for stage, points in curves.items():
-        index = stages.index(stage)
-        # The curves lie on top of each other: the markers of later ones are smaller.
-        look = {**style(index), "markersize": max(3, 10 - 3 * index)}
-        epochs = sorted(points)
-        loss, accuracy, time = ([statistics.median(run[name] for run in points[epoch])
+    for i, (stage, look) in enumerate(looks_of(runs).items()):
+        epochs = sorted(curves[stage])
+        loss, accuracy, time = ([statistics.median(run[name] for run in curves[stage][epoch])
                                  for epoch in epochs]
                                 for name in ("final_loss", "test_accuracy", ladder.time))
-        left.plot(epochs, loss, label=stage, **look)
-        right.plot(time, [100 * value for value in accuracy], label=stage, **style(index))
-    left.set_xlabel("epoch")
-    left.set_ylabel("training loss")
-    left.set_xticks(sorted({epoch for points in curves.values() for epoch in points}))
-    left.set_ylim(bottom=0)
+        # The curves lie on top of each other: the markers of later ones are smaller.
+        left.plot(epochs, loss, label=stage, markersize=max(3, 10 - 3 * i), **look)
+        right.plot(time, [100 * value for value in accuracy], label=stage, **look)
+    left.set(xlabel="epoch", ylabel="training loss", ylim=(0, None))
+    left.xaxis.get_major_locator().set_params(integer=True)
     log_axis(right, "x")
-    right.set_xlabel("training time (s)")
-    right.set_ylabel("test accuracy (%)")
+    right.set(xlabel="training time (s)", ylabel="test accuracy (%)")
     legend_below(figure, (left, right))
     return figure
 

@@ -47,9 +47,10 @@ class Results:
         self.ceilings = tables.read_ceilings(self.benchmarks)
 
     def growth(self):
-        """The runs of growth.csv that have the data of the tables."""
+        """The runs of growth.csv that have the data of the tables. A GPU has one thread."""
         path = self.folder / "growth.csv"
-        return [run for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
+        return [{**run, "threads": run["threads"] or 1}
+                for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
                 if run["dataset"] == self.groups[0].settings["dataset"] and run[self.ladder.time]
                 and run["device"] != "simulated"]
 
