@@ -26,25 +26,23 @@ def parse_options():
     for name, default in (("hidden", 128), ("batch", 64), ("train", 37800), ("test", 4200)):
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
     parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=5, metavar="N")
-    rate = program.number(lambda x: 0 < x < math.inf, "a number above 0")
+    rate = program.number(float, lambda x: 0 < x < math.inf, "a number above 0")
     parser.add_argument("--learning-rate", type=rate, default=0.1, metavar="X")
     parser.add_argument("--save-weights", metavar="FILE")
     return parser.parse_args()
 
 
-def open_idx(directory, name, images):
-    """An IDX file's bytes as an array with a row for each item."""
+def open_idx(directory, name, *sizes):
+    """An IDX file's bytes as an array with a row for each item, which has these sizes."""
     path = directory / name
     if not path.exists() and path.with_name(name + ".gz").exists():
         path = path.with_name(name + ".gz")
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
         content = file.read()
-    header = (0x803, 28, 28) if images else (0x801,)
-    size = 4 * len(header) + 4
-    found = np.frombuffer(content[:size].ljust(size, b"\0"), ">u4")
-    if (found[0], *found[2:]) != header:
+    found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
+    if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):
         raise ValueError(f"{path}: expected the header of an IDX file of "
-                         f"{'28 x 28 images' if images else 'labels'}")
+                         f"{'28 x 28 images' if sizes else 'labels'}")
     return np.frombuffer(content, np.uint8, offset=found.nbytes).reshape(found[1], -1)
 
 
@@ -68,8 +66,8 @@ def load_data(options):
         return (take("train", split, rows[:split, 1:], rows[:split, 0]),
                 take("test", options.test, rows[split:, 1:], rows[split:, 0]), "csv")
     sets = [take(option, getattr(options, option),
-                 open_idx(directory, f"{name}-images-idx3-ubyte", True),
-                 open_idx(directory, f"{name}-labels-idx1-ubyte", False))
+                 open_idx(directory, f"{name}-images-idx3-ubyte", 28, 28),
+                 open_idx(directory, f"{name}-labels-idx1-ubyte"))
             for option, name in (("train", "train"), ("test", "t10k"))]
     return *sets, "synthetic" if (directory / "SYNTHETIC").exists() else "mnist"
 
@@ -95,34 +93,6 @@ def accuracy(weights, images, labels):
     weights1, bias1, weights2, bias2 = weights
     outputs = np.maximum(images @ weights1 + bias1, 0) @ weights2 + bias2
     return float((outputs.argmax(axis=1) == labels).mean())
-
-
-def check_files(options):
-    """Checks before a long run that its files can be written."""
-    if options.csv is not None:
-        program.check_rows(LADDER, options.csv)
-    if options.save_weights is None:
-        return
-    program.check_writable("save-weights", options.save_weights)
-    path = Path(options.save_weights)
-    if path.exists() and not path.is_file():
-        leave(BAD_INPUT, f"--save-weights: {path} is no regular file: expected a new one, or one "
-              "to replace")
-    if options.csv and Path(options.csv).resolve() == path.resolve():
-        leave(BAD_INPUT, f"--save-weights: found {path}, which is the file of --csv: expected "
-              "another")
-
-
-def save(path, weights):
-    """Writes a new file and renames it, so that an earlier file stays whole until then."""
-    target = Path(path).resolve()
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(b"".join(part.tobytes() for part in weights))
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        leave(RUN_FAILED, f"--save-weights: cannot write: {error}")
 
 
 def train(peer, options):
@@ -173,11 +143,9 @@ def report(peer, options, values):
     flops = (4 * PIXELS + 6 * CLASSES) * options.hidden * options.epochs * options.train
     gflops = flops / train_s / 1e9
     if options.csv:
-        seconds = {name: f"{value:.9f}" for name, value in values.items() if name.endswith("_s")}
         program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
             **vars(options), "train_samples": options.train, "test_samples": options.test, **values,
-            **seconds, "forward_s": "", "backward_s": "", "gflops": gflops,
-            "final_loss": loss if options.epochs else ""})
+            "gflops": gflops, "final_loss": loss if options.epochs else ""})
     print(f"{NAME}: hidden {options.hidden}, batch {options.batch}, epochs {options.epochs}, "
           f"{values['dataset']}: train {train_s:.3f} s, {gflops:.1f} GFLOP/s, "
           f"loss {f'{loss:#.5g}' if options.epochs else 'untrained'}, "
@@ -186,7 +154,7 @@ def report(peer, options, values):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    check_files(OPTIONS)
+    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
     clock = time.perf_counter()
     try:
         (images, labels), (test_images, test_labels), dataset = load_data(OPTIONS)
@@ -209,7 +177,7 @@ def main(peer_class):
     train_s, loss = train(peer, OPTIONS)
     weights = [np.ascontiguousarray(part, "<f4") for part in peer.weights()]
     if OPTIONS.save_weights and math.isfinite(loss):
-        save(OPTIONS.save_weights, weights)
+        program.save("save-weights", OPTIONS.save_weights, *weights)
     report(peer, OPTIONS, {
         "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "train_s": train_s,
         "final_loss": loss, "test_accuracy": accuracy(weights, test_images, test_labels)})

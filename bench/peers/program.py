@@ -1,14 +1,14 @@
 """What the Python peers of all ladders share: the environment, the common options, the threads, the
-random bits and the result row.
+random bits, the saved result and the row.
 
 Import it before NumPy. It switches to the environment that `make peers` made, if there is one.
 """
 
 import argparse
+import contextlib
 import fcntl
 import functools
 import importlib
-import math
 import os
 import resource
 import subprocess
@@ -43,27 +43,19 @@ def enter_environment():
         os.execve(python, [str(python), *sys.argv], {**os.environ, "PEER_STARTED": "1"})
 
 
+def number(kind, is_right, expected):
+    """The type of an option that is a number of a kind with a property."""
+    def parse(text):
+        with contextlib.suppress(ValueError):
+            if is_right(kind(text)):
+                return kind(text)
+        raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}")
+    return parse
+
+
 def whole(low, high):
     """The type of an option that is a whole number from low to high."""
-    def parse(text):
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"found '{text}', expected a whole number from {low} "
-                                             f"to {high}")
-        return int(text)
-    return parse
-
-
-def number(is_right, expected):
-    """The type of an option that is a number with a property."""
-    def parse(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not is_right(value):
-            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}")
-        return value
-    return parse
+    return number(int, lambda value: low <= value <= high, f"a whole number from {low} to {high}")
 
 
 class Parser(argparse.ArgumentParser):
@@ -132,27 +124,49 @@ def check_writable(option, name):
               "directory")
 
 
-def check_rows(ladder, name):
-    """Checks that rows of a ladder can be appended to the file of --csv."""
-    check_writable("csv", name)
-    header(ladder)  # it may fail
-    path = Path(name)
-    if path.is_file() and path.stat().st_size:
-        content = path.read_bytes()
-        if not content.startswith(header(ladder).encode()):
-            leave(BAD_INPUT, f"--csv: {name} begins with other columns than a result row's")
-        if not content.endswith(b"\n"):
-            leave(BAD_INPUT, f"--csv: {name} ends within a row: complete or delete that row")
+def check_files(ladder, csv, option=None, saved=None):
+    """Checks that rows of a ladder can be appended to the file of --csv, and that another option's
+    file can be replaced."""
+    if csv is not None:
+        check_writable("csv", csv)
+        columns, path = header(ladder).encode(), Path(csv)  # the header may fail
+        content = path.read_bytes() if path.is_file() else b""
+        if content and not content.startswith(columns):
+            leave(BAD_INPUT, f"--csv: {csv} begins with other columns than a result row's")
+        if content and not content.endswith(b"\n"):
+            leave(BAD_INPUT, f"--csv: {csv} ends within a row: complete or delete that row")
+    if saved is not None:
+        check_writable(option, saved)
+        path = Path(saved)
+        if path.exists() and not path.is_file():
+            leave(BAD_INPUT, f"--{option}: {path} is no regular file: expected a new one, or one "
+                  "to replace")
+        if csv and Path(csv).resolve() == path.resolve():
+            leave(BAD_INPUT, f"--{option}: found {path}, which is the file of --csv: expected "
+                  "another")
+
+
+def save(option, path, *arrays):
+    """Writes a new file and renames it, so that an earlier file stays whole until then."""
+    target = Path(path).resolve()
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(b"".join(array.tobytes() for array in arrays))
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        leave(RUN_FAILED, f"--{option}: cannot write: {error}")
 
 
 def append_row(ladder, name, device, threads, vram, values):
     """Appends a row of these values to a file, after the header if the file is empty, in one write.
-    Threads are those of a CPU. vram is in MiB, or None."""
+    A column without a value stays empty. Threads are those of a CPU. vram is in MiB, or None."""
     row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
-           "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-           "peak_vram_mib": "" if vram is None else float(vram)}
+           "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    row |= {column: f"{value:.9f}" for column, value in values.items() if column.endswith("_s")}
+    row |= {} if vram is None else {"peak_vram_mib": float(vram)}
     columns = header(ladder)
-    line = ",".join(str(row[name]) for name in columns.strip().split(",")) + "\n"
+    line = ",".join(str(row.get(column, "")) for column in columns.strip().split(",")) + "\n"
     try:
         with open(name, "ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -22,7 +22,7 @@ def parse_options():
     count = program.whole(1, 2**31 - 1)
     parser.add_argument("--samples", type=count, default=4096, metavar="N")
     parser.add_argument("--features", type=count, default=256, metavar="N")
-    seconds = program.number(lambda x: 0 <= x < math.inf, "a number from 0")
+    seconds = program.number(float, lambda x: 0 <= x < math.inf, "a number from 0")
     parser.add_argument("--seconds", type=seconds, default=0.1, metavar="X")
     return parser.parse_args()
 
@@ -67,19 +67,15 @@ def report(peer, options, values):
     operations = options.samples * (10 * count if peer.is_factored else (10 + 3 * count) * count)
     gflops = operations / time_s / 1e9
     if options.csv:
-        seconds = {name: f"{value:.9f}" for name, value in values.items() if name.endswith("_s")}
-        phases = dict.fromkeys(("transfer_s", "softmax_s", "entropy_s", "information_s"), "")
         program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
-            **vars(options), "dataset": "drawn", "load_s": "", **values, **seconds, **phases,
-            "gflops": gflops})
+            **vars(options), "dataset": "drawn", **values, "gflops": gflops})
     print(f"{NAME}: samples {options.samples}, features {options.features}: pass {time_s:.6f} s, "
           f"{gflops:.1f} GFLOP/s, entropy {entropy:.7g}, mutual information {information:.7g}")
 
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    if OPTIONS.csv is not None:
-        program.check_rows(LADDER, OPTIONS.csv)
+    program.check_files(LADDER, OPTIONS.csv)
     x, y = draw(OPTIONS, 1), draw(OPTIONS, 2)
 
     # The first pass compiles and touches the memory. It is not measured.

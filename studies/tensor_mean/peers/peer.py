@@ -6,14 +6,13 @@ sets how many threads the libraries start.
 """
 
 import math
-import os
 import sys
 import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
 import program
-from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
+from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
 LADDER = "tensor_mean"
 
@@ -23,25 +22,10 @@ def parse_options():
     parser = program.Parser()
     parser.add_argument("--triplets", type=program.whole(1, 2**31 - 1), default=8192, metavar="N")
     parser.add_argument("--features", type=program.whole(1, 100000), default=32, metavar="N")
-    seconds = program.number(lambda x: 0 <= x < math.inf, "a number from 0")
+    seconds = program.number(float, lambda x: 0 <= x < math.inf, "a number from 0")
     parser.add_argument("--seconds", type=seconds, default=0.1, metavar="X")
     parser.add_argument("--save", metavar="FILE")
     return parser.parse_args()
-
-
-def check_files(options):
-    """Checks before a long run that its files can be written."""
-    if options.csv is not None:
-        program.check_rows(LADDER, options.csv)
-    if options.save is None:
-        return
-    program.check_writable("save", options.save)
-    path = Path(options.save)
-    if path.exists() and not path.is_file():
-        leave(BAD_INPUT, f"--save: {path} is no regular file: expected a new one, or one to "
-              "replace")
-    if options.csv and Path(options.csv).resolve() == path.resolve():
-        leave(BAD_INPUT, f"--save: found {path}, which is the file of --csv: expected another")
 
 
 def draw(options, stream):
@@ -66,18 +50,6 @@ class Peer:
         """The most device memory in use, or None without a device."""
 
 
-def save(path, mean):
-    """Writes a new file and renames it, so that an earlier file stays whole until then."""
-    target = Path(path).resolve()
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(mean.tobytes())
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        leave(RUN_FAILED, f"--save: cannot write: {error}")
-
-
 def report(peer, options, mean, setup_s, time_s):
     """Writes the mean, appends the row and prints the result line. The row has no times of the
     phases: frameworks compute them in one call, or asynchronously."""
@@ -87,19 +59,18 @@ def report(peer, options, mean, setup_s, time_s):
     pairs = options.features**2
     gflops = options.triplets * (pairs + 2 * pairs * options.features) / time_s / 1e9
     if options.save:
-        save(options.save, mean)
+        program.save("save", options.save, mean)
     if options.csv:
         program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
-            **vars(options), "dataset": "drawn", "load_s": "", "setup_s": f"{setup_s:.9f}",
-            "time_s": f"{time_s:.9f}", "transfer_s": "", "product_s": "", "largest": largest,
-            "gflops": gflops})
+            **vars(options), "dataset": "drawn", "setup_s": setup_s, "time_s": time_s,
+            "largest": largest, "gflops": gflops})
     print(f"{NAME}: triplets {options.triplets}, features {options.features}: pass {time_s:.6f} s, "
           f"{gflops:.1f} GFLOP/s, largest element {largest:.7g}")
 
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    check_files(OPTIONS)
+    program.check_files(LADDER, OPTIONS.csv, "save", OPTIONS.save)
     features = [draw(OPTIONS, stream) for stream in (1, 2, 3)]
 
     # The first pass compiles and touches the memory. It is not measured.
