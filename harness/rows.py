@@ -86,14 +86,15 @@ def _value(name, text, known):
     return number(text, float, None, "a number")
 
 
-def read_rows(path, ladder):
+def read_rows(path, ladder, needed=()):
     """[{column: value}]: the rows of a file. A value is a number where the column has numbers, and
     None where the field is empty. An empty file has no rows. A file that does not read ends the
-    program with one line, which names the line of the file."""
+    program with one line, which names the line of the file. A file of another kind says which
+    columns it needs."""
     known = parameters(ladder)
-    needed = ["stage", "device", "threads", *known, "dataset", ladder.time,
-              *(f"{phase}_s" for phase in ladder.phases),
-              *(measure["column"] for measure in ladder.measures), "gflops"]
+    needed = needed or ["stage", "device", "threads", *known, "dataset", ladder.time,
+                        *(f"{phase}_s" for phase in ladder.phases),
+                        *(measure["column"] for measure in ladder.measures), "gflops"]
     reader = csv.reader(io.StringIO(read(path), newline=""), strict=True)
     rows = []
     try:
@@ -111,7 +112,7 @@ def read_rows(path, ladder):
                     row[name] = _value(name, text, known)
                 except ValueError as expected:
                     fail(f"{where}: {name}: found '{text}', expected {expected}")
-            if row[ladder.time] is None:
+            if ladder.time in needed and row[ladder.time] is None:
                 fail(f"{where}: {ladder.time}: found '', expected a number, not below 0")
             rows.append(row)
     except csv.Error as error:

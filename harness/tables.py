@@ -13,6 +13,7 @@ can do.
 """
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -70,11 +71,13 @@ class Group:
     """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
     line of a table is (stage, threads), with 0 threads for one or none."""
 
-    def __init__(self, ladder, settings, runs):
+    def __init__(self, ladder, settings, runs, folder=None):
         self.ladder, self.settings = ladder, settings  # {column: value}
+        self.folder = folder  # of these and other results of the machine
         self.runs = defaultdict(list)  # {(line, cell): runs}
         for run in runs:
-            line = run["stage"], run["threads"] if (run["threads"] or 0) > 1 else 0
+            threads = run.get("threads") or 0
+            line = run["stage"], threads if threads > 1 else 0
             self.runs[line, rows.cell_of(run, ladder)].append(run)
         self.lines = sorted({line for line, _ in self.runs})
         self.cells = sorted({cell for _, cell in self.runs})
@@ -98,7 +101,7 @@ class Group:
     def values(self, measure, line, cell):
         """The measure of each run of a cell. Empty for a cell without runs or without this measure:
         a peer may not tell the phases apart."""
-        values = [run[measure] for run in self.runs.get((line, cell), ())]
+        values = [run.get(measure) for run in self.runs.get((line, cell), ())]
         return [] if None in values else values
 
     def median(self, measure, line, cell):
@@ -136,15 +139,22 @@ class Group:
         return all(run["device"] == "cpu" for (other, _), runs in self.runs.items()
                    if other == line for run in runs)
 
-    def ceiling(self, line, ceilings):
+    @functools.cached_property
+    def benchmarks(self):
+        return read_benchmarks(self.folder, self.ladder)
+
+    @functools.cached_property
+    def ceilings(self):
+        return read_ceilings(self.benchmarks)
+
+    def ceiling(self, line):
         """The operations a second that multiply-adds alone reach with as many threads as the line
         has. None where that was not measured, and for a GPU: the ceilings are the CPU's."""
-        on_cpu = self.is_on_cpu(line)
-        return ceilings.get("flops", {}).get(line[1] or 1) if on_cpu else None
+        return self.ceilings.get("flops", {}).get(line[1] or 1) if self.is_on_cpu(line) else None
 
-    def part_of_ceiling(self, line, cell, ceilings):
+    def part_of_ceiling(self, line, cell):
         """The part of its ceiling that a cell reaches. None where there is no ceiling."""
-        rate, ceiling = self.median("gflops", line, cell), self.ceiling(line, ceilings)
+        rate, ceiling = self.median("gflops", line, cell), self.ceiling(line)
         return 1e9 * rate / ceiling if rate and ceiling else None
 
     def fastest_peer(self):
@@ -161,19 +171,19 @@ class Group:
     def against_peers(self, on_cpu=True):
         """A sentence on how many times as fast as the fastest peer the fastest stage is, over the
         cells that have both. Empty where there are none."""
-        fastest = {True: {}, False: {}}  # of peers, of stages: {cell: (seconds, line)}
-        for (line, cell), runs in self.runs.items():
-            if (runs[0]["device"] == "cpu") == on_cpu:
-                times = fastest[is_peer(line)]
-                times[cell] = min((self.time(line, cell), line), times.get(cell, (math.inf, line)))
-        pairs = [(fastest[True][cell], fastest[False][cell], cell) for cell in self.cells
-                 if fastest[True].get(cell, (0,))[0] and fastest[False].get(cell, (0,))[0]]
-        if not pairs:
+        ratios, marked = [], 0
+        for cell in self.cells:
+            lines = [line for line in self.lines
+                     if self.time(line, cell) and self.is_on_cpu(line) == on_cpu]
+            if len({is_peer(line) for line in lines}) < 2:
+                continue
+            fastest = [min((line for line in lines if is_peer(line) == peers),
+                           key=lambda line: self.time(line, cell)) for peers in (True, False)]
+            ratios.append(self.time(fastest[0], cell) / self.time(fastest[1], cell))
+            marked += any(self.is_noisy(self.ladder.time, line, cell)
+                          or len(self.runs[line, cell]) == 1 for line in fastest)
+        if not ratios:
             return ""
-        ratios = [peer[0] / stage[0] for peer, stage, _ in pairs]
-        marked = sum(any(self.is_noisy(self.ladder.time, line, cell)
-                         or len(self.runs[line, cell]) == 1 for _, line in (peer, stage))
-                     for peer, stage, cell in pairs)
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
                 f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer "
                 f"(geometric mean over {plural(len(ratios), 'cell')}; {min(ratios):.2f} to "
@@ -202,6 +212,10 @@ class Group:
         return (f"medians of {'' if len(counts) == 1 else 'up to '}{max(counts)} runs"
                 + (f" (one run of {listing(once)})" if once else ""))
 
+    def conditions(self, table):
+        """What the numbers in a table are: the data, the runs of a cell, and the signs."""
+        return "; ".join([self.heading(), self.repeats(), *signs(table)])
+
     def title(self, measure):
         title, unit, _ = self.measures[measure]
         return f"{title} ({unit})" if unit else title
@@ -227,7 +241,7 @@ class Group:
         The time has its spread, such as ±2%, and so have all measured numbers with `spreads`."""
         number = self.number(measure, self.median(measure, line, cell))
         sign = " ~" if self.is_noisy(measure, line, cell) else ""
-        values = [] if measure == SPEEDUP else self.values(measure, line, cell)
+        values = self.values(measure, line, cell)  # none of a speedup
         if values and (measure == self.ladder.time or (spreads and self.measures[measure][1])):
             if len(values) > 1:
                 sign = f"{sign or ' ±'}{100 * rows.spread(values):.0f}%"
@@ -249,26 +263,27 @@ def read_groups(path, ladder):
     for run in rows.read_rows(path, ladder):
         if run["device"] != "simulated":  # by sim/, whose times mean nothing
             groups[tuple(run[name] for name in names)].append(run)
-    return [Group(ladder, dict(zip(names, settings)), runs)
+    return [Group(ladder, dict(zip(names, settings)), runs, path.parent)
             for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
                                                                            item[0]))]
 
 
 def read_benchmarks(folder, ladder):
-    """[(name, run)]: every single run in the files of `make bench`, in a folder of results and in
-    the machine's folder above it. What the latter has of stages is the main ladder's. Empty if
-    there are none."""
+    """[(parts, options, run)]: every single run in the files of `make bench`, in a folder of
+    results and in the machine's folder above it, with the parts of its name and {option: value}.
+    What the latter has of stages is the main ladder's. Empty if there are none."""
     above = folder.parent if folder.name else Path("..")
     found = []
     for path in sorted([*folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
         is_own = ladder.name == ladders.MAIN or path.parent.parent == folder
         try:
             for run in json.loads(read(path))["benchmarks"]:
-                if run.get("run_type") == "iteration" and (is_own or
-                                                           run["name"].startswith("ceilings/")):
+                parts = run["name"].split("/")
+                if run.get("run_type") == "iteration" and (is_own or parts[0] == "ceilings"):
                     for name in {"flops", "bytes_read", "bytes", "flops_per_byte"} & run.keys():
                         run[name] = rows.number(run[name], float, 0, "a number")
-                    found.append((run["name"], run))
+                    found.append((parts, dict(part.split(":", 1) for part in parts if ":" in part),
+                                  run))
         except (ValueError, KeyError, TypeError, AttributeError):
             fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
     return found
@@ -278,13 +293,11 @@ def read_ceilings(benchmarks):
     """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The rates
     are operations or bytes a second."""
     found = defaultdict(lambda: defaultdict(list))
-    for name, run in benchmarks:
-        parts = name.split("/")
-        threads = int(next((part[8:] for part in parts if part.startswith("threads:")), "1"))
-        if parts[:2] == ["ceilings", "multiply_add"] and run.get("flops"):
-            found["flops"][threads].append(run["flops"])
-        elif parts[:2] == ["ceilings", "read"] and run.get("bytes_read"):
-            found[parts[2]][threads].append(run["bytes_read"])
+    for parts, options, run in benchmarks:
+        rate = run.get("flops") or run.get("bytes_read")
+        if parts[0] == "ceilings" and rate:
+            level = "flops" if parts[1] == "multiply_add" else parts[2]
+            found[level][int(options.get("threads", 1))].append(rate)
     return {level: {threads: statistics.median(values) for threads, values in by_threads.items()}
             for level, by_threads in found.items()}
 
@@ -369,27 +382,15 @@ def page_lines(pages):
     """The pages as lines of a terminal. Columns that do not fit beside the others stand below."""
     lines = [(name, cells) for page in pages for name, cells in page if cells]
     margin = max(len(name) for name, _ in lines)
-    columns = list(zip(*(cells for _, cells in lines)))
-    rooms = [max(len(sign) for _, sign in cells) for cells in columns]
-    widths = [max(len(number) for number, _ in cells) for cells in columns]
-    if margin + sum(2 + width + room for width, room in zip(widths, rooms)) > WIDTH:
-        # A long number without a sign may stand where other numbers have their signs.
-        widths = [max(len(number + sign) for number, sign in cells) - room
-                  for cells, room in zip(columns, rooms)]
-    starts, used = [0], margin
-    for i, (width, room) in enumerate(zip(widths, rooms)):
-        used += 2 + width + room
-        if used > WIDTH and i > starts[-1]:
-            starts.append(i)
-            used = margin + 2 + width + room
+    width, room = (max(len(cell[part]) for _, cells in lines for cell in cells) for part in (0, 1))
+    fitting = max(1, (WIDTH - margin) // (2 + width + room))
     for page in pages:
-        for start, end in zip(starts, [*starts[1:], len(widths)]):
+        for start in range(0, len(lines[0][1]), fitting):
             yield ""
             for name, cells in page:
-                line = f"{name:<{margin}}"
-                for (number, sign), width, room in list(zip(cells, widths, rooms))[start:end]:
-                    line += f"  {f'{number:>{width}}{sign}':<{width + room}}"
-                yield line.rstrip()
+                texts = (f"  {number:>{width}}{sign:<{room}}"
+                         for number, sign in cells[start:start + fitting])
+                yield f"{name:<{margin}}{''.join(texts)}".rstrip()
 
 
 def table_lines(path, groups):
@@ -405,19 +406,41 @@ def table_lines(path, groups):
         yield "no finished runs"
 
 
-def ceiling_in_words(group, lines, cells, ceilings):
-    """Says what the ceiling is, and how much of it the baseline reaches."""
-    by_threads = {line[1] or 1: group.ceiling(line, ceilings)
-                  for line in lines if group.ceiling(line, ceilings)}
+def cell_text(group, line, cell, rate=False):
+    """What there is to say of a cell: its time, the rate if wanted, its speedup and its part of the
+    ceiling."""
+    if not group.values(group.ladder.time, line, cell):
+        return "-"
+    texts = [group.signed(group.ladder.time, line, cell)]
+    gflops, part = group.median("gflops", line, cell), group.part_of_ceiling(line, cell)
+    if rate and gflops is not None:
+        texts.append(f"{three_digits(gflops)} GFLOP/s")
+    if line != group.baseline and group.speedup(line, cell):
+        texts.append(group.signed(SPEEDUP, line, cell))
+    if part:
+        texts.append(percent(part))
+    return ", ".join(texts)
+
+
+def cell_in_words(group, lines, cells, rate=False):
+    """Says what cell_text() has of these lines and cells, and what the ceiling is."""
+    what = [f"the {group.time_name()}"]
+    if rate:
+        what.append("the operations a second")
+    if group.baseline and lines != [group.baseline]:
+        what.append(f"the speedup over {label(group.baseline)}")
+    ceilings = {line[1] or 1: group.ceiling(line) for line in lines if group.ceiling(line)}
+    if not ceilings:
+        return f"A cell has {listing(what)}."
+    what.append("the part of the ceiling that the run reaches")
     each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
-                     for threads, flops in sorted(by_threads.items()))
-    text = ("The ceiling is the rate of multiply-adds alone on as many threads as the line has: "
-            f"{each}.")
+                     for threads, flops in sorted(ceilings.items()))
+    text = (f"A cell has {listing(what)}. The ceiling is the rate of multiply-adds alone on as "
+            f"many threads as the line has: {each}.")
     if not all(group.is_on_cpu(line) for line in lines):
         text += " A GPU's line has no ceiling here."
-    parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell, ceilings)
-                                 for cell in cells)))
-    if parts:
+    parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell) for cell in cells)))
+    if parts and group.baseline in lines:
         reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
         text += f" {label(group.baseline)} reaches {' to '.join(reached)} of the ceiling."
     return text
@@ -464,52 +487,24 @@ def headline(path, groups, folder):
     if not groups:
         fail(f"{path}: found no runs")
     group = groups[0]
-    ladder = group.ladder
-    ceilings = read_ceilings(read_benchmarks(path.parent, ladder))
-    cells = headline_cells(group)
-    lines = headline_lines(group)
-    peer, count = group.fastest_peer()
-    measured = any(group.ceiling(line, ceilings) for line in lines)
-
-    def text(line, cell):
-        time, _, part, speedup = summary(group, line, cell, ceilings)
-        return ", ".join(filter(None, (time, speedup, part)))
-
-    table = markdown_table(["stage", *(cell_name(ladder, cell) for cell in cells)], [
-        [markdown(label(line)), *(text(line, cell) for cell in cells)] for line in lines])
-    what = [f"the {group.time_name()}"]
-    if group.baseline:
-        what.append(f"the speedup over {label(group.baseline)}")
-    if measured:
-        what.append("the part of the ceiling that the run reaches")
-    above = f"A cell has {listing(what)}."
-    if measured:
-        above += " " + ceiling_in_words(group, lines, cells, ceilings)
-    conditions = "; ".join([group.heading(), group.repeats(), *signs(table),
-                            f"on {machine(path.parent)}."])
+    cells, lines = headline_cells(group), headline_lines(group)
+    table = markdown_table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
+        [markdown(label(line)), *(cell_text(group, line, cell) for cell in cells)]
+        for line in lines])
     below = ""
+    peer, count = group.fastest_peer()
     if peer:
-        peers = url(os.path.relpath(ladder.folder / ladder.toml.get("peers", "peers"), folder))
-        below = (f"{markdown(peer[0])} is the fastest CPU [peer]({peers}) (geometric mean over "
+        peers = group.ladder.folder / group.ladder.toml.get("peers", "peers")
+        below = (f"{markdown(peer[0])} is the fastest CPU [peer]"
+                 f"({url(os.path.relpath(peers, folder))}) (geometric mean over "
                  f"{plural(count, 'cell')}). A peer is a library or framework that you might use "
                  f"instead. {group.against_peers()} ")
     full = os.path.relpath(path.with_name("tables.txt"), folder)
     below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
-    return "\n".join([*picture(path.parent / "plots", folder), markdown(above), "",
-                      markdown(conditions), "", table, below])
-
-
-def summary(group, line, cell, ceilings):
-    """What there is to say of a cell: its time, rate, part of the ceiling and speedup, each as text
-    or empty."""
-    if not group.values(group.ladder.time, line, cell):
-        return ["-", "", "", ""]
-    rate, part = group.median("gflops", line, cell), group.part_of_ceiling(line, cell, ceilings)
-    has_speedup = line != group.baseline and group.speedup(line, cell)
-    return [group.signed(group.ladder.time, line, cell),
-            "" if rate is None else f"{three_digits(rate)} GFLOP/s",
-            percent(part) if part else "",
-            group.signed(SPEEDUP, line, cell) if has_speedup else ""]
+    conditions = f"{group.conditions(table)}; on {machine(path.parent)}."
+    return "\n".join([*picture(path.parent / "plots", folder),
+                      markdown(cell_in_words(group, lines, cells)), "", markdown(conditions), "",
+                      table, below])
 
 
 def update(target, text):

@@ -97,13 +97,13 @@ def legend_below(figure, axes, columns=4):
                   bbox_to_anchor=(0.5, 0), handlelength=3.5)
 
 
-def ladder(group, ceilings, dark=False):
+def ladder(group, dark=False):
     """The picture of a README: how fast the lines of its table compute in the last of its cells,
     beside the most that the machine can do. `dark` is for dark pages."""
     cell = tables.headline_cells(group)[-1]
     rates = {line: group.median("gflops", line, cell) for line in tables.headline_lines(group)}
     rates = {line: rate for line, rate in rates.items() if rate}
-    if not rates or not any(group.ceiling(line, ceilings) for line in rates):
+    if not rates or not any(group.ceiling(line) for line in rates):
         return None
     ink, bar, peer_bar = ("#e6edf3", "#56B4E9", "#7d8590") if dark else \
         ("#1f2328", "#0072B2", "#8c959f")
@@ -115,12 +115,12 @@ def ladder(group, ceilings, dark=False):
         panel.set_facecolor("none")
         for y, (line, rate) in enumerate(rates.items()):
             panel.barh(y, rate, height=0.62, color=peer_bar if tables.is_peer(line) else bar)
-            ceiling = group.ceiling(line, ceilings)
+            ceiling = group.ceiling(line)
             if ceiling:
                 panel.plot([ceiling / 1e9] * 2, [y - 0.4, y + 0.4], color=ink, linewidth=1.5)
-            time, _, part, factor = tables.summary(group, line, cell, ceilings)
-            texts = filter(None, (time, factor, part and f"{part} of the ceiling"))
-            panel.text(max(rate, (ceiling or 0) / 1e9), y, "   " + ", ".join(texts), va="center")
+            panel.text(max(rate, (ceiling or 0) / 1e9), y, va="center",
+                       s=f"   {tables.cell_text(group, line, cell)}"
+                         f"{' of the ceiling' if ceiling else ''}")
         panel.set_xlim(0, 1.5 * panel.dataLim.xmax)
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
@@ -210,10 +210,9 @@ def phases(group):
     return figure
 
 
-def roofline(group, ceilings, benchmarks):
-    """Where whole runs lie under the machine's ceilings. `ceilings` is
-    {"flops" or a level of memory: {threads: operations or bytes a second}}."""
-    intensities = read_intensities(benchmarks, group.ladder)
+def roofline(group):
+    """Where whole runs lie under the machine's ceilings."""
+    ceilings, intensities = group.ceilings, read_intensities(group)
     corners = tables.headline_cells(group)
     corners = [cell for cell in dict.fromkeys((corners[0], corners[-1])) if cell in intensities]
     if not corners or "flops" not in ceilings:
@@ -340,15 +339,13 @@ def learning(runs, ladder):
     return figure
 
 
-def read_intensities(benchmarks, ladder):
+def read_intensities(group):
     """{cell: operations a byte}, of all phases together, from the results of bench/."""
-    options = [axis["option"] for axis in ladder.axes]
+    axes = [axis["option"] for axis in group.ladder.axes]
     cells = defaultdict(dict)
-    for name, run in benchmarks:
-        parts = name.split("/")
-        numbers = dict(part.split(":", 1) for part in parts if ":" in part)
-        if set(options) <= numbers.keys() and run.get("bytes") and run.get("flops_per_byte"):
-            cells[tuple(int(numbers[option]) for option in options)][parts[1]] = run
+    for parts, options, run in group.benchmarks:
+        if set(axes) <= options.keys() and run.get("bytes") and run.get("flops_per_byte"):
+            cells[tuple(int(options[axis]) for axis in axes)][parts[1]] = run
     return {cell: sum(run["bytes"] * run["flops_per_byte"] for run in runs.values()) /
             sum(run["bytes"] for run in runs.values())
-            for cell, runs in cells.items() if runs.keys() == set(ladder.phases)}
+            for cell, runs in cells.items() if runs.keys() == set(group.ladder.phases)}

@@ -9,7 +9,6 @@ run changes nothing.
 """
 
 import base64
-import csv
 import html
 import os
 import re
@@ -43,8 +42,6 @@ class Results:
         self.machine = folder.parent.name
         self.title = tables.machine(folder)
         self.groups = tables.read_groups(folder / "runs.csv", ladder)
-        self.benchmarks = tables.read_benchmarks(folder, ladder)
-        self.ceilings = tables.read_ceilings(self.benchmarks)
 
     def growth(self):
         """The runs of growth.csv that have the data of the tables. A GPU has one thread."""
@@ -79,23 +76,11 @@ def find_results(ladder):
 
 
 def read_paper(ladder):
-    """{(stage, cell): {measure: number}}, with the speedup over the paper's own baseline."""
-    if "file" not in ladder.toml.get("paper", {}):
-        return {}
-    kinds = rows.parameters(ladder)
-    columns = [ladder.column(axis["option"]) for axis in ladder.axes]
-    paper = {}
-    with open(ladder.folder / ladder.toml["paper"]["file"], newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            cell = tuple(kinds[column][0](row[column]) for column in columns)
-            paper[row["stage"], cell] = {measure["column"]: float(row[measure["column"]])
-                                         for measure in ladder.measures
-                                         if row.get(measure["column"])}
-    for (stage, cell), numbers in paper.items():
-        baseline = paper.get((ladder.toml.get("baseline"), cell), {}).get(ladder.time)
-        if stage != ladder.toml.get("baseline") and baseline and numbers.get(ladder.time):
-            numbers[tables.SPEEDUP] = baseline / numbers[ladder.time]
-    return paper
+    """The figures of the ladder's paper. Their speedup is over the paper's own baseline."""
+    file = ladder.toml.get("paper", {}).get("file")
+    needed = ["stage", *(ladder.column(axis["option"]) for axis in ladder.axes)]
+    return tables.Group(ladder, {}, rows.read_rows(ladder.folder / file, ladder, needed)
+                        if file else [])
 
 
 # --- Markdown ---
@@ -112,8 +97,8 @@ def measure_table(group, paper, measure):
     axes = group.ladder.axes
     found = []
     lines = group.lines_of(measure) + [(stage.name, 0) for stage in absent(group)]
-    lines += {(name, 0) for (name, _), numbers in paper.items() if measure in numbers
-              and name not in dict(lines) and (name, 0) != group.baseline}
+    lines += [line for line in paper.lines if line[0] not in dict(lines) and line != group.baseline
+              and any(paper.median(measure, line, cell) for cell in group.cells)]
     for page in group.pages:
         if page:
             found.append([f"**{axes[0]['option']} {page[0]}**"] + [""] * len(group.columns))
@@ -121,7 +106,7 @@ def measure_table(group, paper, measure):
             ours = ("".join(group.texts(measure, line, page + column, spreads=True))
                     for column in group.columns)
             found.append([md(tables.label(line)), *ours])
-            theirs = [paper.get((line[0], page + column), {}).get(measure)
+            theirs = [paper.median(measure, (line[0], 0), page + column)
                       for column in group.columns]
             if any(theirs):
                 found.append([PAPER + md(line[0]), *(f"*{group.number(measure, number)}*"
@@ -131,11 +116,10 @@ def measure_table(group, paper, measure):
 
 
 def draw(results):
-    """Writes the plots of some results. Returns [(title, file, text below the title)], and the
-    reasons why others are not drawn."""
+    """Writes the plots of some results. Returns their part of README.md."""
     group, folder, growth = results.groups[0], results.folder / "plots", results.growth()
     for name, dark in (("ladder", False), ("ladder-dark", True)):
-        figure = plots.ladder(group, results.ceilings, dark)
+        figure = plots.ladder(group, dark)
         if figure:
             plots.save(figure, folder / f"{name}.svg")
     wanted = [
@@ -147,7 +131,7 @@ def draw(results):
         ("Phases", "phases", plots.phases(group),
          f"A bar is the {group.time_name()}, with the part of each phase.",
          "no times of the phases"),
-        ("Roofline", "roofline", plots.roofline(group, results.ceilings, results.benchmarks),
+        ("Roofline", "roofline", plots.roofline(group),
          "Each mark is a whole run. The lines are the most that the machine can do: multiply-adds "
          "in registers, and reading from each level of memory with all threads.",
          "no results of `make bench`"),
@@ -158,16 +142,17 @@ def draw(results):
          "All stages compute the same function, so their losses lie on top of each other. They "
          "differ in the time that they take.", "no losses in growth.csv"),
     ]
-    drawn, reasons = [], []
+    parts, reasons = [], []
     for title, name, figure, text, why_not in wanted:
         path = folder / f"{name}.svg"
         if figure:
             plots.save(figure, path)
-            drawn.append((title, path, text))
+            parts.append(f"#### {title}\n\n{text}\n\n![{title}: {md(results.title)}]"
+                         f"({tables.url(path.relative_to(HERE))})\n")
         else:
             path.unlink(missing_ok=True)  # the results that it showed may be gone
             reasons.append(f"{title} ({why_not})")
-    return drawn, reasons
+    return parts + ([f"Not drawn: {', '.join(reasons)}.\n"] if reasons else [])
 
 
 def results_section(results, paper):
@@ -178,21 +163,16 @@ def results_section(results, paper):
     parts = [f"### {md(results.title)}\n",
              f"[{md(results.machine)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
-    drawn, reasons = draw(results)
-    for title, path, text in drawn:
-        parts.append(f"#### {title}\n\n{text}\n\n"
-                     f"![{title}: {md(results.title)}]({folder}/plots/{path.name})\n")
-    if reasons:
-        parts.append(f"Not drawn: {', '.join(reasons)}.\n")
+    parts += draw(results)
+    none = tables.Group(results.ladder, {}, [])
     for group in results.groups:
         # The paper's figures are for runs with the ladder's own settings only.
         usual = all(group.settings[results.ladder.column(option)] == value
                     for option, value in results.ladder.settings.items())
         measured = [f"##### {group.title(measure)}\n\n"
-                    + measure_table(group, paper if usual else {}, measure)
+                    + measure_table(group, paper if usual else none, measure)
                     for measure in group.measures if group.lines_of(measure)]
-        clauses = [group.heading(), group.repeats(), *tables.signs("".join(measured))]
-        parts.append(f"#### Tables\n\n{md('; '.join(clauses))}.\n")
+        parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
         notes = [f"{stage.name}: {results.why_not(stage)}" for stage in absent(group)]
         parts += [f"- {md(note)}" for note in tables.share_reasons(notes)] + [""]
         sentences = group.against_peers(), group.against_peers(on_cpu=False)
@@ -311,20 +291,10 @@ def numbers_markdown(found, stage):
         if stage in absent(group):
             parts.append(md(f"{results.title}: {results.why_not(stage)}.") + "\n")
         for line in (line for line in group.lines if line[0] == stage.name):
-            cells = [[", ".join(filter(None, tables.summary(group, line, page + column,
-                                                            results.ceilings)))
+            cells = [[tables.cell_text(group, line, page + column, rate=True)
                       for page in group.pages] for column in group.columns]
-            what = [f"the {group.time_name()}", "the operations a second"]
-            ceiling = group.ceiling(line, results.ceilings)
-            if ceiling:
-                what.append("their part of the ceiling")
-            if group.baseline and line != group.baseline:
-                what.append(f"the speedup over {tables.label(group.baseline)}")
-            clauses = [results.title, group.heading(), group.repeats(), *tables.signs(str(cells))]
-            text = f"{'; '.join(clauses)}. A cell has {tables.listing(what)}."
-            if ceiling:
-                text += (f" The ceiling is {tables.three_digits(ceiling / 1e9)} GFLOP/s: "
-                         "multiply-adds alone on as many cores.")
+            text = (f"{results.title}; {group.conditions(str(cells))}. "
+                    + tables.cell_in_words(group, [line], group.cells, rate=True))
             heads = [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
             names = [f"{options[-1]} {column[0]}" if column else "" for column in group.columns]
             parts += [md(text) + "\n", tables.markdown_table(

@@ -340,21 +340,21 @@ random numbers: seed 1
 medians of up to 2 runs (one run of 00_plain and 01_fast); ± is the width of the
 middle half of a cell's runs; once: one run; in brackets: threads
 
-Points                8           64
+Points                8             64
 Time of a pass (ms)
-  00_plain        0.800 once    64.0 once
-  01_fast             -         4.00 once
-  01_fast (4)    0.0500 ±0%        -
+  00_plain        0.800 once      64.0 once
+  01_fast             -           4.00 once
+  01_fast (4)    0.0500 ±0%          -
 Time of the turn (ms)
-  00_plain        0.200         20.0
-  01_fast (4)    0.0200            -
+  00_plain        0.200           20.0
+  01_fast (4)    0.0200              -
 Energy
-  00_plain     -0.01235       1.5000
-  01_fast             -       1.5000
-  01_fast (4)  -0.01235            -
+  00_plain     -0.01235         1.5000
+  01_fast             -         1.5000
+  01_fast (4)  -0.01235              -
 Speedup over 00_plain
-  01_fast             -        16.0×
-  01_fast (4)     16.0×            -
+  01_fast             -          16.0×
+  01_fast (4)     16.0×              -
 END
     # The folder of the rows is named after their ladder.
     mkdir waves
