@@ -89,12 +89,10 @@ class Group:
         times = [time for time in (self.time(*place) for place in self.runs) if time]
         self.scale, self.unit = (1000, "ms") if times and min(times) < 0.001 else (1, "s")
         # {column: (title, unit, factor)}
-        self.measures = {ladder.time: ("Time", "s", 1)} | {
-            words["column"]: (words["title"], words.get("unit", ""), 1)
+        self.measures = {ladder.time: ("Time", self.unit, self.scale)} | {
+            words["column"]: (words["title"], *((self.unit, self.scale) if words.get("unit") == "s"
+                                                else (words.get("unit", ""), 1)))
             for words in ladder.measures}
-        for measure, (title, unit, _) in self.measures.items():
-            if unit == "s":
-                self.measures[measure] = title, self.unit, self.scale
         if self.baseline:
             self.measures[SPEEDUP] = f"Speedup over {label(self.baseline)}", "", 1
 
@@ -146,6 +144,15 @@ class Group:
     @functools.cached_property
     def ceilings(self):
         return read_ceilings(self.benchmarks)
+
+    @functools.cached_property
+    def growth(self):
+        """The runs of growth.csv that have the same data. A GPU has one thread."""
+        path = self.folder / "growth.csv"
+        return [{**run, "threads": run["threads"] or 1}
+                for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
+                if run["dataset"] == self.settings["dataset"] and run[self.ladder.time]
+                and run["device"] != "simulated"]
 
     def ceiling(self, line):
         """The operations a second that multiply-adds alone reach with as many threads as the line

@@ -129,7 +129,7 @@ def ladder(group, dark=False):
     return figure
 
 
-def times(group):
+def time(group):
     """The time against the last axis, with a panel for each value of the first."""
     axes = group.ladder.axes
     values = [column[0] for column in group.columns if axes]
@@ -279,9 +279,10 @@ def looks_of(runs):
             styles(sorted({(run["stage"], 0) for run in runs})).items()}
 
 
-def growth(runs, ladder):
+def growth(group):
     """The time against each thing that it depends on. It is that of one epoch, where there are
     epochs."""
+    runs, ladder = group.growth, group.ladder
     base = base_of(runs, ladder)
     names = [name for name in base if name != "epochs"]
     if not names:
@@ -315,9 +316,10 @@ def growth(runs, ladder):
     return figure
 
 
-def learning(runs, ladder):
+def learning(group):
     """The loss after each epoch, and the accuracy against the time that it took."""
-    runs = [run for run in runs if run.get("final_loss") is not None
+    ladder = group.ladder
+    runs = [run for run in group.growth if run.get("final_loss") is not None
             and run.get("test_accuracy") is not None and run.get("epochs")]
     curves = along(runs, base_of(runs, ladder), "epochs")
     if not any(len(points) > 1 for points in curves.values()):
@@ -325,12 +327,12 @@ def learning(runs, ladder):
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), layout="constrained")
     for i, (stage, look) in enumerate(looks_of(runs).items()):
         epochs = sorted(curves[stage])
-        loss, accuracy, time = ([statistics.median(run[name] for run in curves[stage][epoch])
+        loss, accuracy, seconds = ([statistics.median(run[name] for run in curves[stage][epoch])
                                  for epoch in epochs]
                                 for name in ("final_loss", "test_accuracy", ladder.time))
         # The curves lie on top of each other: the markers of later ones are smaller.
         left.plot(epochs, loss, label=stage, markersize=max(3, 10 - 3 * i), **look)
-        right.plot(time, [100 * value for value in accuracy], label=stage, **look)
+        right.plot(seconds, [100 * value for value in accuracy], label=stage, **look)
     left.set(xlabel="epoch", ylabel="training loss", ylim=(0, None))
     left.xaxis.get_major_locator().set_params(integer=True)
     log_axis(right, "x")

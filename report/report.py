@@ -34,45 +34,16 @@ ROOT = HERE.parent
 PAPER = "*paper:* "
 
 
-class Results:
-    """What was measured of a ladder on a machine: a folder."""
-
-    def __init__(self, folder, ladder):
-        self.folder, self.ladder = folder, ladder
-        self.machine = folder.parent.name
-        self.title = tables.machine(folder)
-        self.groups = tables.read_groups(folder / "runs.csv", ladder)
-
-    def growth(self):
-        """The runs of growth.csv that have the data of the tables. A GPU has one thread."""
-        path = self.folder / "growth.csv"
-        return [{**run, "threads": run["threads"] or 1}
-                for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
-                if run["dataset"] == self.groups[0].settings["dataset"] and run[self.ladder.time]
-                and run["device"] != "simulated"]
-
-    def why_not(self, stage):
-        """Why the stage has no rows here, as far as the machine's files say."""
-        for line in read(self.folder / "tables.txt").splitlines():
-            names, _, reason = line.partition(": ")
-            if reason and stage.name in names.split(", "):
-                return reason
-        if stage.is_cuda and tables.machine_fields(self.folder).get("gpu") == "none":
-            return "no GPU in this machine"
-        return "not run"
-
-
 def read(path):
     return rows.read(path) if path.exists() else ""
 
 
 def find_results(ladder):
-    """A ladder's results, machine by machine. A quick look (-quick) is no result. Results that were
-    moved aside lie deeper."""
-    found = (Results(path.parent, ladder)
-             for path in sorted((HERE / "results").glob(f"*/{ladder.name}/runs.csv"))
-             if not path.parent.parent.name.endswith("-quick"))
-    return [results for results in found if results.groups]
+    """A ladder's results, machine by machine: the groups of its runs. A quick look (-quick) is no
+    result. Results that were moved aside lie deeper."""
+    paths = sorted((HERE / "results").glob(f"*/{ladder.name}/runs.csv"))
+    return list(filter(None, (tables.read_groups(path, ladder) for path in paths
+                              if not path.parent.parent.name.endswith("-quick"))))
 
 
 def read_paper(ladder):
@@ -89,6 +60,17 @@ def absent(group):
     """The stages that have no runs in the group."""
     return [stage for stage in group.ladder.stages
             if stage.name not in {name for name, _ in group.lines}]
+
+
+def why_not(group, stage):
+    """Why a stage has no rows, as far as the machine's files say."""
+    for line in read(group.folder / "tables.txt").splitlines():
+        names, _, reason = line.partition(": ")
+        if reason and stage.name in names.split(", "):
+            return reason
+    if stage.is_cuda and tables.machine_fields(group.folder).get("gpu") == "none":
+        return "no GPU in this machine"
+    return "not run"
 
 
 def measure_table(group, paper, measure):
@@ -115,65 +97,64 @@ def measure_table(group, paper, measure):
     return tables.markdown_table([axes[-1]["name"] if axes else "", *heads], found)
 
 
-def draw(results):
-    """Writes the plots of some results. Returns their part of README.md."""
-    group, folder, growth = results.groups[0], results.folder / "plots", results.growth()
+def draw(group):
+    """Writes the plots of some runs. Returns their part of README.md."""
+    folder = group.folder / "plots"
     for name, dark in (("ladder", False), ("ladder-dark", True)):
         figure = plots.ladder(group, dark)
         if figure:
             plots.save(figure, folder / f"{name}.svg")
     wanted = [
-        (group.time_name().capitalize(), "time", plots.times(group),
-         "Both axes are logarithmic.", "no axis of numbers"),
-        ("Speedup", "speedup", plots.speedup(group),
-         "Each cell is compared with the same cell of "
+        (plots.time, group.time_name().capitalize(), "Both axes are logarithmic.",
+         "no axis of numbers"),
+        (plots.speedup, "Speedup", "Each cell is compared with the same cell of "
          f"{md(tables.label(group.baseline or ('', 0)))}.", "nothing to compare with"),
-        ("Phases", "phases", plots.phases(group),
-         f"A bar is the {group.time_name()}, with the part of each phase.",
+        (plots.phases, "Phases", f"A bar is the {group.time_name()}, with the part of each phase.",
          "no times of the phases"),
-        ("Roofline", "roofline", plots.roofline(group),
+        (plots.roofline, "Roofline",
          "Each mark is a whole run. The lines are the most that the machine can do: multiply-adds "
          "in registers, and reading from each level of memory with all threads.",
          "no results of `make bench`"),
-        ("How the cost grows", "growth", plots.growth(growth, group.ladder),
+        (plots.growth, "How the cost grows",
          "In each panel one thing varies. The panel's title has the values of the others. A point "
          "that would take too long is left out.", "no growth.csv"),
-        ("How it learns", "learning", plots.learning(growth, group.ladder),
+        (plots.learning, "How it learns",
          "All stages compute the same function, so their losses lie on top of each other. They "
          "differ in the time that they take.", "no losses in growth.csv"),
     ]
     parts, reasons = [], []
-    for title, name, figure, text, why_not in wanted:
-        path = folder / f"{name}.svg"
+    for plot, title, text, reason in wanted:
+        figure, path = plot(group), folder / f"{plot.__name__}.svg"
         if figure:
             plots.save(figure, path)
-            parts.append(f"#### {title}\n\n{text}\n\n![{title}: {md(results.title)}]"
+            parts.append(f"#### {title}\n\n{text}\n\n![{title}: {md(tables.machine(group.folder))}]"
                          f"({tables.url(path.relative_to(HERE))})\n")
         else:
             path.unlink(missing_ok=True)  # the results that it showed may be gone
-            reasons.append(f"{title} ({why_not})")
+            reasons.append(f"{title} ({reason})")
     return parts + ([f"Not drawn: {', '.join(reasons)}.\n"] if reasons else [])
 
 
-def results_section(results, paper):
+def results_section(groups, paper):
     """A machine's part of a ladder's section in README.md."""
-    folder = tables.url(str(results.folder.relative_to(HERE)))
-    fields = tables.machine_fields(results.folder)
+    first, ladder = groups[0], groups[0].ladder
+    folder = tables.url(first.folder.relative_to(HERE))
+    fields = tables.machine_fields(first.folder)
     facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
-    parts = [f"### {md(results.title)}\n",
-             f"[{md(results.machine)}]({folder}): [every run]({folder}/runs.csv), "
+    parts = [f"### {md(tables.machine(first.folder))}\n",
+             f"[{md(first.folder.parent.name)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
-    parts += draw(results)
-    none = tables.Group(results.ladder, {}, [])
-    for group in results.groups:
+    parts += draw(first)
+    none = tables.Group(ladder, {}, [])
+    for group in groups:
         # The paper's figures are for runs with the ladder's own settings only.
-        usual = all(group.settings[results.ladder.column(option)] == value
-                    for option, value in results.ladder.settings.items())
+        usual = all(group.settings[ladder.column(option)] == value
+                    for option, value in ladder.settings.items())
         measured = [f"##### {group.title(measure)}\n\n"
                     + measure_table(group, paper if usual else none, measure)
                     for measure in group.measures if group.lines_of(measure)]
         parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
-        notes = [f"{stage.name}: {results.why_not(stage)}" for stage in absent(group)]
+        notes = [f"{stage.name}: {why_not(group, stage)}" for stage in absent(group)]
         parts += [f"- {md(note)}" for note in tables.share_reasons(notes)] + [""]
         sentences = group.against_peers(), group.against_peers(on_cpu=False)
         parts += [f"{sentence}\n" for sentence in sentences if sentence]
@@ -204,13 +185,11 @@ def ladder_section(ladder, found):
         parts.append(f"The paper is {paper['cite']}" + (
             f" ([its figures]({folder}/{tables.url(paper['file'])}))" if "file" in paper else "")
             + ".\n")
-    if len(found) > 1:
-        parts += [f"- {md(f'{results.title} ({results.machine})')}" for results in found] + [""]
     if not found:
         study = "" if ladder.name == ladders.MAIN else f" --study {ladder.name}"
         parts.append(f"No results yet: `./run_all.sh{study}` writes some.\n")
     figures = read_paper(ladder)
-    return "\n".join(parts + [results_section(results, figures) for results in found])
+    return "\n".join(parts + [results_section(groups, figures) for groups in found])
 
 
 def readme(results):
@@ -249,11 +228,8 @@ def to_html(markdown, folder, prefix="", shift=0):
 
 def diff_html(stage):
     """What the stage changed against the one before, in colours. Empty for the first stage."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    answer = subprocess.run(["make", "--silent", "--no-print-directory", "diff",
-                             f"STAGE={stage.name}", f"STUDY={stage.ladder.name}"],
-                            cwd=ROOT, env=environment, capture_output=True, encoding="utf-8",
-                            errors="replace", check=False)
+    answer = subprocess.run(["harness/step.py", "diff", stage.ladder.name, stage.name],
+                            capture_output=True, encoding="utf-8", errors="replace", check=False)
     if answer.returncode:
         return ""
     kinds = {"+": "added", "-": "removed", "@": "place"}
@@ -276,24 +252,22 @@ def profile_html(stage):
     if not flame:
         return ""
     flame = re.sub(r"^.*?(?=<svg)", "", flame, flags=re.DOTALL)
-    links = ", ".join(f'<a href="{tables.url(os.path.relpath(path, HERE))}">'
-                      f"{html.escape(path.name)}</a>" for path in sorted(folder.iterdir()))
-    return f"<h3>Profile</h3>\n<p>{links}</p>\n{flame}\n"
+    link = tables.url(os.path.relpath(folder, HERE))
+    return f'<h3>Profile</h3>\n<p><a href="{link}">All of it</a></p>\n{flame}\n'
 
 
 def numbers_markdown(found, stage):
     """The stage's times, rates and speedups, by machine: the part of its README that is written
     here."""
     parts = []
-    for results in found:
-        group = results.groups[0]
+    for group, *_ in found:
         options = [axis["option"] for axis in group.ladder.axes]
         if stage in absent(group):
-            parts.append(md(f"{results.title}: {results.why_not(stage)}.") + "\n")
+            parts.append(md(f"{tables.machine(group.folder)}: {why_not(group, stage)}.") + "\n")
         for line in (line for line in group.lines if line[0] == stage.name):
             cells = [[tables.cell_text(group, line, page + column, rate=True)
                       for page in group.pages] for column in group.columns]
-            text = (f"{results.title}; {group.conditions(str(cells))}. "
+            text = (f"{tables.machine(group.folder)}; {group.conditions(str(cells))}. "
                     + tables.cell_in_words(group, [line], group.cells, rate=True))
             heads = [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
             names = [f"{options[-1]} {column[0]}" if column else "" for column in group.columns]
@@ -335,10 +309,10 @@ def update_readmes(ladder, found):
     main = ROOT / "README.md" if ladder.name == ladders.MAIN else ladder.folder / "README.md"
     if found and tables.MARKERS[0] in read(main):
         named = re.search(r"\([^()]*\breport/results/([^/)]+)", read(main))
-        shown = next((results for results in found
-                      if named and tables.url(results.machine) == named[1]), found[0])
-        runs = shown.folder.relative_to(ROOT) / "runs.csv"
-        tables.update(main, tables.headline(runs, shown.groups, main.parent.relative_to(ROOT)))
+        shown = next((groups for groups in found if named and
+                      tables.url(groups[0].folder.parent.name) == named[1]), found[0])
+        runs = shown[0].folder.relative_to(ROOT) / "runs.csv"
+        tables.update(main, tables.headline(runs, shown, main.parent.relative_to(ROOT)))
     for stage in ladder.stages:
         text = stage.folder / "README.md"
         if tables.MARKERS[0] in read(text):
@@ -354,8 +328,8 @@ def main():
         update_readmes(ladder, results)
     tables.write(HERE / "index.html", page(found, markdown))
     print("Written to report: README.md, index.html", *(
-        f"{each.folder.relative_to(HERE)}/plots" for results in found.values()
-        for each in results), sep=", ", file=sys.stderr)
+        f"{groups[0].folder.relative_to(HERE)}/plots" for results in found.values()
+        for groups in results), sep=", ", file=sys.stderr)
 
 
 if __name__ == "__main__":
