@@ -139,11 +139,34 @@ class Group:
 
     @functools.cached_property
     def benchmarks(self):
-        return read_benchmarks(self.folder, self.ladder)
+        """[(parts, options, run)]: every single run in the files of `make bench`, in the folder of
+        results and in the machine's folder above it, with the parts of its name and {option:
+        value}. What the latter has of stages is the main ladder's. Empty if there are none."""
+        found, above = [], self.folder.absolute().parent
+        for path in sorted([*self.folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
+            is_own = self.ladder.name == ladders.MAIN or path.parent.parent == self.folder
+            try:
+                for run in json.loads(read(path), parse_constant=int)["benchmarks"]:  # no NaN
+                    parts = run["name"].split("/")
+                    options = dict(part.split(":", 1) for part in parts if ":" in part)
+                    if run.get("run_type") == "iteration" and (is_own or parts[0] == "ceilings"):
+                        found.append((parts, options, run))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+        return found
 
     @functools.cached_property
     def ceilings(self):
-        return read_ceilings(self.benchmarks)
+        """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The
+        rates are operations or bytes a second."""
+        found = defaultdict(lambda: defaultdict(list))
+        for parts, options, run in self.benchmarks:
+            rate = run.get("flops") or run.get("bytes_read")
+            if parts[0] == "ceilings" and rate:
+                level = "flops" if parts[1] == "multiply_add" else parts[2]
+                found[level][int(options.get("threads", 1))].append(rate)
+        return {level: {threads: statistics.median(rates) for threads, rates in by_threads.items()}
+                for level, by_threads in found.items()}
 
     @functools.cached_property
     def growth(self):
@@ -273,40 +296,6 @@ def read_groups(path, ladder):
     return [Group(ladder, dict(zip(names, settings)), runs, path.parent)
             for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
                                                                            item[0]))]
-
-
-def read_benchmarks(folder, ladder):
-    """[(parts, options, run)]: every single run in the files of `make bench`, in a folder of
-    results and in the machine's folder above it, with the parts of its name and {option: value}.
-    What the latter has of stages is the main ladder's. Empty if there are none."""
-    above = folder.parent if folder.name else Path("..")
-    found = []
-    for path in sorted([*folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
-        is_own = ladder.name == ladders.MAIN or path.parent.parent == folder
-        try:
-            for run in json.loads(read(path))["benchmarks"]:
-                parts = run["name"].split("/")
-                if run.get("run_type") == "iteration" and (is_own or parts[0] == "ceilings"):
-                    for name in {"flops", "bytes_read", "bytes", "flops_per_byte"} & run.keys():
-                        run[name] = rows.number(run[name], float, 0, "a number")
-                    found.append((parts, dict(part.split(":", 1) for part in parts if ":" in part),
-                                  run))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
-    return found
-
-
-def read_ceilings(benchmarks):
-    """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The rates
-    are operations or bytes a second."""
-    found = defaultdict(lambda: defaultdict(list))
-    for parts, options, run in benchmarks:
-        rate = run.get("flops") or run.get("bytes_read")
-        if parts[0] == "ceilings" and rate:
-            level = "flops" if parts[1] == "multiply_add" else parts[2]
-            found[level][int(options.get("threads", 1))].append(rate)
-    return {level: {threads: statistics.median(values) for threads, values in by_threads.items()}
-            for level, by_threads in found.items()}
 
 
 def machine_fields(folder):
@@ -455,14 +444,11 @@ def cell_in_words(group, lines, cells, rate=False):
 
 def headline_cells(group):
     """The cells that stand for all of them: those of ladder.toml, if there are runs of each. Or
-    else the smallest, one in the middle and the largest."""
+    else the first, one in the middle and the last."""
     cells = [tuple(cell) for cell in group.ladder.toml.get("headline", [])]
-    if cells and set(cells) <= set(group.cells):
-        return cells
-    values = [sorted(set(axis)) for axis in zip(*group.cells)]
-    return sorted({tuple(pick(axis) for axis in values) for pick in
-                   (min, lambda axis: axis[len(axis) // 2], max)},
-                  key=lambda cell: cell[::-1])
+    if not cells or not set(cells) <= set(group.cells):
+        cells = [group.cells[i] for i in (0, len(group.cells) // 2, -1)]
+    return list(dict.fromkeys(cells))
 
 
 def headline_lines(group):

@@ -296,18 +296,13 @@ def growth(group):
         panel.set_visible(False)
     for panel, axis in zip(axes.flat, names):
         for stage, points in along(runs, base, axis).items():
-            # A stage without threads has no line in that panel.
-            if axis != "threads" or len(points) > 1:
+            if len(points) > 1:  # a stage of one thread has no line where they vary
                 values = sorted(points)
                 panel.plot(values, [statistics.median(run[ladder.time] / (run.get("epochs") or 1)
                                                       for run in points[value])
                                     for value in values], label=stage, **looks[stage])
-        if axis == "threads":
-            panel.xaxis.get_major_locator().set_params(integer=True)
-            panel.set_ylim(bottom=0)
-        else:
-            log_axis(panel, "y")
-            log_axis(panel, "x", base=2)
+        log_axis(panel, "y")
+        log_axis(panel, "x", base=2)
         panel.set_title(", ".join(f"{words[name]} {base[name]}" for name in names
                                   if name not in (axis, "threads")), fontsize=9)
         panel.set_xlabel(words[axis])
