@@ -27,7 +27,8 @@ import rows
 from ladders import ROOT
 
 # A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# times at most. A longer run has less noise and costs more: over 20 s, one is enough.
+# times at most. A longer run has less noise and costs more: over 20 s, one is enough. A program that
+# has an option --seconds repeats its work for so long, and its time is that of one repeat.
 REPEATS, MOST_REPEATS, ENOUGH_S = 3, 12, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
@@ -258,8 +259,9 @@ class Sweep:
         long_runs = LONG_QUICK_RUNS if self.options.quick else LONG_RUNS
         runs = next((runs for limit, runs in long_runs if times[0] > limit), REPEATS)
         if runs == REPEATS and not self.options.quick:
-            more = MOST_REPEATS * [sum(times) / len(times)]
-            while runs < MOST_REPEATS and sum((times + more)[:runs]) < ENOUGH_S:
+            timed = [max(seconds, self.settings.get("seconds", 0)) for seconds in times]
+            more = MOST_REPEATS * [sum(timed) / len(timed)]
+            while runs < MOST_REPEATS and sum((timed + more)[:runs]) < ENOUGH_S:
                 runs += 1
         if 1 < runs <= len(times) and rows.is_noisy(times):
             return min(len(times) + 1, runs + NOISY_REPEATS)
