@@ -474,11 +474,9 @@ def picture(plots, folder):
             "</picture>", ""]
 
 
-def headline(path, groups, folder):
+def headline(groups, folder):
     """The table of a README in `folder`, in Markdown: the time, the speedup and the part of the
     ceiling of the stages and of the fastest peer, in headline_cells()."""
-    if not groups:
-        fail(f"{path}: found no runs")
     group = groups[0]
     cells, lines = headline_cells(group), headline_lines(group)
     table = markdown_table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
@@ -492,10 +490,10 @@ def headline(path, groups, folder):
                  f"({url(os.path.relpath(peers, folder))}) (geometric mean over "
                  f"{plural(count, 'cell')}). A peer is a library or framework that you might use "
                  f"instead. {group.against_peers()} ")
-    full = os.path.relpath(path.with_name("tables.txt"), folder)
+    full = os.path.relpath(group.folder / "tables.txt", folder)
     below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
-    conditions = f"{group.conditions(table)}; on {machine(path.parent)}."
-    return "\n".join([*picture(path.parent / "plots", folder),
+    conditions = f"{group.conditions(table)}; on {machine(group.folder)}."
+    return "\n".join([*picture(group.folder / "plots", folder),
                       markdown(cell_in_words(group, lines, cells)), "", markdown(conditions), "",
                       table, below])
 
@@ -529,11 +527,13 @@ def main():
     known = [ladder.name for ladder in ladders.ladders()]
     name = arguments.ladder or (folder if folder in known else ladders.MAIN)
     groups = read_groups(arguments.runs, ladders.find_ladder(name, "--ladder"))
+    if (arguments.update or arguments.markdown) and not groups:
+        fail(f"{arguments.runs}: found no runs")
     if arguments.update:
-        update(arguments.update, headline(arguments.runs, groups, arguments.update.parent))
+        update(arguments.update, headline(groups, arguments.update.parent))
         return
     if arguments.markdown:
-        lines = [headline(arguments.runs, groups, Path())]
+        lines = [headline(groups, Path())]
     else:
         notes = share_reasons(readable(note) for note in arguments.note)
         lines = [*table_lines(arguments.runs, groups), *([""] if notes else []), *notes]

@@ -263,20 +263,15 @@ def base_of(runs, ladder):
 
 
 def along(runs, base, axis):
-    """{stage: {value: runs}} of the runs that differ from the base only in `axis`. Along the other
+    """{line: {value: runs}} of the runs that differ from the base only in `axis`. Along the other
     axes, the runs of a stage are those with its largest number of threads."""
     chosen = defaultdict(lambda: defaultdict(list))
     for run in runs:
         most = max(other["threads"] for other in runs if other["stage"] == run["stage"])
         if all(run[name] == value for name, value in {**base, "threads": most}.items()
                if name != axis):
-            chosen[run["stage"]][run[axis]].append(run)
-    return chosen
-
-
-def looks_of(runs):
-    return {stage: look for (stage, _), look in
-            styles(sorted({(run["stage"], 0) for run in runs})).items()}
+            chosen[run["stage"], 0][run[axis]].append(run)
+    return dict(sorted(chosen.items()))
 
 
 def growth(group):
@@ -289,18 +284,18 @@ def growth(group):
         return None
     words = {name: name.replace("_", " ") for name in names} | {
         ladder.column(axis["option"]): axis["name"].lower() for axis in ladder.axes}
-    looks = looks_of(runs)
+    looks = styles(sorted({(run["stage"], 0) for run in runs}))
     figure, axes = plt.subplots(-(-len(names) // 2), 2, squeeze=False, layout="constrained",
                                 figsize=(WIDTH, 3.2 * -(-len(names) // 2)))
     for panel in axes.flat[len(names):]:
         panel.set_visible(False)
     for panel, axis in zip(axes.flat, names):
-        for stage, points in along(runs, base, axis).items():
+        for line, points in along(runs, base, axis).items():
             if len(points) > 1:  # a stage of one thread has no line where they vary
                 values = sorted(points)
                 panel.plot(values, [statistics.median(run[ladder.time] / (run.get("epochs") or 1)
                                                       for run in points[value])
-                                    for value in values], label=stage, **looks[stage])
+                                    for value in values], label=line[0], **looks[line])
         log_axis(panel, "y")
         log_axis(panel, "x", base=2)
         panel.set_title(", ".join(f"{words[name]} {base[name]}" for name in names
@@ -320,14 +315,14 @@ def learning(group):
     if not any(len(points) > 1 for points in curves.values()):
         return None
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.6), layout="constrained")
-    for i, (stage, look) in enumerate(looks_of(runs).items()):
-        epochs = sorted(curves[stage])
-        loss, accuracy, seconds = ([statistics.median(run[name] for run in curves[stage][epoch])
+    for i, (line, look) in enumerate(styles(curves).items()):
+        epochs = sorted(curves[line])
+        loss, accuracy, seconds = ([statistics.median(run[name] for run in curves[line][epoch])
                                  for epoch in epochs]
                                 for name in ("final_loss", "test_accuracy", ladder.time))
         # The curves lie on top of each other: the markers of later ones are smaller.
-        left.plot(epochs, loss, label=stage, markersize=max(3, 10 - 3 * i), **look)
-        right.plot(seconds, [100 * value for value in accuracy], label=stage, **look)
+        left.plot(epochs, loss, label=line[0], markersize=max(3, 10 - 3 * i), **look)
+        right.plot(seconds, [100 * value for value in accuracy], label=line[0], **look)
     left.set(xlabel="epoch", ylabel="training loss", ylim=(0, None))
     left.xaxis.get_major_locator().set_params(integer=True)
     log_axis(right, "x")

@@ -311,8 +311,7 @@ def update_readmes(ladder, found):
         named = re.search(r"\([^()]*\breport/results/([^/)]+)", read(main))
         shown = next((groups for groups in found if named and
                       tables.url(groups[0].folder.parent.name) == named[1]), found[0])
-        runs = shown[0].folder.relative_to(ROOT) / "runs.csv"
-        tables.update(main, tables.headline(runs, shown, main.parent.relative_to(ROOT)))
+        tables.update(main, tables.headline(shown, main.parent))
     for stage in ladder.stages:
         text = stage.folder / "README.md"
         if tables.MARKERS[0] in read(text):
@@ -327,9 +326,7 @@ def main():
     for ladder, results in found.items():
         update_readmes(ladder, results)
     tables.write(HERE / "index.html", page(found, markdown))
-    print("Written to report: README.md, index.html", *(
-        f"{groups[0].folder.relative_to(HERE)}/plots" for results in found.values()
-        for groups in results), sep=", ", file=sys.stderr)
+    print("Written to report: README.md, index.html and the plots in results", file=sys.stderr)
 
 
 if __name__ == "__main__":

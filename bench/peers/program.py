@@ -116,19 +116,16 @@ def header(ladder):
     return done.stdout
 
 
-def check_writable(option, name):
-    """Checks before a long run that a file can be written. Does not create it."""
-    path = Path(name)
-    if not name or not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        leave(BAD_INPUT, f"--{option}: cannot write '{name}'; expected a file in a writable "
-              "directory")
-
-
 def check_files(ladder, csv, option=None, saved=None):
-    """Checks that rows of a ladder can be appended to the file of --csv, and that another option's
-    file can be replaced."""
+    """Checks before a long run that rows of a ladder can be appended to the file of --csv, and that
+    another option's file can be replaced. Creates none."""
+    for wanted, name in (("csv", csv), (option, saved)):
+        path = Path(name or "")
+        if name is not None and (not name or path.is_dir() or not os.access(
+                path if path.exists() else path.parent, os.W_OK)):
+            leave(BAD_INPUT, f"--{wanted}: cannot write '{name}'; expected a file in a writable "
+                  "directory")
     if csv is not None:
-        check_writable("csv", csv)
         columns, path = header(ladder).encode(), Path(csv)  # the header may fail
         content = path.read_bytes() if path.is_file() else b""
         if content and not content.startswith(columns):
@@ -136,7 +133,6 @@ def check_files(ladder, csv, option=None, saved=None):
         if content and not content.endswith(b"\n"):
             leave(BAD_INPUT, f"--csv: {csv} ends within a row: complete or delete that row")
     if saved is not None:
-        check_writable(option, saved)
         path = Path(saved)
         if path.exists() and not path.is_file():
             leave(BAD_INPUT, f"--{option}: {path} is no regular file: expected a new one, or one "
