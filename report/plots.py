@@ -82,11 +82,6 @@ def line_panels(lines, count=1):
     return figure, panels[0]
 
 
-def text_beside(panel, texts):
-    """Writes a text on the right of each line."""
-    panel.secondary_yaxis("right").set_yticks(range(len(texts)), texts)
-
-
 def legend_below(figure, axes, columns=4):
     """Puts one legend for all panels below them, so that it hides no data."""
     entries = {}
@@ -174,7 +169,7 @@ def speedup(group):
         sign = "~" * any(group.is_noisy(tables.SPEEDUP, line, cell) for cell in group.cells)
         mean, least, most = map(tables.three_digits, (mean, least, most))
         texts.append(f"{sign}{mean}×  ({least} to {most})")
-    text_beside(panel, texts)
+    panel.secondary_yaxis("right").set_yticks(range(len(texts)), texts)
     log_axis(panel, "x")
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xlabel(f"speedup over {tables.label(group.baseline)}: geometric mean of all cells, "
@@ -203,7 +198,8 @@ def phases(group):
                             label_type="center",
                             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})
             left = [sum(pair) for pair in zip(left, shares)]
-        text_beside(panel, [group.signed(group.ladder.time, line, cell) for line in lines])
+        panel.secondary_yaxis("right").set_yticks(
+            range(len(lines)), [group.signed(group.ladder.time, line, cell) for line in lines])
         panel.set_title(tables.cell_name(group.ladder, cell))
         panel.set_xlabel(f"% of the {group.time_name()}")
     legend_below(figure, panels)

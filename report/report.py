@@ -192,11 +192,6 @@ def ladder_section(ladder, found):
     return "\n".join(parts + [results_section(groups, figures) for groups in found])
 
 
-def readme(results):
-    """`results` is {ladder: its results}."""
-    return "\n".join([INTRODUCTION, *(ladder_section(*item) for item in results.items())])
-
-
 # --- HTML ---
 
 def to_html(markdown, folder, prefix="", shift=0):
@@ -321,7 +316,7 @@ def update_readmes(ladder, found):
 def main():
     os.chdir(ROOT)
     found = {ladder: find_results(ladder) for ladder in ladders.ladders()}
-    markdown = readme(found)
+    markdown = "\n".join([INTRODUCTION, *(ladder_section(*item) for item in found.items())])
     tables.write(HERE / "README.md", markdown)
     for ladder, results in found.items():
         update_readmes(ladder, results)
