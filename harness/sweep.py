@@ -27,8 +27,8 @@ import rows
 from ladders import ROOT
 
 # A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# times at most. A longer run has less noise and costs more: over 20 s, one is enough. A program that
-# has an option --seconds repeats its work for so long, and its time is that of one repeat.
+# times at most. A longer run has less noise and costs more: over 20 s, one is enough. A program
+# with an option --seconds repeats its work for so long, and its time is that of one repeat.
 REPEATS, MOST_REPEATS, ENOUGH_S = 3, 12, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
