@@ -44,7 +44,9 @@ mirror_pipe() { # directory
 # Starts a download into `out` from that mirror, and waits for its first bytes. Sets $fetching.
 start_fetching() { # mirror
     head -c 30000 /dev/zero >&"$pipe"
-    MNIST_MIRRORS=file://$PWD/$1 "$data/fetch.sh" out &>/dev/null 3>&- {pipe}>&- &
+    # nohup has the tests ignore SIGHUP, and what they start would ignore it too.
+    MNIST_MIRRORS=file://$PWD/$1 env --default-signal=HUP "$data/fetch.sh" out \
+        &>/dev/null 3>&- {pipe}>&- &
     fetching=$!
     for _ in {1..100}; do
         [[ -z $(find out -name '*.gz' -size +0 2>/dev/null) ]] || return 0

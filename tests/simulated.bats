@@ -8,7 +8,7 @@ for_each_cuda_stage() {
     local source
     for source in "$stages"/[0-9][0-9]_*/train.cu; do
         stage=$(basename "${source%/train.cu}")
-        train=$BATS_TEST_DIRNAME/build/$stage.sim
+        train=$BATS_TEST_DIRNAME/build/stages/$stage.sim
         "$@" || {
             echo "$stage"
             return 1
