@@ -428,7 +428,7 @@ def cell_in_words(group, lines, cells, rate=False):
     ceilings = {line[1] or 1: group.ceiling(line) for line in lines if group.ceiling(line)}
     if not ceilings:
         return f"A cell has {listing(what)}."
-    what.append("the part of the ceiling that the run reaches")
+    what.append("the part of the ceiling")
     each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
                      for threads, flops in sorted(ceilings.items()))
     text = (f"A cell has {listing(what)}. The ceiling is the rate of multiply-adds alone on as "

@@ -9,11 +9,12 @@ and so is tests/build/LADDER/reference, with the same options. They stand in the
 ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
 far every result was from the reference's. COMMAND is put before the command line.
 
-The keys: each of `sizes` is tested with each of `cases`, with `options` before both and `last` after
-them, where it wins. All of them are options as on a command line. `twice` are the cases that must give the same bytes twice (without
-this key, all are). The cases of `run_only` only have to end well. `all_threads` are sizes or cases
-with enough work for five threads. `threads = false` tests one number of threads, for programs that
-take seconds to start. `real_data` tests on the real MNIST, and not on random digits.
+The keys: each of `sizes` is tested with each of `cases`, with `options` before both and `last`
+after them, where it wins. All of them are options as on a command line. `twice` are the cases that
+must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
+well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
+one number of threads, for programs that take seconds to start. `real_data` tests on the real MNIST,
+and not on random digits.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest

@@ -238,7 +238,7 @@ ceilings() {
     echo 'cpu: An Example, 2 cores' >machine.txt
     ceilings 1 100e9 2 199e9 2 200e9 2 210e9
     diff - <(python3 harness/tables.py --markdown runs.csv) <<'END'
-A cell has the training time, the speedup over 00_serial and the part of the ceiling that the run reaches. The ceiling is the rate of multiply-adds alone on as many threads as the line has: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A GPU's line has no ceiling here. 00_serial reaches 1.0 % to 2.0 % of the ceiling.
+A cell has the training time, the speedup over 00_serial and the part of the ceiling. The ceiling is the rate of multiply-adds alone on as many threads as the line has: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A GPU's line has no ceiling here. 00_serial reaches 1.0 % to 2.0 % of the ceiling.
 
 MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; one run of each; on An Example, 2 cores.
 
