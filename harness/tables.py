@@ -215,9 +215,9 @@ class Group:
         if not ratios:
             return ""
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
-                f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer "
-                f"(geometric mean over {plural(len(ratios), 'cell')}; {min(ratios):.2f} to "
-                f"{max(ratios):.2f})." + (
+                f"{statistics.geometric_mean(ratios):.2f} times as fast as each cell's fastest "
+                f"peer (geometric mean over {plural(len(ratios), 'cell')}; "
+                f"{min(ratios):.2f} to {max(ratios):.2f})." + (
                     f" In {plural(marked, 'cell')} this rests on a single run, or on runs that "
                     f"differ by more than {LIMIT}." if marked else ""))
 

@@ -137,7 +137,7 @@ in_section() {
     run in_section 'A & B' '| peer_one | - | - |'
     [ "$status" -ne 0 ]
     in_section 'A & B' '| 01_vectorized | 8.00× | 8.00× |'
-    in_section 'A & B' 'On the CPU, the fastest stage is 4.00 times as fast as the fastest peer (geometric mean over 4 cells; 4.00 to 4.00).'
+    in_section 'A & B' "On the CPU, the fastest stage is 4.00 times as fast as each cell's fastest peer (geometric mean over 4 cells; 4.00 to 4.00)."
     in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
     in_section 'A & B' '| 03_cuda_unified | - | - |'
     in_section 'A & B' '- 03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling: no GPU in this machine'

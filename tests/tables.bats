@@ -249,7 +249,7 @@ MNIST: 5 epochs of 37,800 images, accuracy on 4,200 others; one run of each; on 
 | 03_cuda | 0.250 s, 16.0× | 0.250 s, 32.0× | 0.250 s, 128× |
 | peer_b, 2 threads | 2.00 s, 2.00×, 15 % | 1.00 s, 8.00×, 15 % | 1.00 s, 32.0×, 15 % |
 
-peer_b is the fastest CPU [peer](bench/peers) (geometric mean over 3 cells). A peer is a library or framework that you might use instead. On the CPU, the fastest stage is 2.00 times as fast as the fastest peer (geometric mean over 3 cells; 2.00 to 2.00). In 3 cells this rests on a single run, or on runs that differ by more than ±10 %. All stages, peers and cells are in [tables.txt](tables.txt).
+peer_b is the fastest CPU [peer](bench/peers) (geometric mean over 3 cells). A peer is a library or framework that you might use instead. On the CPU, the fastest stage is 2.00 times as fast as each cell's fastest peer (geometric mean over 3 cells; 2.00 to 2.00). In 3 cells this rests on a single run, or on runs that differ by more than ±10 %. All stages, peers and cells are in [tables.txt](tables.txt).
 END
     # The ceiling for so many threads was not measured.
     ceilings 1 100e9
@@ -450,7 +450,7 @@ END
         done
     } >runs.csv
     run python3 harness/tables.py --markdown runs.csv
-    [[ $output == *'is 2.00 times as fast as the fastest peer (geometric mean over 3 cells; 2.00 to 2.00). In 1 cell this rests on a single run, or on'* ]]
+    [[ $output == *"is 2.00 times as fast as each cell's fastest peer (geometric mean over 3 cells; 2.00 to 2.00). In 1 cell this rests on a single run, or on"* ]]
     sed -i '/^01_two,cpu,1,32/s/,0.[13],/,0.2,/' runs.csv
     run python3 harness/tables.py --markdown runs.csv
     [[ $output == *'2.00 to 2.00). All stages'* ]]
