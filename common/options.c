@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,17 @@ int parse_int(const char *option, const char *text, int min, int max) {
         exit(EXIT_BAD_INPUT);
     }
     return (int)value;
+}
+
+float parse_float(const char *option, const char *text, bool positive) {
+    char *end;
+    float value = strtof(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < 0 || (positive && value == 0)) {
+        fprintf(stderr, "--%s: found '%s', expected a number %s 0\n", option, text,
+                positive ? "above" : "from");
+        exit(EXIT_BAD_INPUT);
+    }
+    return value;
 }
 
 static uint64_t parse_seed(const char *text) {

@@ -46,6 +46,10 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
 // one line and exits with EXIT_BAD_INPUT.
 int parse_int(const char *option, const char *text, int min, int max);
 
+// Returns the number in `text`, which must be finite and from 0, or above 0 if `positive`.
+// Otherwise prints one line and exits with EXIT_BAD_INPUT.
+float parse_float(const char *option, const char *text, bool positive);
+
 #ifdef __cplusplus
 }
 #endif

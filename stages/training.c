@@ -23,16 +23,6 @@ static const struct argp_option ARGP_OPTIONS[] = {
     {"test", TEST, "N", 0, "the first N test images (4200)", 0},
     {0}};
 
-static float parse_learning_rate(const char *text) {
-    char *end;
-    float value = strtof(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || value <= 0) {
-        fprintf(stderr, "--learning-rate: found '%s', expected a number above 0\n", text);
-        exit(EXIT_BAD_INPUT);
-    }
-    return value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     struct options *options = state->input;
     switch (key) {
@@ -49,7 +39,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
         options->epochs = parse_int("epochs", arg, 0, INT_MAX);
         return 0;
     case LEARNING_RATE:
-        options->learning_rate = parse_learning_rate(arg);
+        options->learning_rate = parse_float("learning-rate", arg, true);
         return 0;
     case TRAIN:
         options->train_samples = parse_int("train", arg, 1, INT_MAX);

@@ -12,16 +12,6 @@
 // Options without a short form have numbers that are not characters. parse_common() has others.
 enum { SAMPLES = 1024, FEATURES, SECONDS };
 
-static float parse_seconds(const char *text) {
-    char *end;
-    float value = strtof(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || value < 0) {
-        fprintf(stderr, "--seconds: found '%s', expected a number from 0\n", text);
-        exit(EXIT_BAD_INPUT);
-    }
-    return value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     struct options *options = state->input;
     switch (key) {
@@ -32,7 +22,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
         options->features = parse_int("features", arg, 1, INT_MAX);
         return 0;
     case SECONDS:
-        options->seconds = parse_seconds(arg);
+        options->seconds = parse_float("seconds", arg, false);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
