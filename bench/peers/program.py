@@ -13,6 +13,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -56,6 +57,18 @@ def number(kind, is_right, expected):
 def whole(low, high):
     """The type of an option that is a whole number from low to high."""
     return number(int, lambda value: low <= value <= high, f"a whole number from {low} to {high}")
+
+
+def measure(run, seconds):
+    """(what the last pass returned, the time of a pass): makes passes until so many seconds have
+    been timed. There is one at least."""
+    passes, start = 0, time.perf_counter()
+    while True:
+        result = run()
+        passes += 1
+        timed = time.perf_counter() - start
+        if timed >= seconds:
+            return result, timed / passes
 
 
 class Parser(argparse.ArgumentParser):

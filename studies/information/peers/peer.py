@@ -84,14 +84,8 @@ def main(peer_class):
     peer.run()
     setup_s = time.perf_counter() - clock
 
-    passes, start = 0, time.perf_counter()
-    while True:
-        entropy, information = peer.run()
-        passes += 1
-        time_s = time.perf_counter() - start
-        if time_s >= OPTIONS.seconds:
-            break
-    report(peer, OPTIONS, {"setup_s": setup_s, "time_s": time_s / passes,
+    (entropy, information), time_s = program.measure(peer.run, OPTIONS.seconds)
+    report(peer, OPTIONS, {"setup_s": setup_s, "time_s": time_s,
                            "entropy": entropy, "mutual_information": information})
 
 

@@ -79,14 +79,8 @@ def main(peer_class):
     peer.run()
     setup_s = time.perf_counter() - clock
 
-    passes, start = 0, time.perf_counter()
-    while True:
-        mean = peer.run()
-        passes += 1
-        time_s = time.perf_counter() - start
-        if time_s >= OPTIONS.seconds:
-            break
-    report(peer, OPTIONS, np.ascontiguousarray(mean, "<f4"), setup_s, time_s / passes)
+    mean, time_s = program.measure(peer.run, OPTIONS.seconds)
+    report(peer, OPTIONS, np.ascontiguousarray(mean, "<f4"), setup_s, time_s)
 
 
 OPTIONS = parse_options()
