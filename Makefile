@@ -32,10 +32,9 @@ $(STAGES):
 	    $(MAKE) --no-print-directory -C $@; \
 	fi
 
-test: ## install what the tests need, build, and run all tests
+test: ## install what the tests need, build, and test everything (FULL=1: in all ways)
 	./deps.sh test
 	-@./deps.sh # for bench, profiles and report: without the packages their tests are skipped
-	$(MAKE) all
 	$(MAKE) -C tests
 
 lint: ## look for faults that no test finds: layout, known kinds of bugs, prose

@@ -10,7 +10,7 @@ number, and ... for anything. "(gdb) ..." is typed into the command before it. I
 
 All commands run in one clean copy of the checkout, from its root. The path of the copy has signs
 that make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C,
-and passes if it has not failed until then. FULL=1 lets all of them finish.
+and passes if it has not failed until then. TO_THE_END=1 lets all of them finish.
 """
 
 import os
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FULL = bool(os.environ.get("FULL"))
+TO_THE_END = bool(os.environ.get("TO_THE_END"))
 # Seconds for a command, for another that differs only in its values, and for one whose output is
 # shown.
 LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2, 1, 120
@@ -113,7 +113,7 @@ def judge(command, typed, shown, folder, again):
     if program in MAY_BE_MISSING and not shutil.which(program):
         return True, f"skip: found no {program}", []
     ends = shown or BUILD.fullmatch(command)
-    limit = None if FULL else LIMIT_WITH_OUTPUT if ends else LIMIT_AGAIN if again else LIMIT
+    limit = None if TO_THE_END else LIMIT_WITH_OUTPUT if ends else LIMIT_AGAIN if again else LIMIT
     status, output = run(command, typed, limit, folder)
     if status is None:
         return True, f"stopped after {limit} s", []
