@@ -5,7 +5,7 @@ with Nsight Compute how a CUDA stage's kernels use the GPU. README.md says how t
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
     profile.py --gpu STAGE
 
-Writes profiles/<stage>/{cpu.txt,lines.txt,cpu.svg,flame.svg,heap.txt}, or kernels.txt. Reads from
+Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,heap.txt}, or kernels.txt. Reads from
 the environment or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/
@@ -20,7 +20,6 @@ Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 7
 """
 
 import csv
-import math
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 import flamegraph
@@ -145,11 +144,10 @@ class Profile:
             count = 1.2 * float(self.options[self.length]) * seconds / (used + 0.01)
             self.options[self.length] = int(count) + 1
         main_thread, stacks = self.stacks(profile)
-        own, whole, calls = Counter(), Counter(), Counter()
+        own, whole = Counter(), Counter()
         for names, count in stacks:
             own[names[-1]] += count
             whole.update(dict.fromkeys(names, count))
-            calls.update(dict.fromkeys(pairwise(names), count))
         total, so_far, table = own.total(), 0, []
         for name in sorted(whole, key=lambda name: (-own[name], name)):
             so_far += own[name]
@@ -159,14 +157,6 @@ class Profile:
                    f"main thread {main_thread}, other threads {total - main_thread}", "",
                    "self: samples in the function itself; total: in it or in what it calls", "",
                    "    self  share so far    total  share function", *table)
-        graph = "".join(
-            f'"{name}" [label="{name}\\n{own[name]} of {count}" '
-            f'fontsize={8 + 40 * math.sqrt(own[name] / total):.0f}]\n'
-            for name, count in whole.items() if count >= 0.01 * total) + "".join(
-            f'"{caller}" -> "{callee}" [label=" {count}" penwidth={0.5 + 5 * count / total:.1f}]\n'
-            for (caller, callee), count in calls.items() if count >= 0.01 * total)
-        subprocess.run(["dot", "-Tsvg", "-o", self.folder / "cpu.svg"], check=True, text=True,
-                       input=f"digraph {{ node [shape=box]\n{graph}}}")
         self.write("lines.txt", *self.hottest(profile, own))
         (self.folder / "flame.svg").write_text(flamegraph.draw(
             title(self.stage, self.options), stacks), encoding="utf-8")

@@ -65,9 +65,8 @@ need_gperftools() {
 import sys, xml.etree.ElementTree as tree
 flame = [title.text for title in tree.parse("flame.svg").iter("{http://www.w3.org/2000/svg}title")]
 assert flame[0] == f"all: {sys.argv[1]} samples, 100.0 %", flame[0]
-graph = "".join(tree.parse("cpu.svg").getroot().itertext())
 for name in "main", "forward", "backward":
-    assert any(line.startswith(name) for line in flame) and name in graph, name
+    assert any(line.startswith(name) for line in flame), name
 END_OF_PYTHON
 
     # No file names a path of this machine.
