@@ -1,7 +1,7 @@
-// Stage 02: the same kernels, on all cores. Each thread owns a slice of the hidden units, that is,
-// some panels of W1 and of W2, and keeps it for the whole run. A batch needs one thing from the
-// other threads: their share of the ten outputs. That takes one barrier. Every thread computes for
-// itself what follows from the outputs (softmax, dz, b2), so that there is no second barrier.
+// Stage 02: one barrier a batch in place of two. A thread owns a slice of the hidden units, that
+// is, some panels of W1 and of W2. A batch needs one thing from the other threads: their share of
+// the ten outputs. Every thread computes for itself what follows from the outputs (softmax, dz,
+// b2), so that there is no second barrier.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
 // vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
@@ -308,19 +308,19 @@ static void train(struct network *network, const struct dataset *dataset,
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
                 loss += forward(network, &slice, &batch) * (double)batch.samples;
-                if (slice.thread == 0)
+                if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
                 backward(network, &slice, &batch, options->learning_rate);
-                if (slice.thread == 0)
+                if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
-            if (slice.thread == 0) {
+            if (omp_get_thread_num() == 0) {
                 result->final_loss = loss / dataset->samples;
                 report_epoch(options, epoch, result->final_loss);
             }
         }
-        if (slice.thread == 0)
-            result->threads = (int)slice.threads;
+        if (omp_get_thread_num() == 0)
+            result->threads = omp_get_num_threads();
     }
     result->train_s = seconds() - start;
 }
