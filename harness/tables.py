@@ -5,7 +5,8 @@
                                             and each measure a line per stage, a column per value
                                             of the last axis
     tables.py --markdown runs.csv           the headline: a few cells, in Markdown
-    tables.py --update README.md runs.csv   the headline, put between the markers in README.md
+    tables.py --update README.md runs.csv   the headline, put between the markers in README.md, and
+                                            the ladder, if README.md has markers for it
 
 Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
 runs.csv names the machine. bench/ceilings.json in the folder above has the most that the machine
@@ -19,6 +20,7 @@ import math
 import os
 import re
 import statistics
+import subprocess
 import textwrap
 from collections import defaultdict
 from pathlib import Path
@@ -31,7 +33,7 @@ from rows import fail, read, write
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
             "drawn": "random numbers"}
 SPEEDUP = "speedup"  # the measure that no row has
-MARKERS = "<!-- table: begin -->", "<!-- table: end -->"
+MARKER = "<!-- {}: {} -->"  # "table" or "ladder", "begin" or "end"
 HEADLINE_LINES = 8
 WIDTH = 80  # of a terminal
 LIMIT = f"±{100 * rows.NOISY:.0f} %"
@@ -114,8 +116,35 @@ class Group:
 
     def speedup(self, line, cell):
         """How many times as fast as the baseline's cell. None where there is no such cell."""
-        time, baseline = self.time(line, cell), self.time(self.baseline, cell)
-        return baseline / time if baseline and time else None
+        return self.ratio(line, self.baseline, cell)
+
+    def ratio(self, line, other, cell):
+        """How many times as fast as another line's cell. None where there is no such cell."""
+        time, others = self.time(line, cell), self.time(other, cell)
+        return others / time if others and time else None
+
+    def ratio_text(self, line, other, cell):
+        """The ratio, with a sign before it where the runs of one of the two differ."""
+        ratio = self.ratio(line, other, cell)
+        noisy = any(self.is_noisy(self.ladder.time, each, cell) for each in (line, other))
+        return f"{'~' * noisy}{three_digits(ratio)}×" if ratio else "-"
+
+    def without_steps(self):
+        """The runs of the stages and peers only. All runs, if there are no others."""
+        runs = [run for (line, _), runs in self.runs.items() if not is_step(line) for run in runs]
+        return Group(self.ladder, self.settings, runs, self.folder) if runs else self
+
+    def rungs(self, cell):
+        """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
+        of the stage before it, or of the nearest before that, which has the cell. Each may be
+        None."""
+        found, nearest = {}, {}
+        for stage in self.ladder.stages:
+            above = nearest.get(stage.before)
+            line = max((line for line in self.lines
+                        if line[0] == stage.name and self.time(line, cell)), default=None)
+            found[stage], nearest[stage] = (line, above), line or above
+        return found
 
     def is_noisy(self, measure, line, cell):
         """Whether the runs behind a number differ too much."""
@@ -316,9 +345,45 @@ def is_peer(line):
     return line[0].startswith("peer_")
 
 
+def is_step(line):
+    return not is_peer(line) and "." in line[0]
+
+
 def label(line):
     stage, threads = line
     return f"{stage}, {threads} threads" if threads else stage
+
+
+def short_label(line):
+    stage, threads = line
+    return f"{stage} ({threads})" if threads else stage
+
+
+def move(stage):
+    """What follows the colon in the title of a stage's README."""
+    path = stage.folder / "README.md"
+    return read(path).partition("\n")[0].partition(": ")[2] if path.exists() else ""
+
+
+@functools.cache
+def changed_lines(stage):
+    """(added, removed): what a stage changed against the one before."""
+    counts = subprocess.run(["git", "diff", "--no-index", "--histogram", "--numstat",
+                             stage.before.source, stage.source],
+                            stdout=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
+    return tuple(map(int, (counts.stdout or "0\t0\t").split("\t")[:2]))
+
+
+def why_not(group, stage):
+    """Why a stage has no rows, as far as the machine's files say."""
+    path = group.folder / "tables.txt"
+    for line in read(path).splitlines() if path.exists() else []:
+        names, _, reason = line.partition(": ")
+        if reason and stage.name in names.split(", "):
+            return reason
+    if stage.is_cuda and machine_fields(group.folder).get("gpu") == "none":
+        return "no GPU in this machine"
+    return "not run"
 
 
 def three_digits(value):
@@ -344,9 +409,9 @@ def signs(text):
     return [meaning for sign, meaning in SIGNS.items() if re.search(sign, text)]
 
 
-def markdown_table(heads, lines):
+def markdown_table(heads, lines, last="---:"):
     """The cells are Markdown."""
-    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 2) + [last], *lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -370,8 +435,8 @@ def page_rows(group, page):
         if lines:
             yield group.title(measure), []
         for line in lines:
-            name = f"  {line[0]} ({line[1]})" if line[1] else f"  {line[0]}"
-            yield name, [group.texts(measure, line, page + column) for column in group.columns]
+            yield (f"  {short_label(line)}",
+                   [group.texts(measure, line, page + column) for column in group.columns])
 
 
 def page_lines(pages):
@@ -418,6 +483,19 @@ def cell_text(group, line, cell, rate=False):
     return ", ".join(texts)
 
 
+def ceiling_in_words(group, lines):
+    """Says what the ceiling of these lines is. Empty where it was not measured."""
+    ceilings = {line[1] or 1: group.ceiling(line) for line in lines if group.ceiling(line)}
+    if not ceilings:
+        return ""
+    each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
+                     for threads, flops in sorted(ceilings.items()))
+    return ("The ceiling is the rate of multiply-adds alone on as many threads as the line has: "
+            f"{each}.") + (
+        "" if all(group.is_on_cpu(line) for line in lines) else
+        " A GPU's line has no ceiling here.")
+
+
 def cell_in_words(group, lines, cells, rate=False):
     """Says what cell_text() has of these lines and cells, and what the ceiling is."""
     what = [f"the {group.time_name()}"]
@@ -425,16 +503,10 @@ def cell_in_words(group, lines, cells, rate=False):
         what.append("the operations a second")
     if group.baseline and lines != [group.baseline]:
         what.append(f"the speedup over {label(group.baseline)}")
-    ceilings = {line[1] or 1: group.ceiling(line) for line in lines if group.ceiling(line)}
-    if not ceilings:
+    ceiling = ceiling_in_words(group, lines)
+    if not ceiling:
         return f"A cell has {listing(what)}."
-    what.append("the part of the ceiling")
-    each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
-                     for threads, flops in sorted(ceilings.items()))
-    text = (f"A cell has {listing(what)}. The ceiling is the rate of multiply-adds alone on as "
-            f"many threads as the line has: {each}.")
-    if not all(group.is_on_cpu(line) for line in lines):
-        text += " A GPU's line has no ceiling here."
+    text = f"A cell has {listing([*what, 'the part of the ceiling'])}. {ceiling}"
     parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell) for cell in cells)))
     if parts and group.baseline in lines:
         reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
@@ -464,20 +536,20 @@ def headline_lines(group):
 def picture(plots, folder):
     """HTML for the plot of the ladder, if `make report` has drawn it. GitHub shows one file on
     light pages and the other on dark ones."""
-    light, dark = plots / "ladder.svg", plots / "ladder-dark.svg"
-    if not light.exists() or not dark.exists():
+    if not (plots / "ladder.svg").exists():
         return []
-    light, dark = (url(os.path.relpath(plot, folder)) for plot in (light, dark))
+    light, dark = (url(os.path.relpath(plots / name, folder))
+                   for name in ("ladder.svg", "ladder-dark.svg"))
     return ["<picture>",
             f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">',
-            f'<img alt="How fast each stage computes, beside the ceiling" src="{light}">',
+            f'<img alt="The time of each stage and step, beside the ceiling" src="{light}">',
             "</picture>", ""]
 
 
 def headline(groups, folder):
     """The table of a README in `folder`, in Markdown: the time, the speedup and the part of the
     ceiling of the stages and of the fastest peer, in headline_cells()."""
-    group = groups[0]
+    group = groups[0].without_steps()
     cells, lines = headline_cells(group), headline_lines(group)
     table = markdown_table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
         [markdown(label(line)), *(cell_text(group, line, cell) for cell in cells)]
@@ -493,18 +565,67 @@ def headline(groups, folder):
     full = os.path.relpath(group.folder / "tables.txt", folder)
     below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
     conditions = f"{group.conditions(table)}; on {machine(group.folder)}."
-    return "\n".join([*picture(group.folder / "plots", folder),
-                      markdown(cell_in_words(group, lines, cells)), "", markdown(conditions), "",
+    return "\n".join([markdown(cell_in_words(group, lines, cells)), "", markdown(conditions), "",
                       table, below])
 
 
-def update(target, text):
+def ladder_cell(group):
+    """The cell that the whole ladder is shown for: that of `make step`, if there are runs of it."""
+    options = group.ladder.toml.get("step", {})
+    cell = tuple(options.get(axis["option"]) for axis in group.ladder.axes)
+    return cell if cell in group.cells else headline_cells(group)[-1]
+
+
+def ladder(groups, folder):
+    """The whole ladder in one cell, for a page in `folder`, in Markdown: the plot, and a line for
+    each stage and step with its time, what it gains, and what it changes."""
+    group = groups[0]
+    cell = ladder_cell(group)
+    rungs = group.rungs(cell)
+    lines = []
+    for stage, (line, above) in rungs.items():
+        part = line and group.part_of_ceiling(line, cell)
+        compared = [group.ratio_text(line, other, cell) for other in (above, group.baseline)]
+        lines.append([
+            f"[{stage.name}]({url(os.path.relpath(stage.folder, folder))})"
+            + (label(line)[len(stage.name):] if line else ""),
+            "".join(group.texts(group.ladder.time, line, cell)),
+            *(compared if stage.before else ["", ""]), percent(part) if part else "-",
+            str(sum(changed_lines(stage))) if stage.before else "", markdown(move(stage))])
+    over = f"over {label(group.baseline)}" if group.baseline else "speedup"
+    table = markdown_table([
+        "", group.title(group.ladder.time), "over the line above", over, "part of the ceiling",
+        "changed lines", "the move"], lines, "---")
+    others = [f"{stage.name} is compared with {stage.before.name} instead."
+              for above, stage in zip(group.ladder.stages, group.ladder.stages[1:])
+              if stage.before != above]
+    conditions = (f"{cell_name(group.ladder, cell)}; {group.conditions(table)}; "
+                  f"on {machine(group.folder)}.")
+    text = " ".join([
+        f"A line has the {group.time_name()}. The first ratio says how many times as fast it is as",
+        "the nearest line above that has a time. Changed lines are those added and those removed.",
+        *others, ceiling_in_words(group, [line for line, _ in rungs.values() if line])])
+    notes = share_reasons(f"{stage.name}: {why_not(group, stage)}"
+                          for stage, (line, _) in rungs.items() if not line)
+    return "\n".join([*picture(group.folder / "plots", folder), markdown(text.rstrip()), "",
+                      markdown(conditions), "", table, *(f"- {markdown(note)}" for note in notes)])
+
+
+# What stands between the markers of these names in a ladder's README.
+BLOCKS = {"table": headline, "ladder": ladder}
+
+
+def has_markers(target, name="table"):
+    return target.exists() and MARKER.format(name, "begin") in read(target)
+
+
+def update(target, text, name="table"):
     """Puts the text between the markers of a file."""
-    old = read(target)
-    begin, end = (old.find(marker) for marker in MARKERS)
-    if any(old.count(marker) != 1 for marker in MARKERS) or begin > end:
-        fail(f"{target}: expected '{MARKERS[0]}' and, below it, '{MARKERS[1]}', each once")
-    new = f"{old[:begin]}{MARKERS[0]}\n{text}\n{old[end:]}"
+    old, markers = read(target), [MARKER.format(name, which) for which in ("begin", "end")]
+    begin, end = map(old.find, markers)
+    if any(old.count(marker) != 1 for marker in markers) or begin > end:
+        fail(f"{target}: expected '{markers[0]}' and, below it, '{markers[1]}', each once")
+    new = f"{old[:begin]}{markers[0]}\n{text}\n{old[end:]}"
     if new != old:
         write(target, new)
 
@@ -530,7 +651,9 @@ def main():
     if (arguments.update or arguments.markdown) and not groups:
         fail(f"{arguments.runs}: found no runs")
     if arguments.update:
-        update(arguments.update, headline(groups, arguments.update.parent))
+        for name, block in BLOCKS.items():
+            if name == "table" or has_markers(arguments.update, name):
+                update(arguments.update, block(groups, arguments.update.parent), name)
         return
     if arguments.markdown:
         lines = [headline(groups, Path())]

@@ -93,34 +93,53 @@ def legend_below(figure, axes, columns=4):
 
 
 def ladder(group, dark=False):
-    """The picture of a README: how fast the lines of its table compute in the last of its cells,
-    beside the most that the machine can do. `dark` is for dark pages."""
-    cell = tables.headline_cells(group)[-1]
-    rates = {line: group.median("gflops", line, cell) for line in tables.headline_lines(group)}
-    rates = {line: rate for line, rate in rates.items() if rate}
-    if not rates or not any(group.ceiling(line) for line in rates):
+    """The picture of a ladder: the time of each stage and step in one cell, and how far that is
+    from the one before and from the ceiling. `dark` is for dark pages."""
+    cell = tables.ladder_cell(group)
+    before = {line: above or line for line, above in group.rungs(cell).values() if line}
+    if len(before) < 2:
         return None
-    ink, bar, peer_bar = ("#e6edf3", "#56B4E9", "#7d8590") if dark else \
-        ("#1f2328", "#0072B2", "#8c959f")
+    peer, _ = group.fastest_peer()
+    if group.time(peer, cell):
+        before[peer] = peer
+    ink, ground = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "white")
+    # A step looks like the stage that it leads to, which looks as in the other plots.
+    looks = {line[0][:2]: look for line, look in styles(group.without_steps().lines).items()
+             if not tables.is_peer(line)}
     colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
                              "ytick.color"), ink)
-    with plt.rc_context({**colours, "font.size": 10, "axes.grid": False}):
-        figure, (panel,) = line_panels(rates)
+    with plt.rc_context({**colours, "font.size": 11, "axes.grid": False}):
+        figure, (panel,) = line_panels(before)
+        figure.set_size_inches(5.7, 1.2 + 0.31 * len(before))
         figure.set_facecolor("none")
         panel.set_facecolor("none")
-        for y, (line, rate) in enumerate(rates.items()):
-            panel.barh(y, rate, height=0.62, color=peer_bar if tables.is_peer(line) else bar)
-            ceiling = group.ceiling(line)
-            if ceiling:
-                panel.plot([ceiling / 1e9] * 2, [y - 0.4, y + 0.4], color=ink, linewidth=1.5)
-            panel.text(max(rate, (ceiling or 0) / 1e9), y, va="center",
-                       s=f"   {tables.cell_text(group, line, cell)}"
-                         f"{' of the ceiling' if ceiling else ''}")
-        panel.set_xlim(0, 1.5 * panel.dataLim.xmax)
+        panel.set_yticks(range(len(before)), map(tables.short_label, before))
+        for y, (line, other) in enumerate(before.items()):
+            time, look = group.scale * group.time(line, cell), looks.get(line[0][:2], {})
+            colour = look.get("color", "#7d8590")
+            colour = ink if colour == COLOURS[0] else colour
+            start = group.scale * group.time(other, cell)
+            panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.6)
+            part = group.part_of_ceiling(line, cell)
+            if part:
+                panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=ink, linewidth=1.5)
+            panel.plot(time, y, marker=look.get("marker", "o"), color=colour, markersize=7,
+                       markerfacecolor=ground if tables.is_peer(line) else colour)
+            gain = "" if other == line else f", {group.ratio_text(line, other, cell)}"
+            panel.text(1.02, y, group.signed(group.ladder.time, line, cell) + gain, va="center",
+                       transform=panel.get_yaxis_transform())
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
-        panel.set_xlabel(f"10⁹ operations a second, {tables.cell_name(group.ladder, cell)}\n"
-                         "An upright line is the ceiling: the most that as many threads can do.")
+        log_axis(panel, "x")
+        panel.use_sticky_edges = False  # the bars would leave no margin
+        panel.margins(x=0.06)
+        low, high = panel.get_xlim()
+        panel.xaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 300 * low else (1,))
+        panel.set_xlabel(f"{group.time_name()} ({group.unit}), "
+                         f"{tables.cell_name(group.ladder, cell)}\n"
+                         "A bar begins at the time of the line above, or of the origin.\n"
+                         "The ratio compares the two. In brackets: threads.\n"
+                         "An upright line is the time at the ceiling.")
     return figure
 
 

@@ -4,8 +4,8 @@
 Reads results/MACHINE/LADDER/runs.csv and the files beside it: machine.txt, growth.csv, and
 tables.txt, which says why a stage did not run. Reads also results/MACHINE/bench/*.json, the papers'
 figures, the stages' READMEs and profiles. Writes a folder of plots beside each runs.csv, README.md,
-the tables of measurements in the other READMEs, and index.html, which needs no other file. A second
-run changes nothing.
+the tables of measurements in the other READMEs, and index.html, which needs no other file. Runs
+each ladder's pictures.py. A second run changes nothing.
 """
 
 import base64
@@ -57,20 +57,9 @@ def read_paper(ladder):
 # --- Markdown ---
 
 def absent(group):
-    """The stages that have no runs in the group."""
+    """The stages that have no runs in the group. Steps are not missed."""
     return [stage for stage in group.ladder.stages
-            if stage.name not in {name for name, _ in group.lines}]
-
-
-def why_not(group, stage):
-    """Why a stage has no rows, as far as the machine's files say."""
-    for line in read(group.folder / "tables.txt").splitlines():
-        names, _, reason = line.partition(": ")
-        if reason and stage.name in names.split(", "):
-            return reason
-    if stage.is_cuda and tables.machine_fields(group.folder).get("gpu") == "none":
-        return "no GPU in this machine"
-    return "not run"
+            if not stage.is_step and stage.name not in {name for name, _ in group.lines}]
 
 
 def measure_table(group, paper, measure):
@@ -97,13 +86,19 @@ def measure_table(group, paper, measure):
     return tables.markdown_table([axes[-1]["name"] if axes else "", *heads], found)
 
 
-def draw(group):
-    """Writes the plots of some runs. Returns their part of README.md."""
-    folder = group.folder / "plots"
+def draw_ladder(group):
+    """Writes the plot of the whole ladder, for light pages and for dark ones."""
     for name, dark in (("ladder", False), ("ladder-dark", True)):
-        figure = plots.ladder(group, dark)
+        figure, path = plots.ladder(group, dark), group.folder / "plots" / f"{name}.svg"
         if figure:
-            plots.save(figure, folder / f"{name}.svg")
+            plots.save(figure, path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def draw(group):
+    """Writes the other plots of some runs. Returns their part of README.md."""
+    folder = group.folder / "plots"
     wanted = [
         (plots.time, group.time_name().capitalize(), "Both axes are logarithmic.",
          "no axis of numbers"),
@@ -137,16 +132,17 @@ def draw(group):
 
 def results_section(groups, paper):
     """A machine's part of a ladder's section in README.md."""
-    first, ladder = groups[0], groups[0].ladder
+    first, ladder = groups[0].without_steps(), groups[0].ladder
     folder = tables.url(first.folder.relative_to(HERE))
     fields = tables.machine_fields(first.folder)
     facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
     parts = [f"### {md(tables.machine(first.folder))}\n",
              f"[{md(first.folder.parent.name)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
-    parts += draw(first)
+    draw_ladder(groups[0])
+    parts += ["#### The ladder\n", tables.ladder(groups, HERE) + "\n", *draw(first)]
     none = tables.Group(ladder, {}, [])
-    for group in groups:
+    for group in (group.without_steps() for group in groups):
         # The paper's figures are for runs with the ladder's own settings only.
         usual = all(group.settings[ladder.column(option)] == value
                     for option, value in ladder.settings.items())
@@ -154,7 +150,7 @@ def results_section(groups, paper):
                     + measure_table(group, paper if usual else none, measure)
                     for measure in group.measures if group.lines_of(measure)]
         parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
-        notes = [f"{stage.name}: {why_not(group, stage)}" for stage in absent(group)]
+        notes = [f"{stage.name}: {tables.why_not(group, stage)}" for stage in absent(group)]
         parts += [f"- {md(note)}" for note in tables.share_reasons(notes)] + [""]
         sentences = group.against_peers(), group.against_peers(on_cpu=False)
         parts += [f"{sentence}\n" for sentence in sentences if sentence]
@@ -207,6 +203,8 @@ def to_html(markdown, folder, prefix="", shift=0):
     except subprocess.CalledProcessError as error:
         sys.exit(f"report.py: pandoc: {error.stderr.strip()}")
 
+    text = re.sub("<source[^>]*>", "", text)  # for dark pages, and this one is light
+
     def relink(match):
         target = html.unescape(match[1])
         if urlsplit(target).scheme or target.startswith("#"):
@@ -223,19 +221,18 @@ def to_html(markdown, folder, prefix="", shift=0):
 
 def diff_html(stage):
     """What the stage changed against the one before, in colours. Empty for the first stage."""
-    answer = subprocess.run(["harness/step.py", "diff", stage.ladder.name, stage.name],
-                            capture_output=True, encoding="utf-8", errors="replace", check=False)
-    if answer.returncode:
+    if not stage.before:
         return ""
+    answer = subprocess.run(["harness/step.py", "diff", stage.ladder.name, stage.name],
+                            capture_output=True, encoding="utf-8", errors="replace", check=True)
     kinds = {"+": "added", "-": "removed", "@": "place"}
     lines = answer.stdout.splitlines()
-    changed = {kind: sum(line.startswith(kind) and not line.startswith(kind * 3) for line in lines)
-               for kind in "+-"}
+    added, removed = tables.changed_lines(stage)
     start = next((i for i, line in enumerate(lines) if line.startswith("@@")), 0)
     spans = (f'<span class="{kinds.get(line[:1], "")}">{html.escape(line)}</span>'
              for line in lines[start:])
-    return (f"<details><summary>The diff against the stage before: {changed['+']} lines added, "
-            f"{changed['-']} removed</summary>\n"
+    return (f"<details><summary>The diff against {stage.before.name}: {added} lines added, "
+            f"{removed} removed</summary>\n"
             f'<pre class="diff">{"".join(spans)}</pre></details>\n')
 
 
@@ -253,22 +250,34 @@ def profile_html(stage):
 
 def numbers_markdown(found, stage):
     """The stage's times, rates and speedups, by machine: the part of its README that is written
-    here."""
+    here. Of a step, it is the cells of the headline, below those of the stage before."""
     parts = []
     for group, *_ in found:
-        options = [axis["option"] for axis in group.ladder.axes]
-        if stage in absent(group):
-            parts.append(md(f"{tables.machine(group.folder)}: {why_not(group, stage)}.") + "\n")
-        for line in (line for line in group.lines if line[0] == stage.name):
-            cells = [[tables.cell_text(group, line, page + column, rate=True)
-                      for page in group.pages] for column in group.columns]
-            text = (f"{tables.machine(group.folder)}; {group.conditions(str(cells))}. "
-                    + tables.cell_in_words(group, [line], group.cells, rate=True))
-            heads = [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
-            names = [f"{options[-1]} {column[0]}" if column else "" for column in group.columns]
-            parts += [md(text) + "\n", tables.markdown_table(
-                [md(tables.label(line)), *heads],
-                [[name, *row] for name, row in zip(names, cells)])]
+        lines = [line for line in group.lines if line[0] == stage.name]
+        if not lines:
+            parts.append(md(f"{tables.machine(group.folder)}: {tables.why_not(group, stage)}.")
+                         + "\n")
+        for line in lines:
+            if stage.is_step:
+                cells, heads = tables.headline_cells(group), [""]
+                heads += [tables.cell_name(group.ladder, cell) for cell in cells]
+                above = group.rungs(cells[-1])[stage][1]
+                shown = [each for each in (above, line) if each]
+                table = [[md(tables.label(each)),
+                          *(tables.cell_text(group, each, cell) for cell in cells)]
+                         for each in shown]
+                table += [["times as fast", *(group.ratio_text(line, above, cell)
+                                              for cell in cells)]] if above else []
+            else:
+                options = [axis["option"] for axis in group.ladder.axes]
+                shown, cells, heads = [line], group.cells, [md(tables.label(line))]
+                heads += [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
+                table = [[f"{options[-1]} {column[0]}" if column else "",
+                          *(tables.cell_text(group, line, page + column, rate=True)
+                            for page in group.pages)] for column in group.columns]
+            text = (f"{tables.machine(group.folder)}; {group.conditions(str(table))}. "
+                    + tables.cell_in_words(group, shown, cells, rate=not stage.is_step))
+            parts += [md(text) + "\n", tables.markdown_table(heads, table)]
     return "\n".join(parts)
 
 
@@ -298,19 +307,29 @@ def page(found, markdown):
 
 
 def update_readmes(ladder, found):
-    """Writes the headline into the ladder's README, and its numbers into each stage's README. The
-    README of the main ladder is the repository's. The headline stays about the same machine. If it
-    has none yet, it is about the first."""
-    main = ROOT / "README.md" if ladder.name == ladders.MAIN else ladder.folder / "README.md"
-    if found and tables.MARKERS[0] in read(main):
-        named = re.search(r"\([^()]*\breport/results/([^/)]+)", read(main))
-        shown = next((groups for groups in found if named and
-                      tables.url(groups[0].folder.parent.name) == named[1]), found[0])
-        tables.update(main, tables.headline(shown, main.parent))
+    """Writes the headline and the ladder into the ladder's READMEs, and its numbers into each
+    stage's README. The first README of the main ladder is the repository's. The headline stays
+    about the same machine. If it has none yet, it is about the first."""
+    pages = [ROOT / "README.md"] if ladder.name == ladders.MAIN else []
+    pages.append(ladder.folder / "README.md")
+    named = re.search(r"\([^()]*\breport/results/([^/)]+)", read(pages[0]))
+    shown = next((groups for groups in found if named and
+                  tables.url(groups[0].folder.parent.name) == named[1]), (found or [None])[0])
+    for path in pages if shown else []:
+        for name, text in tables.BLOCKS.items():
+            if tables.has_markers(path, name):
+                tables.update(path, text(shown, path.parent), name)
     for stage in ladder.stages:
         text = stage.folder / "README.md"
-        if tables.MARKERS[0] in read(text):
+        if tables.has_markers(text):
             tables.update(text, numbers_markdown(found, stage) or "No results yet.\n")
+
+
+def draw_moves(ladder):
+    """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
+    script = ladder.folder / "pictures.py"
+    if script.exists() and subprocess.run([sys.executable, script], check=False).returncode:
+        sys.exit(f"report.py: {script.relative_to(ROOT)} failed")
 
 
 def main():
@@ -319,6 +338,7 @@ def main():
     markdown = "\n".join([INTRODUCTION, *(ladder_section(*item) for item in found.items())])
     tables.write(HERE / "README.md", markdown)
     for ladder, results in found.items():
+        draw_moves(ladder)
         update_readmes(ladder, results)
     tables.write(HERE / "index.html", page(found, markdown))
     print("Written to report: README.md, index.html and the plots in results", file=sys.stderr)

@@ -50,7 +50,7 @@ make_ladder() {
 
 # Makes a ladder of one axis with three phases and a paper, one of no axes, and one without results.
 make_ladders() {
-    make_ladder waves 00_plain 01.1_step 01_fast <<'END'
+    make_ladder waves 00_plain 01_fast <<'END'
 phases = ["load", "turn", "store"]
 [paper]
 cite = "*Waves*"
@@ -63,6 +63,24 @@ END
     printf '%s\n' stage,points,time_s 00_plain,8,0.002 peer_paper,8,0.001 >studies/waves/paper.csv
     make_ladder still 00_plain 01_fast </dev/null
     make_ladder new 00_plain </dev/null
+    # Steps: 01.2 has no runs, 02 no runs and another origin than the line above.
+    make_ladder climb 00_plain 01.1_loops 01.2_tiles 01_fast 02_other <<'END'
+[[axes]]
+option = "points"
+name = "Points"
+values = [8, 64]
+[step]
+points = 8
+END
+    cd studies/climb || return
+    sed -i '1s/$/: the loops | exchanged/; 1a ![Its loops](picture.svg)' 01.1_loops/README.md
+    sed -i 's/ return 0;/\n    return 0;\n/' 01.1_loops/run.c
+    echo 'ORIGIN = 01.1_loops' >>02_other/Makefile
+    printf '%s\n' '<!-- ladder: begin -->' '<!-- ladder: end -->' above '<!-- table: begin -->' \
+        '<!-- table: end -->' >README.md
+    echo 'print("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"360\"><title>drawn</title></svg>",
+        file=open("studies/climb/01.1_loops/picture.svg", "w"))' >pictures.py
+    cd ../..
 }
 
 # Makes a machine with everything, one with a single stage, a quick look, and earlier results.
@@ -117,6 +135,11 @@ write("full/waves", [f"{stage},cpu,1,{points},drawn,{time * points * factor},"
                      for factor in ((0.5, 1, 1.5) if stage == "01_fast" and points == 64
                                     else (0.99, 1, 1.01))],
       "Waves' machine", "stage,device,threads,points,dataset,time_s,load_s,turn_s,store_s,gflops")
+write("full/climb", [f"{stage},cpu,{2 if stage == '01_fast' else 1},{points},drawn,{points * time * factor},1"
+                     for stage, time in (("00_plain", 1), ("01.1_loops", 0.25), ("01_fast", 0.125))
+                     for points in (8, 64)
+                     for factor in ((0.5, 1, 1.5) if stage == "01_fast" else (0.98, 1, 1.02))],
+      "Climb's machine", "stage,device,threads,points,dataset,time_s,gflops")
 write("full/still", ["00_plain,cpu,1,drawn,2,1", "01_fast,cpu,1,drawn,0.5,1"], "Still's machine",
       "stage,device,threads,dataset,time_s,gflops")
 END
@@ -160,10 +183,10 @@ in_section() {
     in_section Waves '| *paper:* peer_paper | *1.00* | *-* |'
     in_section Waves '| 01_fast | 0.0800 ±1% | 0.640 ~50% |'
     in_section Waves '| 01_fast | 10.0× | 10.0× ~ |'
-    in_section Waves '- 01.1_step: not run'
     in_section Waves 'random numbers; medians of 3 runs; ± is the width of the middle half of a cell'"'"'s runs; \~ marks runs that differ by more than ±10 %.'
     in_section Waves 'Not drawn: Roofline (no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
-    diff - <(cd report/results/full/waves/plots && ls) <<<$'phases.svg\nspeedup.svg\ntime.svg'
+    diff - <(cd report/results/full/waves/plots && ls) \
+        <<<$'ladder-dark.svg\nladder.svg\nphases.svg\nspeedup.svg\ntime.svg'
     for phase in load turn store; do
         grep -qF "<!-- $phase -->" report/results/full/waves/plots/phases.svg
     done
@@ -184,6 +207,80 @@ in_section() {
     done
 }
 
+# block FILE NAME: what stands between its markers.
+block() {
+    sed -n "/^<!-- $2: begin -->/,/^<!-- $2: end -->/p" "$1"
+}
+
+@test "steps: the whole ladder in one table and one plot" {
+    block studies/climb/README.md ladder >ladder.md
+    diff - ladder.md <<'END'
+<!-- ladder: begin -->
+<picture>
+<source media="(prefers-color-scheme: dark)" srcset="../../report/results/full/climb/plots/ladder-dark.svg">
+<img alt="The time of each stage and step, beside the ceiling" src="../../report/results/full/climb/plots/ladder.svg">
+</picture>
+
+A line has the time of a pass. The first ratio says how many times as fast it is as the nearest line above that has a time. Changed lines are those added and those removed. 02_other is compared with 01.1_loops instead. The ceiling is the rate of multiply-adds alone on as many threads as the line has: 200 GFLOP/s with 1 thread.
+
+8 points; random numbers; medians of 3 runs; ± is the width of the middle half of a cell's runs; \~ marks runs that differ by more than ±10 %; on Climb's machine.
+
+|  | Time of a pass (s) | over the line above | over 00_plain | part of the ceiling | changed lines | the move |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+| [00_plain](00_plain) | 8.00 ±2% |  |  | 0.5 % |  |  |
+| [01.1_loops](01.1_loops) | 2.00 ±2% | 4.00× | 4.00× | 0.5 % | 4 | the loops \| exchanged |
+| [01.2_tiles](01.2_tiles) | - | - | - | - | 4 |  |
+| [01_fast](01_fast), 2 threads | 1.00 ~50% | ~2.00× | ~8.00× | - | 0 |  |
+| [02_other](02_other) | - | - | - | - | 4 |  |
+
+- 01.2_tiles, 02_other: not run
+<!-- ladder: end -->
+END
+    in_section Climb '| [01.1_loops](../studies/climb/01.1_loops) | 2.00 ±2% | 4.00× | 4.00× | 0.5 % | 4 | the loops \| exchanged |'
+    for name in ladder ladder-dark; do
+        grep -qF '<!-- 01.1_loops -->' report/results/full/climb/plots/$name.svg
+        grep -qF '<!-- ~1.00 s, ~2.00× -->' report/results/full/climb/plots/$name.svg
+    done
+    run grep '01.2_tiles' report/results/full/climb/plots/ladder.svg
+    [ "$status" -eq 1 ]
+    # The other tables and plots have the stages only.
+    in_section Climb '| 01_fast, 2 threads | 8.00× ~ | 8.00× ~ |'
+    run in_section Climb '| 01.1_loops | 4.00× | 4.00× |'
+    [ "$status" -ne 0 ]
+    in_section Climb '- 02_other: not run'
+    run grep 01.1_loops report/results/full/climb/plots/{time,speedup}.svg
+    [ "$status" -eq 1 ]
+    run grep 01.1_loops <(block studies/climb/README.md table)
+    [ "$status" -eq 1 ]
+    grep -xF '| 01_fast, 2 threads | ~1.00 s, ~8.00× | ~8.00 s, ~8.00× |' studies/climb/README.md
+    # The main ladder has them in two READMEs, about the same machine.
+    report/report.py
+    for file in README.md stages/README.md; do
+        block "$file" ladder | grep -F 'one run of each; on Alone.'
+    done
+}
+
+@test "a step's README has the cells of the headline, beside the stage before" {
+    block studies/climb/01.1_loops/README.md table | grep -A 9 '^| '
+    diff - <(block studies/climb/01.1_loops/README.md table | grep '^| ') <<'END'
+|  | 8 points | 64 points |
+| --- | ---: | ---: |
+| 00_plain | 8.00 s, 0.5 % | 64.0 s, 0.5 % |
+| 01.1_loops | 2.00 s, 4.00×, 0.5 % | 16.0 s, 4.00×, 0.5 % |
+| times as fast | 4.00× | 4.00× |
+END
+    block studies/climb/01.2_tiles/README.md table | grep -xF "Climb's machine: not run."
+    # The picture of its move is drawn, and is in the page.
+    grep -F '<title>drawn' studies/climb/01.1_loops/picture.svg
+    grep -F "alt=\"Its loops\"" report/index.html |
+        grep -F "data:image/svg+xml;base64,$(base64 -w 0 studies/climb/01.1_loops/picture.svg)"
+    copy_tree
+    echo 'import sys; sys.exit("no constant")' >studies/climb/pictures.py
+    run report/report.py
+    [ "$status" -eq 1 ]
+    [ "$output" = $'no constant\nreport.py: studies/climb/pictures.py failed' ]
+}
+
 @test "a stage's README has its numbers, of the machines that have any" {
     grep -F 'A & B \<1>; MNIST: 5 epochs' stages/02_openmp/README.md
     grep -F '| hidden 256 | 2.00 s, 100 GFLOP/s, 16.0×, 50 % | 2.00 s, 100 GFLOP/s, 16.0×, 50 % |' \
@@ -200,6 +297,7 @@ in_section() {
     # It has a picture where the ceilings were measured.
     for plot in ladder ladder-dark; do
         grep -qF "\"report/results/full/stages/plots/$plot.svg\"" README.md
+        grep -qF "\"../report/results/full/stages/plots/$plot.svg\"" stages/README.md
         [[ -s report/results/full/stages/plots/$plot.svg && ! -e report/results/alone/stages/plots/$plot.svg ]]
     done
 }
@@ -313,7 +411,7 @@ END
 
 @test "a second run changes nothing" {
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
-    [ "$(grep -c svg before)" -eq 16 ]
+    [ "$(grep -c plots/ before)" -eq 22 ]
     report/report.py
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
 }
@@ -332,6 +430,7 @@ class Page(HTMLParser):
         self.ids += [attributes["id"]] if "id" in attributes else []
         self.links += [attributes["href"]] if "href" in attributes else []
         assert attributes.get("src", "data:").startswith("data:"), attributes
+        assert "srcset" not in attributes, attributes
         assert tag not in ("script", "iframe"), tag
 
 page = Page()
@@ -363,10 +462,11 @@ END
         --disable-dev-shm-usage --enable-logging=stderr --user-data-dir="$BATS_TEST_TMPDIR/browser" \
         --dump-dom "file://$PWD/page.html" >dom 2>messages
     grep CONSOLE messages || true
-    # Six plots of one machine; time and phases of the other. Three of waves, one of still.
+    # Seven plots of one machine; time and phases of the other. Four of waves, two of still, three of
+    # climb and the picture of its step.
     stages=$(harness/ladders.py stages | wc -l)
     grep -o 'data-shown="[^"]*"' dom
-    grep -qF "data-shown=\"12/12 of $stages stages\"" dom
+    grep -qF "data-shown=\"19/19 of $stages stages\"" dom
     run grep CONSOLE messages
     [ "$status" -eq 1 ]
 }

@@ -207,6 +207,34 @@ END
     cmp once README.md
 }
 
+@test "rows of steps are in the tables and in the ladder, but not in the headline" {
+    write_runs
+    row 01.1_loops 1 32 32 1.0 0.5 0.5 0.91 >>runs.csv
+    run python3 harness/tables.py runs.csv
+    grep -qxF '  01.1_loops       1.00 once       -' <<<"$output"
+    grep -qxF '  01.1_loops      4.00×            -' <<<"$output"
+    for stage in 00_serial 01.1_loops 02_openmp; do
+        mkdir -p stages/$stage
+        touch stages/$stage/{Makefile,train.c}
+    done
+    printf '%s\n' '<!-- table: begin -->' '<!-- table: end -->' >README.md
+    python3 harness/tables.py --update README.md runs.csv
+    [ "$(grep -c '^| 0' README.md)" -eq 2 ]
+    run grep 01.1 README.md
+    [ "$status" -eq 1 ]
+    # The cell of `make step` has no runs here, so the last one of the headline is shown.
+    printf '%s\n' '<!-- ladder: begin -->' '<!-- ladder: end -->' >>README.md
+    python3 harness/tables.py --update README.md runs.csv
+    grep -xF '| [01.1_loops](stages/01.1_loops) | - | - | - | - | 0 |  |' README.md
+    sed -i '/,256,/d' runs.csv
+    python3 harness/tables.py --update README.md runs.csv
+    grep -xF '| [02_openmp](stages/02_openmp), 2 threads | 0.105 ~12% | ~9.52× | ~38.1× | - | 0 |  |' README.md
+    # A sweep of a step alone is shown all the same.
+    sed -i '/0[02]_/d' runs.csv
+    python3 harness/tables.py --update README.md runs.csv
+    grep -xF '| 01.1_loops | 1.00 s |' README.md
+}
+
 # ceilings THREADS FLOPS [...]: as bench/ceilings writes them.
 ceilings() {
     mkdir -p bench
