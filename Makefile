@@ -61,10 +61,14 @@ step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on 
 diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
 	@harness/step.py diff '$(STUDY)' '$(STAGE)'
 
-new-stage: ## new-stage FROM=01_vectorized NAME=06_mine [STUDY=]: start your own from a copy
+asm: ## asm STAGE=01 [FUNCTION= STUDY=]: show its instructions, each under its line of the source
+	@./deps.sh run
+	@harness/step.py asm '$(STUDY)' '$(STAGE)' '$(FUNCTION)'
+
+new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
 	@harness/step.py new '$(STUDY)' '$(FROM)' '$(NAME)'
 
-check: ## check STAGE=06_mine [STUDY=]: test a stage, and compare its time with its origin's
+check: ## check STAGE=20_mine [STUDY=]: test a stage, and compare its time with its origin's
 	@./deps.sh test
 	@tests/check.py '$(STAGE)' '$(STUDY)'
 
@@ -102,4 +106,4 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu sim deps step diff new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)
+.PHONY: all test lint test-gpu sim deps step diff asm new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)

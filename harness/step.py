@@ -5,10 +5,15 @@
                                    before, and the times of both on this machine
     step.py diff STUDY STAGE       shows what a stage changed, with colours and a pager where git
                                    uses them
+    step.py asm STUDY STAGE [FUNCTION]
+                                   shows the instructions of a stage, or of a function in it, each
+                                   under the line of the source that it comes from
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
 """
 
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +45,65 @@ def diff(ladder, stage):
     show_diff(stage, stage.before)
 
 
+def output(*words, **options):
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, **options)
+    if done.returncode:
+        sys.exit(1)  # it has said why
+    return done.stdout
+
+
+def kernels(stage):
+    """(functions, heading, instructions) for each kernel."""
+    if not shutil.which("cuobjdump"):
+        fail("found no cuobjdump (the CUDA toolkit) in PATH: it shows a kernel's instructions", 77)
+    text = output("c++filt", "-p", input=output("cuobjdump", "-sass", stage.program))
+    text = re.sub(r"\s*/\* 0x[0-9a-f]+ \*/", "", text)  # the instructions as numbers
+    parts = re.split(r"^\s*Function : (.*)\n", text, flags=re.MULTILINE)
+    for name, text in zip(parts[1::2], parts[2::2]):
+        yield [name.split("<")[0]], name, text
+
+
+def instructions(stage):
+    """(functions, heading, instruction) for each instruction that comes from the stage's source.
+    It is in the first of the functions, which was inlined into the others."""
+    source = stage.source.read_text(encoding="utf-8").split("\n")
+    here = re.compile(rf".*/{stage.name}/{stage.source.name}:(\d+)")
+    intel = ("-M", "intel") if os.uname().machine == "x86_64" else ()
+    name, place, callers = "", "", []
+    # Above an instruction, objdump prints its function and line if they are others than before. It
+    # always prints which functions that one was inlined into.
+    for text in output("objdump", "-d", "-l", "--inlines", "--no-show-raw-insn", *intel,
+                       stage.program).split("\n"):
+        if found := re.fullmatch(r"([\w.]+)\(\):", text):
+            name, place = found[1], ""
+        elif text.startswith("/"):
+            place = text
+        elif found := re.fullmatch(r"inlined by (.*) \((.*)\)", text):
+            callers.append((found[2], found[1]))
+        elif re.match(r" +[0-9a-f]+:\t", text):
+            own = {each.split(".")[0]: int(found[1]) for each, where in ((name, place), *callers)
+                   if (found := here.match(where))}
+            if own:
+                function, line = next(iter(own.items()))
+                yield own, f"{function}, {line}: {source[line - 1].strip()}", text
+            callers = []
+
+
+def asm(ladder, stage, function=""):
+    stage = ladder.find(stage)
+    run(*stage.build, "-s")
+    if not stage.program.exists():
+        sys.exit(77)  # make has said why
+    functions, shown = {}, None
+    for within, place, text in (kernels if stage.is_cuda else instructions)(stage):
+        functions.update(dict.fromkeys(within))
+        if function in ("", *within):
+            print(*([] if place == shown else [place]), text, sep="\n")
+            shown = place
+    if not shown:
+        fail(f"FUNCTION: found '{function}', expected one of: {' '.join(functions)}")
+
+
 def heading(text):
     print(f"\033[1m{text}\033[m\n" if sys.stdout.isatty() else f"{text}\n")
 
@@ -48,17 +112,24 @@ def step(ladder, stage):
     stage = ladder.find(stage)
     before = stage.before
     text = (stage.folder / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--.*?-->\n?", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     contents = dict(zip(parts[::2], parts[1::2]))
     idea, question, prediction, profile = SECTIONS
 
     def section(name):
-        heading(name)
-        print(contents.get(name, "").strip("\n"), end="\n\n")
+        if name in contents:
+            heading(name)
+            print(contents[name].strip("\n"), end="\n\n")
 
     heading(title.split("\n")[0].removeprefix("# "))
     section(idea)
     section(question)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print("Your answer? Press Enter to go on: ", end="", flush=True)
+        sys.stdin.readline()
+        print()
     if before:
         heading(f"The diff against {before.name}")
         show_diff(stage, before)
@@ -67,12 +138,17 @@ def step(ladder, stage):
     options = ladder.options("step")
     shown = [f"{name} {value}" for name, value in options.items() if name != "runs"]
     heading(f"On this machine: {', '.join(shown)}")
-    for each in filter(None, (before, stage)):
+    others = [before] if before else []
+    if before and before.name.startswith(f"{stage.name[:2]}."):
+        # The README of a stage without a dot is about all of its steps.
+        earlier = ladder.stages[:ladder.stages.index(stage)]
+        others += [each for each in earlier if not each.is_step][-1:]
+    for each in (*others, stage):
         run(*each.build)  # says so if it leaves the stage out
-    if stage.program.exists() and before:
+    for other in others if stage.program.exists() else []:
         run(sys.executable, "harness/compare.py", "--study", ladder.name, "--table", "step", "--",
-            before.name, stage.name, expected=(0, 77))
-    elif stage.program.exists():
+            other.name, stage.name, expected=(0, 77))
+    if not others and stage.program.exists():
         run(*stage.command, *ladder.words(options), "--quiet")
     print()
     section(profile)
@@ -82,7 +158,7 @@ def new(ladder, origin, name):
     origin = ladder.find(origin, "FROM")
     if not ladders.STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits, an underscore and a word, such as "
-             "06_mine")
+             "20_mine")
     number, title = name.split("_", 1)
     for folder in ladder.folder.iterdir():
         if folder.name.startswith(f"{number}_"):
@@ -109,9 +185,10 @@ def new(ladder, origin, name):
 
 
 def main():
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
+    for each in (signal.SIGPIPE, signal.SIGINT):  # a reader may stop early
+        signal.signal(each, signal.SIG_DFL)
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
-    commands = {function.__name__: function for function in (step, diff, new)}
+    commands = {function.__name__: function for function in (step, diff, asm, new)}
     command, study, *arguments = sys.argv[1:]
     commands[command](ladders.find_ladder(study), *arguments)
 

@@ -19,23 +19,23 @@ clean_copy() {
     export MNIST_DIR
 }
 
-# plant FROM SED: makes 06_mine from a stage, with a mistake. The sed command has to change something.
+# plant FROM SED: makes 20_mine from a stage, with a mistake. The sed command has to change something.
 plant() {
     local origin
     origin=$(basename stages/"$1"_*)
-    rm -rf stages/06_mine
-    cp -r "stages/$origin" stages/06_mine
-    rm -f stages/06_mine/train stages/06_mine/train.sim
-    echo "ORIGIN = $origin" >>stages/06_mine/Makefile
-    sed -i "$2" stages/06_mine/train.c*
-    ! cmp -s "stages/$origin"/train.c* stages/06_mine/train.c*
+    rm -rf stages/20_mine
+    cp -r "stages/$origin" stages/20_mine
+    rm -f stages/20_mine/train stages/20_mine/train.sim
+    echo "ORIGIN = $origin" >>stages/20_mine/Makefile
+    sed -i "$2" stages/20_mine/train.c*
+    ! cmp -s "stages/$origin"/train.c* stages/20_mine/train.c*
 }
 
 # finds FROM SED ROWS TEXT: `make check` has to find exactly these rows of its table wrong, and to
 # say the text. The accuracy may follow.
 finds() {
     plant "$1" "$2"
-    run make -s check STAGE=06_mine
+    run make -s check STAGE=20_mine
     rows=$(awk '$3 == "WRONG" && $1 != "test_accuracy" { printf "%s ", $1 }' <<<"$output")
     if [[ $status == 0 || $output == *learning-rate\ below* || $rows != "${3:+$3 }" || $output != *"$4"* ]]; then
         echo "$2: exit status $status, found '$rows', expected '$3' and '$4' in:"
@@ -47,8 +47,8 @@ finds() {
 @test "make check names the mistake" {
     clean_copy
     finds 01 '/bias2 -= learning_rate/d' b2 'b2 did not move.'
-    run tests/stages.py builds stages/06_mine
-    [[ $status == 1 && $output == *'WRONG stages/06_mine '*'the first that differs is W1[0]['* ]]
+    run tests/stages.py builds stages/20_mine
+    [[ $status == 1 && $output == *'WRONG stages/20_mine '*'the first that differs is W1[0]['* ]]
     # The initial weights have to be equal to the bit: -0 is not 0.
     finds 00 's/ = draw_weight(&generator, PIXELS)/&, network.bias1[0] = -0.0f/' b1 \
         'WRONG (--hidden 33 --batch 8 --train 8 --epochs 0'
@@ -70,8 +70,8 @@ finds() {
     finds 01 's/size_t o/size_t p/' '' ' undeclared'
     # A race: other weights are wrong in every run.
     plant 02 '/pragma omp barrier/d'
-    run make -s check STAGE=06_mine
-    [[ $status != 0 && $output == *'06_mine: '*WRONG* ]]
+    run make -s check STAGE=20_mine
+    [[ $status != 0 && $output == *'20_mine: '*WRONG* ]]
 }
 
 @test "make check stops a stage that hangs, in proportion to its origin" {
@@ -81,10 +81,10 @@ finds() {
         'hangs, or takes over 5 s where 02_openmp takes 0.'
     ((SECONDS < 60))
 
-    rm -r stages/06_mine
+    rm -r stages/20_mine
     make -s stages/01_vectorized
     # One run is slow: it takes 0.5 s in the origin and 5.5 s in the copy. That is allowed.
-    for stage in 06_after_0 07_after_5; do
+    for stage in 20_after_0 21_after_5; do
         mkdir "stages/$stage"
         touch "stages/$stage/train.c"
         echo 'train:' >"stages/$stage/Makefile"
@@ -93,7 +93,7 @@ finds() {
         chmod +x "stages/$stage/train"
     done
     sed -i '/tests.check/,/sizes/s/^sizes.*/sizes = ["--hidden 33"]/' stages/ladder.toml
-    make -s check STAGE=07 >output
+    make -s check STAGE=21 >output
     grep -q 'right, [0-9]* tests' output
 }
 

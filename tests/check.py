@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks whether a stage is right, and how fast it is: `make check STAGE=06_mine [STUDY=NAME]`.
+"""Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
     check.py STAGE [STUDY]
 

@@ -110,6 +110,60 @@ clean_copy() {
     [[ $status != 0 && $output == *"STAGE: found '77', expected one of: 00_serial "* ]]
 }
 
+@test "make step waits for a key on a terminal, and shows no links" {
+    command -v script >/dev/null || skip 'found no script (bsdutils)'
+    clean_copy
+    export TRAIN=64
+    sed -i 's|^This stage.*|![a](b.svg)\n[`c` d](e.md) <!-- f -->|' stages/00_serial/README.md
+    mkfifo keys
+    script -qec 'harness/step.py step stages 00' /dev/null <keys >output 2>&1 3>&- &
+    exec 9>keys
+    for ((i = 0; i < 300; i++)); do
+        ! grep -q 'Press Enter to go on: $' output || break
+        sleep 0.1
+    done
+    sleep 0.5
+    (! grep 'The prediction' output)
+    echo >&9
+    wait $!
+    grep -q 'The prediction' output
+    grep -q '^00_serial: hidden 256' output
+    # There is no terminal here, so it does not ask, although keys are there.
+    echo | make -s step STAGE=00 >output
+    (! grep 'Press Enter\|](\|<!--' output)
+    grep -q '^`c` d ' output
+}
+
+@test "make asm shows the instructions of a function under their lines, also where it is inlined" {
+    clean_copy
+    line=$(grep -n 'sum\[r\]\[c\] += x' stages/01_vectorized/train.c)
+    make -s asm STAGE=01 FUNCTION=forward >output
+    # The tile is inlined into what forward() calls.
+    grep -A 9 "^forward_tile, ${line%%:*}: sum" output | grep -q 'fma\|mul'
+    (! grep '^evaluate, ' output)
+    make -s asm STAGE=00 >output
+    grep -q '^backward, ' output
+    run harness/step.py asm '' 00 nothing
+    [[ $status == 2 && ${#lines[@]} == 1 && $output == "step.py: FUNCTION: found 'nothing', expected one of: "*forward* ]]
+}
+
+@test "make asm of a CUDA stage shows its kernels, or says what is missing" {
+    clean_copy
+    local tools=$BATS_TEST_TMPDIR
+    printf '#!/bin/sh\n' >stages/04_cuda_device_mem/train
+    printf 'train:\n' >stages/04_cuda_device_mem/Makefile
+    chmod +x stages/04_cuda_device_mem/train
+    NVCC=true PATH=/usr/bin:/bin run harness/step.py asm '' 04
+    [[ $status == 77 && ${#lines[@]} == 1 && $output == *'found no cuobjdump'* ]]
+    cat >"$tools/cuobjdump" <<'END'
+#!/bin/sh
+printf '\tcode for sm_75\n\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD 3oneILi4EEvPf MOV
+END
+    chmod +x "$tools/cuobjdump"
+    NVCC=true PATH=$tools:/usr/bin:/bin harness/step.py asm '' 04 one >output
+    diff output - <<<$'one<4>\n        /*0000*/  MOV ;\n'
+}
+
 @test "make step of a stage that cannot run here says why and goes on" {
     [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
     clean_copy
@@ -118,32 +172,36 @@ clean_copy() {
     grep -qx 'What the profile shows' output
 }
 
-@test "every command works on a copy of a stage, and make check finds a mistake in it" {
+@test "every command works on a copy of a step, and make check finds a mistake in it" {
     clean_copy
-    make -s new-stage FROM=01 NAME=06_mine >output
-    grep -qx '06_mine: right, [0-9]* tests' output
+    cp -r stages/01_vectorized stages/01.9_last
+    sed -i '1s/Stage 01/Stage 01.9/' stages/01.9_last/train.c
+    make -s new-stage FROM=01.9 NAME=20_mine >output
+    grep -qx '20_mine: right, [0-9]* tests' output
     grep -q '^No difference\|^The difference\|^Undecided' output
-    grep -q '^// Stage 06, from 01_vectorized:' stages/06_mine/train.c
+    grep -q '^// Stage 20, from 01.9_last:' stages/20_mine/train.c
 
-    make -s diff STAGE=06 >output
-    grep -q '^-// Stage 01' output
-    ./run_all.sh --stages 01,06 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
-    grep -q '^  06_mine ' output
-    RUNS=8 HIDDEN=32 harness/compare.py 06_mine 01 | grep -q 'times as'
+    make -s diff STAGE=20 >output
+    grep -q '^-// Stage 01.9' output
+    make -s diff STAGE=01 | grep -q '^-// Stage 01.9'
+    make -s diff STAGE=01.9 | grep -q '^+// Stage 01.9'
+    ./run_all.sh --stages 01,20 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
+    grep -q '^  20_mine ' output
+    RUNS=8 HIDDEN=32 harness/compare.py 20_mine 01 | grep -q 'times as'
     if g++ -E -include benchmark/benchmark.h -x c++ /dev/null >/dev/null 2>&1; then
         make -s -C bench
-        MIN_TIME=0.001 REPETITIONS=1 FILTER=06_mine/forward/hidden:32/batch:32 bench/run.sh |
-            grep -q '06_mine/forward'
+        MIN_TIME=0.001 REPETITIONS=1 FILTER=20_mine/forward/hidden:32/batch:32 bench/run.sh |
+            grep -q '20_mine/forward'
     fi
-    make -s step STAGE=06 | grep -q '^06_mine: mine'
+    make -s step STAGE=20 | grep -q '^20_mine: mine'
     if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib' 2>/dev/null; then
         make -s report
-        grep -q '<section class="stage" id="stages-06_mine">' report/index.html
+        grep -q '<section class="stage" id="stages-20_mine">' report/index.html
     fi
 
     # Now a batch's gradient is a hundredth too large.
-    sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/06_mine/train.c
-    run make -s check STAGE=06_mine
-    [[ $status != 0 && $output == *'06_mine: WRONG'* ]]
+    sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/20_mine/train.c
+    run make -s check STAGE=20_mine
+    [[ $status != 0 && $output == *'20_mine: WRONG'* ]]
     [[ $output == *'The step of W1 is 1.0101 times the right one.'* ]]
 }

@@ -91,7 +91,7 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
     fails "STAGE: found '03', expected one of: $all" stages other 03
     fails "STAGE: found '', expected one of: $all" stages other ''
     fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" stages other 02
-    run harness/step.py new '' x 06_mine
+    run harness/step.py new '' x 20_mine
     [[ $status == 2 && $output == "step.py: FROM: found 'x', expected one of: 00_serial 02_gpu" ]]
     fails "STUDY: found 'third', expected one of: stages other" bench third 00
     fails "STUDY: found 'third', expected one of: stages other" stages third
