@@ -52,7 +52,7 @@ sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
 
-# From here to profile-gpu, STUDY=information means the stages of that study.
+# From here to profile-gpu, except for bench, STUDY=information means the stages of that study.
 
 step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh run
@@ -68,11 +68,11 @@ asm: ## asm STAGE=01 [FUNCTION= STUDY=]: show its instructions, each under its l
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
 	@harness/step.py new '$(STUDY)' '$(FROM)' '$(NAME)'
 
-check: ## check STAGE=20_mine [STUDY=]: test a stage, and compare its time with its origin's
+check: ## check STAGE=20_mine [STUDY= TARGET=50%|1.2x PHASE=]: test a stage, and compare its time
 	@./deps.sh test
-	@tests/check.py '$(STAGE)' '$(STUDY)'
+	@tests/check.py '$(STAGE)' '$(STUDY)' '$(TARGET)' '$(PHASE)'
 
-bench: ## [STUDY=] [FILTER=regex]: time the stages' phases and the machine's ceilings
+bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, memory, barriers
 	@./deps.sh bench
 	@bench/run.sh
 

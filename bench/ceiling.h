@@ -2,10 +2,27 @@
 #ifndef BENCH_CEILING_H
 #define BENCH_CEILING_H
 
-#include "bench/vectors.h"
 #include "common/timing.h"
 
 #include <omp.h>
+
+// The widest vectors of the machine that is compiled for, as in stages/01_vectorized.
+// VECTOR_REGISTER is the inline assembler's name for any register that holds one.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, REGISTERS = 32 };
+#define VECTOR_REGISTER "v"
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, REGISTERS = 16 };
+#define VECTOR_REGISTER "x"
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, REGISTERS = 32 };
+#define VECTOR_REGISTER "w"
+#else
+enum { VECTOR_BYTES = 16, REGISTERS = 16 };
+#define VECTOR_REGISTER "x"
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 
 // Sums that are independent of each other. Two units with a latency of four cycles need eight. As
 // many as the registers hold are enough for every core that we know of.

@@ -3,41 +3,37 @@
 # program to report/results/<machine>/bench. `make bench` calls this script. It reads from the
 # environment or make's command line:
 #
-#     STUDY=name      times a study's stages, instead of those of the main ladder; writes them to
-#                     report/results/<machine>/<study>/bench
 #     FILTER=regex    runs only the benchmarks whose names match; prints their results, but does not
 #                     write them, so that they never replace complete results
 #     RESULTS=dir     writes there instead, even with FILTER
 #     REPETITIONS=3   runs of each benchmark; the median counts
-#     MIN_TIME=0.1    seconds that a run of a benchmark takes at least, except those of stages
+#     MIN_TIME=0.1    seconds that a run of a benchmark takes at least
 set -euo pipefail
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export LC_ALL=C STUDY=${STUDY:-}
+export LC_ALL=C
 # As in run_all.sh, so that the threads behave as they do in the tables.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 
-filter=${FILTER:-.}
-stages=$("$root/harness/ladders.py" stages --cpu "$STUDY")
-machine=$root/report/results/$("$root/report/machine.sh" --name)
+filter=${FILTER:-.} ran='' written=''
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-ran='' written=''
-
-# run NAME FOLDER COMMAND...: runs a program, and writes its results into this folder.
-run() {
-    local name=$1 results=${RESULTS:-$2} json=$scratch/$1.json status=0
-    "${@:3}" --benchmark_filter="$filter" --benchmark_repetitions="${REPETITIONS:-3}" \
-        --benchmark_min_time="${MIN_TIME:-0.1}" --benchmark_display_aggregates_only=true \
-        --benchmark_out="$json" --benchmark_out_format=json 2>"$scratch/$name.messages" |
+results=${RESULTS:-$root/report/results/$("$root/report/machine.sh" --name)/bench}
+make -s --no-print-directory -C "$root/bench"
+for name in $(make -s --no-print-directory -C "$root/bench" list); do
+    json=$scratch/$name.json status=0
+    "$root/bench/build/$name" --benchmark_filter="$filter" \
+        --benchmark_repetitions="${REPETITIONS:-3}" --benchmark_min_time="${MIN_TIME:-0.1}" \
+        --benchmark_display_aggregates_only=true --benchmark_out="$json" \
+        --benchmark_out_format=json 2>"$scratch/$name.messages" |
         sed -u -E '/_(mean|stddev|cv) /d; s/_median / /' || status=$?
-    ((status != 77)) || return 0 # the GPU is gone
+    ((status != 77)) || continue # the GPU is gone
     # An error of one benchmark does not show in the exit status.
     if ((status)) || grep -q '"error_occurred": true' "$json"; then
         cat "$scratch/$name.messages" >&2
         echo "bench: $name failed, see above; its results are not written" >&2
         exit 1
     fi
-    [[ -s $json ]] || return 0 # no name matches
+    [[ -s $json ]] || continue # no name matches
     ran=1
     if [[ ${RESULTS:-} || ! ${FILTER:-} ]]; then
         mkdir -p "$results"
@@ -45,24 +41,10 @@ run() {
         sed -E '/"(host_name|executable)":/d' "$json" >"$results/$name.json"
         written=$results
     fi
-}
-
-make -s --no-print-directory -C "$root/bench"
-for name in $(make -s --no-print-directory -C "$root/bench" list); do
-    run "$name" "$machine/bench" "$root/bench/build/$name"
-done
-for stage in $stages; do
-    make -s --no-print-directory -C "$root" "$stage"
-    words=$("$root/harness/ladders.py" bench "$STUDY" "${stage##*/}")
-    mapfile -t words <<<"$words"
-    ladder=${stage%/*}
-    run "${stage##*/}" "$machine/${STUDY:+$STUDY/}bench" \
-        "$root/bench/build/program_${ladder##*/}" "${words[@]}"
-    export OFFLINE=1 # the data are there now, or cannot be fetched
 done
 [[ $ran ]] || {
     echo "FILTER: found '$filter', which no benchmark matches; expected part of a name such as" \
-        "ceilings/read, steps/4_register_tile, 01_vectorized/forward/hidden:256/batch:128" >&2
+        "ceilings/read/memory" >&2
     exit 2
 }
 # Prints warnings such as that of a clock rate that is not fixed. Debian's library is a debug build,

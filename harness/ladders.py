@@ -5,7 +5,6 @@
     ladders.py stages [--cpu|--cuda] [LADDER [STAGE ...]]
                                            the folders of the stages of a ladder, or of all ladders;
                                            or of these stages only, by the beginnings of their names
-    ladders.py bench LADDER STAGE          bench/program.cpp's arguments for a stage, one a line
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
@@ -14,6 +13,7 @@ are relative to the repository.
 
 import argparse
 import functools
+import math
 import os
 import re
 import subprocess
@@ -70,17 +70,6 @@ class Stage:
         return ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
 
     @property
-    def benchmark(self):
-        """The arguments of bench/program.cpp, which times the stage over the values on the axes."""
-        ladder = self.ladder
-        axes = {axis["option"]: ",".join(map(str, axis["values"])) for axis in ladder.axes[::-1]}
-        fixed = {option: value for option, value in ladder.options("bench").items()
-                 if option not in axes}
-        columns = ",".join([ladder.time, *(f"{phase}_s" for phase in ladder.phases)])
-        return [self.name, columns, *(f"{option}={axes[option]}" for option in axes),
-                "--", *self.command, *ladder.words(fixed)]
-
-    @property
     def before(self):
         """The stage that this one is compared with: its origin, if its Makefile names one, or else
         the one before it. None for the first."""
@@ -112,6 +101,11 @@ class Ladder:
     def column(self, option):
         """The column of a row that has an option's value."""
         return self.toml.get("columns", {}).get(option, option.replace("-", "_"))
+
+    def work(self, row, phase, what):
+        """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
+        formula = self.toml.get("work", {}).get(phase, {}).get(what, "None")
+        return eval(formula, {"__builtins__": {}, "ceil": math.ceil}, row)
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
@@ -203,7 +197,7 @@ def find_ladder(wanted, option="STUDY"):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("ladders", "stages", "bench"))
+    parser.add_argument("command", choices=("ladders", "stages"))
     parser.add_argument("words", nargs="*", metavar="LADDER ...")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
@@ -213,13 +207,11 @@ def main():
     chosen = [find_ladder(words.pop(0))] if words else ladders()
     if arguments.command == "ladders":
         found = [ladder.name for ladder in chosen]
-    elif arguments.command == "stages":
+    else:
         stages = [stage for ladder in chosen for stage in ladder.stages
                   if arguments.cuda in (None, stage.is_cuda)]
         stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
         found = [stage.folder.relative_to(ROOT) for stage in stages]
-    else:
-        found = chosen[0].find(*words).benchmark
     print(*found, sep="\n")
 
 

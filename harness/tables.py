@@ -167,33 +167,23 @@ class Group:
                    if other == line for run in runs)
 
     @functools.cached_property
-    def benchmarks(self):
-        """[(parts, options, run)]: every single run in the files of `make bench`, in the folder of
-        results and in the machine's folder above it, with the parts of its name and {option:
-        value}. What the latter has of stages is the main ladder's. Empty if there are none."""
-        found, above = [], self.folder.absolute().parent
+    def ceilings(self):
+        """{"flops", "L1", ..., "memory": {threads: rate}} from what `make bench` has written to the
+        folder of results or to the machine's folder above it. The rates are operations or bytes a
+        second."""
+        found = defaultdict(lambda: defaultdict(list))
+        above = self.folder.absolute().parent
         for path in sorted([*self.folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
-            is_own = self.ladder.name == ladders.MAIN or path.parent.parent == self.folder
             try:
                 for run in json.loads(read(path), parse_constant=int)["benchmarks"]:  # no NaN
                     parts = run["name"].split("/")
                     options = dict(part.split(":", 1) for part in parts if ":" in part)
-                    if run.get("run_type") == "iteration" and (is_own or parts[0] == "ceilings"):
-                        found.append((parts, options, run))
+                    rate = run.get("flops") or run.get("bytes_read")
+                    if run.get("run_type") == "iteration" and parts[0] == "ceilings" and rate:
+                        level = "flops" if parts[1] == "multiply_add" else parts[2]
+                        found[level][int(options.get("threads", 1))].append(rate)
             except (ValueError, KeyError, TypeError, AttributeError):
                 fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
-        return found
-
-    @functools.cached_property
-    def ceilings(self):
-        """{"flops", "L1", ..., "memory": {threads: rate}} from the results of bench/ceilings. The
-        rates are operations or bytes a second."""
-        found = defaultdict(lambda: defaultdict(list))
-        for parts, options, run in self.benchmarks:
-            rate = run.get("flops") or run.get("bytes_read")
-            if parts[0] == "ceilings" and rate:
-                level = "flops" if parts[1] == "multiply_add" else parts[2]
-                found[level][int(options.get("threads", 1))].append(rate)
         return {level: {threads: statistics.median(rates) for threads, rates in by_threads.items()}
                 for level, by_threads in found.items()}
 

@@ -227,7 +227,7 @@ def phases(group):
 
 def roofline(group):
     """Where whole runs lie under the machine's ceilings."""
-    ceilings, intensities = group.ceilings, read_intensities(group)
+    ceilings, intensities = group.ceilings, intensities_of(group)
     corners = tables.headline_cells(group)
     corners = [cell for cell in dict.fromkeys((corners[0], corners[-1])) if cell in intensities]
     if not corners or "flops" not in ceilings:
@@ -346,13 +346,12 @@ def learning(group):
     return figure
 
 
-def read_intensities(group):
-    """{cell: operations a byte}, of all phases together, from the results of bench/."""
-    axes = [axis["option"] for axis in group.ladder.axes]
-    cells = defaultdict(dict)
-    for parts, options, run in group.benchmarks:
-        if set(axes) <= options.keys() and run.get("bytes") and run.get("flops_per_byte"):
-            cells[tuple(int(options[axis]) for axis in axes)][parts[1]] = run
-    return {cell: sum(run["bytes"] * run["flops_per_byte"] for run in runs.values()) /
-            sum(run["bytes"] for run in runs.values())
-            for cell, runs in cells.items() if runs.keys() == set(group.ladder.phases)}
+def intensities_of(group):
+    """{cell: operations a byte}, of all phases together. Empty if the ladder has no formulas."""
+    found = {}
+    for (_, cell), (run, *_) in group.runs.items():
+        operations, moved = ([group.ladder.work(run, phase, what) for phase in group.ladder.phases]
+                             for what in ("operations", "bytes"))
+        if operations and all((*operations, *moved)):
+            found[cell] = sum(operations) / sum(moved)
+    return found

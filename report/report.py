@@ -109,7 +109,7 @@ def draw(group):
         (plots.roofline, "Roofline",
          "Each mark is a whole run. The lines are the most that the machine can do: multiply-adds "
          "in registers, and reading from each level of memory with all threads.",
-         "no results of `make bench`"),
+         "no work known, or no results of `make bench`"),
         (plots.growth, "How the cost grows",
          "In each panel one thing varies. The panel's title has the values of the others. A point "
          "that would take too long is left out.", "no growth.csv"),

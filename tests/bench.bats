@@ -8,7 +8,7 @@ setup() {
     bench=$repository/bench
     dir=$(mktemp -d)
     export OFFLINE=1 # without MNIST, the drawn digits will do
-    unset MAKEFLAGS FILTER STUDY
+    unset MAKEFLAGS FILTER
 }
 
 needs_library() {
@@ -40,6 +40,13 @@ END
     make -s -C "$bench"
 }
 
+@test "the ceiling of more threads is printed, without the library of benchmarks" {
+    make -s -C "$bench" build/ceiling
+    for threads in 1 3; do
+        [[ $("$bench/build/ceiling" $threads) =~ ^[1-9][.0-9]*e\+1[0-9]$ ]]
+    done
+}
+
 @test "the GPU's programs compile" {
     needs_library
     nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || skip "found no nvcc"
@@ -57,62 +64,6 @@ END
     check ceilings 'b["real_time"] > 0 and b.get("flops", 1) > 0 and b.get("bytes_read", 1) > 0'
     run grep -E 'host_name|executable|/home|/root' "$dir/results/ceilings.json"
     [[ $status == 1 ]]
-}
-
-@test "each step computes the right product" {
-    needs_library
-    run_bench '^steps/'
-    check steps '0 < b["percent_of_ceiling"] < 150'
-    [[ $(grep -c ^steps/ "$dir/output") == 7 ]]
-}
-
-@test "every stage: its time and both phases, with counters that follow from each other" {
-    needs_library
-    run_bench '/hidden:32/batch:128'
-    for stage in $("$repository/harness/ladders.py" stages --cpu ''); do
-        stage=$(basename "$stage")
-        check "$stage" 'b["name"].startswith("'"$stage"'/")'
-        check "$stage" '"error_occurred" not in b and b["percent_of_ceiling"] > 0'
-        # Forward and backward of 12,800 samples, with two operations for each multiply-add.
-        check "$stage" 'abs(b["flops"] * b["real_time"] * 1e-3 / (2 * 12800 * 32 *
-            (794 if "forward" in b["name"] else 804 if "backward" in b["name"] else 1598)) - 1) < 1e-3'
-        check "$stage" '("train" in b["name"] or
-            abs(b["flops_per_byte"] * b["bytes"] / (b["flops"] * b["real_time"] * 1e-3) - 1) < 1e-6)'
-        [[ $(grep -c "^$stage/" "$dir/output") == 3 ]]
-    done
-}
-
-# Makes a study with one stage. Its program pretends to take a second for each sample.
-make_study() {
-    "$repository/tests/clean_copy.sh" "$dir/copy"
-    cd "$dir/copy" || return
-    mkdir -p studies/fake/00_only
-    printf '%s\n' 'title = "Fake"' 'program = "run"' 'time = "time_s"' 'phases = ["first", "other"]' \
-        '[settings]' 'seed = 1' '[[axes]]' 'option = "samples"' 'name = "Samples"' 'values = [2, 3]' \
-        >studies/fake/ladder.toml
-    printf 'run: run.c\n\tcp run.c run && chmod +x run\n' >studies/fake/00_only/Makefile
-    cat >studies/fake/00_only/run.c <<'END'
-#!/bin/bash
-while [[ $1 != --csv ]]; do [[ $1 != --samples ]] || n=$2; shift; done
-[[ $n != "${FAIL:-}" ]] || { echo 'out of luck' >&2; exit 1; }
-printf '%s\n' stage,device,threads,samples,seed,dataset,time_s,first_s,other_s,gflops \
-    "00_only,cpu,1,$n,1,drawn,$n,0.5,,7" >"$2"
-END
-}
-
-@test "a study without a bench.cpp: its time and the phases that the stage has, over its axis" {
-    needs_library
-    make_study
-    export RESULTS=$dir/results MIN_TIME=0.001 REPETITIONS=1 STUDY=fake
-    FILTER=00_only bench/run.sh >"$dir/output"
-    [[ $(grep -o '^00_only/[^ ]*:[23]/' "$dir/output" | paste -sd' ') == \
-        '00_only/time/samples:2/ 00_only/time/samples:3/ 00_only/first/samples:2/ 00_only/first/samples:3/' ]]
-    check 00_only '("flops" in b) == ("time" in b["name"].split("/")[1])'
-    check 00_only '"first" in b["name"] or b["real_time"] in (2000, 3000) and round(b["flops"]) == 7e9'
-
-    rm -r "$dir/results"
-    FAIL=3 FILTER=00_only run bench/run.sh
-    [[ $status == 1 && $output == *'out of luck'*'00_only failed'* && ! -e $dir/results ]]
 }
 
 @test "a filter that no benchmark matches: one line" {

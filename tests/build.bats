@@ -134,7 +134,7 @@ builds_anew_for_flags() {
     [[ $(report/machine.sh --name) =~ ^[a-z0-9-]+$ ]]
     MNIST_MIRRORS=file:///nowhere run data/fetch.sh
     [[ $output == *"copy MNIST's four files into $PWD/data/mnist, or"* ]]
-    for command in 'env STUDY=none bench/run.sh' 'profiles/profile.py no_stage' \
+    for command in 'env FILTER=none bench/run.sh' 'profiles/profile.py no_stage' \
         'profiles/profile.py --gpu no_stage' 'harness/step.py step stages no_stage' 'harness/step.py new stages no_stage 20_mine' \
         'tests/check.py no_stage'; do
         run $command

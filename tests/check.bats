@@ -125,3 +125,66 @@ finds() {
     PATH=$tools:$PATH finds 04 '1s/$/ (a copy)/' '' 'for the simulated device'
     [[ ! -e $tools/nvcc_was_run ]]
 }
+
+@test "make check TARGET: reached or missed, in one line, of the whole run or of a phase" {
+    clean_copy
+    make -s stages/00_serial
+    cp -r stages/00_serial stages/20_mine
+    sed -i '/tests.check/,/sizes/s/^sizes.*/sizes = ["--hidden 1"]\ncases = ["--batch 3 --train 74 --epochs 2 --seed 5"]/' \
+        stages/ladder.toml
+    sed -i 's/^twice = .*/twice = []/' stages/ladder.toml
+    export RUNS=8 HIDDEN=1 TRAIN=640
+    echo 'ORIGIN = 00_serial' >>stages/20_mine/Makefile
+    run make -s check STAGE=20 TARGET=99x PHASE=backward
+    ratio=$(awk '$1 == "backward" { print $6 }' <<<"$output")
+    [[ $status == 2 && $ratio && $output == *"20_mine: TARGET=99x MISSED: backward is $ratio times as fast as 00_serial"* ]]
+    run make -s check STAGE=20 TARGET=900%
+    [[ $status == 2 && $output == *'20_mine: TARGET=900% MISSED: train reaches '[0-9]*' % of the ceiling'* ]]
+    make -s check STAGE=20 TARGET=0.01x >output
+    ratio=$(awk '$1 == "train" { print $6 }' output)
+    grep -qx "20_mine: TARGET=0.01x reached: train is $ratio times as fast as 00_serial" output
+    make -s check STAGE=20 TARGET=.0001% PHASE=forward | grep -q 'TARGET=.0001% reached: forward reaches'
+}
+
+@test "the part of the ceiling: of as many threads as the stage uses" {
+    clean_copy
+    mkdir bench/build
+    printf '#!/bin/sh\necho "$1"e9\n' >bench/build/ceiling
+    chmod +x bench/build/ceiling
+    PYTHONPATH=tests:harness RUNS=8 /usr/bin/python3 - <<'END'
+import check, compare
+check.make = lambda *words: None
+compare.run = lambda *words: {"gflops": 0.5, "threads": 2.0, "epochs": 2, "train_samples": 10,
+                              "hidden": 5, "batch": 4, "forward_s": 0.001, "backward_s": 0.002}
+stage = check.ladders.find_ladder("").find("00")
+for phase, part in ("", 25), ("forward", 100 * 158.8e6 / 2e9), ("backward", 100 * 80.4e6 / 2e9):
+    assert abs(check.part_of_ceiling(stage, phase) - part) < 1e-9, phase
+END
+}
+
+@test "make check TARGET: what cannot be asked for is one line" {
+    clean_copy
+    while read -r stage target phase message; do
+        run tests/check.py "$stage" '' "$target" "$phase"
+        echo "$output"
+        [[ $status == 2 && ${#lines[@]} == 1 && $output == "check.py: $message"* ]]
+    done <<'END'
+01 50 forward TARGET: found '50', expected such as 50% (of the ceiling) or 1.2x (as fast as its origin)
+01 0% forward TARGET: found '0%', expected such as 50%
+01 50% fwd PHASE: found 'fwd', expected one of: forward backward
+00 1.2x forward TARGET: found '1.2x', expected such as 50%: 00_serial is the first stage, so it has no origin
+04 50% forward TARGET: found '50%', expected such as 1.2x: 04_cuda_device_mem is a CUDA stage
+END
+    sed -i 's/^\[work.forward/[work.other/' stages/ladder.toml
+    run tests/check.py 01 '' 50% forward
+    [[ $status == 2 && $output == *'stages/ladder.toml has no [work.forward]' ]]
+}
+
+@test "make check TARGET of a CUDA stage: no speed without a GPU" {
+    [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
+    clean_copy
+    sed -i '/tests.check/,/sizes/s/^sizes.*/sizes = ["--hidden 1"]\ncases = ["--batch 3 --train 74 --epochs 2 --seed 5"]/' \
+        stages/ladder.toml
+    NVCC=no-nvcc run make -s check STAGE=04 TARGET=1.2x
+    [[ $status != 0 && $output == *'Its speed is not known'*'Error 77' ]]
+}

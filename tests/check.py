@@ -1,18 +1,23 @@
 #!/usr/bin/python3
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-    check.py STAGE [STUDY]
+    check.py STAGE [STUDY] [TARGET] [PHASE]
 
 Runs the tests of stages.py, and stops at the first mistake. Where the runs of a ladder take steps
 (`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
 spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
 that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin.
 Without a GPU, a CUDA stage runs on a simulated device.
+
+TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
+uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its origin.
+With PHASE=forward, that phase counts instead of the whole run. A target that is missed ends with 1.
 """
 
 import itertools
 import math
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +26,8 @@ from pathlib import Path
 
 import numpy as np
 from stages import DIGITS, TOO_SLOW, Program, Start, Tester, Wrong, ladders
+
+import compare  # stages.py has told Python where
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
@@ -233,20 +240,74 @@ def check(program, origin):
 
 
 def compare_times(stage, before):
-    """Compares the stage's time with its origin's."""
+    """Compares the stage's time with its origin's. Returns the table that it prints."""
     done = subprocess.run([ladders.ROOT / "harness/compare.py", "--study", stage.ladder.name,
                            "--table", "check", "--", before.name, stage.name],
-                          stderr=subprocess.PIPE, text=True, check=False)
+                          capture_output=True, text=True, check=False)
+    print(done.stdout, end="", flush=True)
     # The origin ran first, with the same options.
     blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
     print(re.sub(rf"({stage.name}: the \w+ became [^:]*): try .*", blame, done.stderr), end="",
           file=sys.stderr)
-    sys.exit(done.returncode)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout
 
 
-def main(wanted="", study=""):
+def read_target(stage, target, phase):
+    """The number of a target. What is wrong with one ends the check before it has begun."""
+    found, hint = re.fullmatch(r"(\d*\.?\d+)([%x])", target), ""
+    if phase not in ("", *stage.ladder.phases):
+        ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(stage.ladder.phases)}")
+    if not found or float(found[1]) == 0:
+        hint = "50% (of the ceiling) or 1.2x (as fast as its origin)"
+    elif found[2] == "x" and not stage.before:
+        hint = f"50%: {stage.name} is the first stage, so it has no origin"
+    elif found[2] == "%" and stage.is_cuda:
+        hint = f"1.2x: {stage.name} is a CUDA stage, and the ceiling is the processor's"
+    elif found[2] == "%" and phase and phase not in stage.ladder.toml.get("work", {}):
+        hint = f"1.2x: {stage.ladder.name}/ladder.toml has no [work.{phase}]"
+    if hint:
+        ladders.fail(f"TARGET: found '{target}', expected such as {hint}")
+    return float(found[1])
+
+
+def part_of_ceiling(stage, phase):
+    """The percentage of its ceiling that a stage reaches: the median over its runs."""
+    options, parts = {"runs": "30", **stage.ladder.options("check")}, []
+    make("-C", "bench", "build/ceiling")
+    for _ in range(int(options["runs"])):
+        row = compare.run(stage, stage.ladder.words(options))
+        # Right after the run, the ceiling has the clock rate that the run has left.
+        ceiling = subprocess.run([ladders.ROOT / "bench/build/ceiling", f"{row['threads']:.0f}"],
+                                 stdout=subprocess.PIPE, text=True, check=True).stdout
+        rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
+            row, phase, "operations") / row[f"{phase}_s"]
+        parts.append(100 * rate / float(ceiling))
+    return statistics.median(parts)
+
+
+def test_target(stage, target, phase, table):
+    """Says whether the stage has reached its target, and ends with 1 if not."""
+    column = (phase or stage.ladder.time).removesuffix("_s")
+    if target.endswith("%"):
+        found, says = part_of_ceiling(stage, phase), "reaches {} % of the ceiling"
+    else:
+        ratio = re.search(rf"^{column} .*ms +(\S+) +\S+ to ", table, re.MULTILINE)
+        if not ratio:
+            ladders.fail(f"PHASE: found '{phase}', which {stage.before.name} does not have")
+        found, says = float(ratio[1]), f"is {{}} times as fast as {stage.before.name}"
+    missed = found < read_target(stage, target, phase)
+    print(f"{stage.name}: TARGET={target} {'MISSED' if missed else 'reached'}: {column} "
+          + says.format(compare.digits(found)))
+    sys.exit(missed)
+
+
+def main(wanted="", study="", target="", phase=""):
     stage = ladders.find_ladder(study).find(wanted)
     before = stage.before
+    if target or phase:
+        read_target(stage, target, phase)
     # The origin limits how long a run may take, but only if both run on the same kind of device.
     origin = build(before) if before and before.is_cuda == stage.is_cuda else None
     program = build(stage)
@@ -254,8 +315,10 @@ def main(wanted="", study=""):
     check(program, None if origin and origin.unavailable else origin)
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
-    elif before:
-        compare_times(stage, before)
+        sys.exit(77 if target else 0)
+    table = "" if not before or target.endswith("%") else compare_times(stage, before)
+    if target:
+        test_target(stage, target, phase, table)
 
 
 if __name__ == "__main__":

@@ -188,11 +188,6 @@ END
     ./run_all.sh --stages 01,20 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
     grep -q '^  20_mine ' output
     RUNS=8 HIDDEN=32 harness/compare.py 20_mine 01 | grep -q 'times as'
-    if g++ -E -include benchmark/benchmark.h -x c++ /dev/null >/dev/null 2>&1; then
-        make -s -C bench
-        MIN_TIME=0.001 REPETITIONS=1 FILTER=20_mine/forward/hidden:32/batch:32 bench/run.sh |
-            grep -q '20_mine/forward'
-    fi
     make -s step STAGE=20 | grep -q '^20_mine: mine'
     if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib' 2>/dev/null; then
         make -s report

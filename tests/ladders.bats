@@ -93,7 +93,6 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
     fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" stages other 02
     run harness/step.py new '' x 20_mine
     [[ $status == 2 && $output == "step.py: FROM: found 'x', expected one of: 00_serial 02_gpu" ]]
-    fails "STUDY: found 'third', expected one of: stages other" bench third 00
     fails "STUDY: found 'third', expected one of: stages other" stages third
     echo 'ORIGIN = 77_gone' >studies/other/02_gpu/Makefile
     run harness/step.py diff other 02_gpu

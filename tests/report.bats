@@ -118,9 +118,6 @@ growth += [row(stage, epochs=epochs) for stage in SECONDS for epochs in (1, 2, 3
 (full.parent / "bench").mkdir()
 benchmarks = [{"name": "ceilings/multiply_add/real_time/threads:1", "flops": 2e11},
               {"name": "ceilings/read/memory/real_time/threads:1", "bytes_read": 2e10}]
-benchmarks += [{"name": f"00_serial/{phase}/hidden:{hidden}/batch:{batch}/manual_time",
-                "bytes": 1e6, "flops_per_byte": hidden / 4}
-               for phase in ("forward", "backward") for hidden in (32, 256) for batch in (32, 128)]
 for run in benchmarks:
     run["run_type"] = "iteration"
 (full.parent / "bench/all.json").write_text(json.dumps({"benchmarks": benchmarks}))
@@ -184,7 +181,7 @@ in_section() {
     in_section Waves '| 01_fast | 0.0800 ±1% | 0.640 ~50% |'
     in_section Waves '| 01_fast | 10.0× | 10.0× ~ |'
     in_section Waves 'random numbers; medians of 3 runs; ± is the width of the middle half of a cell'"'"'s runs; \~ marks runs that differ by more than ±10 %.'
-    in_section Waves 'Not drawn: Roofline (no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
+    in_section Waves 'Not drawn: Roofline (no work known, or no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
     diff - <(cd report/results/full/waves/plots && ls) \
         <<<$'ladder-dark.svg\nladder.svg\nphases.svg\nspeedup.svg\ntime.svg'
     for phase in load turn store; do
@@ -370,7 +367,7 @@ END
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -eq 1 ]
     in_section 'A & B' '| 00_serial | 0 ±0% | 0 ±0% |'
-    in_section 'A & B' 'Not drawn: Speedup (nothing to compare with), Phases (no times of the phases), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
+    in_section 'A & B' 'Not drawn: Speedup (nothing to compare with), Phases (no times of the phases), Roofline (no work known, or no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
 }
 
 @test "damaged results are refused in one line, and the pages stay" {
