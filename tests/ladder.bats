@@ -25,13 +25,14 @@ declared() {
         tr -d '`'
 }
 
-# Runs "$@" with each stage and the one before it. Leaves out copies, which may change anything.
-for_each_step() {
+# for_each NAMES COMMAND...: runs the command with each stage whose name matches, and the one before
+# it. Leaves out copies, which may change anything.
+for_each() {
     local stage before=''
-    for stage in "$stages"/[0-9][0-9]_*/Makefile; do
+    for stage in "$stages"/$1/Makefile; do
         ! grep -q '^ORIGIN' "$stage" || continue
         stage=$(basename "${stage%/Makefile}")
-        "$@" "$stage" "$before" || {
+        "${@:2}" "$stage" "$before" || {
             echo "$stage"
             return 1
         }
@@ -54,7 +55,43 @@ keeps_the_functions() {
 @test "only the functions that the README declares are new or gone" {
     command -v ctags >/dev/null || skip 'found no ctags (universal-ctags)'
     [[ $(functions 00_serial | tail -n 1) == main ]]
-    for_each_step keeps_the_functions
+    for_each '[0-9][0-9]_*' keeps_the_functions
+}
+
+@test "a stage's number is in its title and its first comment, with its one idea" {
+    cd "$repository"
+    PYTHONPATH=harness python3 - <<'END'
+import re
+import ladders
+for stage in (stage for ladder in ladders.ladders() for stage in ladder.stages):
+    number = re.escape(stage.name.split("_")[0])
+    first = stage.source.read_text().split("\n\n")[0].replace("\n// ", " ")
+    title = (stage.folder / "README.md").read_text().split("\n")[0]
+    assert re.match(rf"// Stage {number}(, from [^:]*)?: \w.*\.", first), (stage.name, first)
+    # `make report` has what follows the colon in a column of its own.
+    assert re.fullmatch(rf"# {re.escape(stage.name)}: .{{3,50}}", title), (stage.name, title)
+END
+}
+
+# A ladder that has changed_lines in [tests] is made of steps. A copy, or what is compared with an
+# earlier stage, may change more: its Makefile names an ORIGIN.
+@test "adjacent stages differ in one idea: in as many lines as the ladder allows" {
+    cd "$repository"
+    PYTHONPATH=harness python3 - <<'END'
+import subprocess
+import ladders
+with_steps = [each for each in ladders.ladders() if "changed_lines" in each.toml.get("tests", {})]
+assert ladders.find_ladder("") in with_steps
+too_long = []
+for stage in (stage for ladder in with_steps for stage in ladder.stages):
+    if stage.before and "ORIGIN" not in (stage.folder / "Makefile").read_text():
+        counts = subprocess.run(["git", "diff", "--no-index", "--histogram", "--numstat",
+                                 stage.before.source, stage.source], capture_output=True, text=True)
+        lines = sum(map(int, (counts.stdout or "0 0").split()[:2]))
+        if lines > stage.ladder.toml["tests"]["changed_lines"]:
+            too_long.append(f"{stage.before.name} to {stage.name}: {lines} changed lines")
+assert not too_long, too_long
+END
 }
 
 # Allows the C library of C11, OpenMP, common/ and the ladder's headers. CUDA comes with them.
@@ -65,7 +102,7 @@ includes_little() {
 }
 
 @test "a stage includes the C library, common/, its ladder's headers and its own technology, and nothing else" {
-    for_each_step includes_little
+    for_each '[0-9]*' includes_little
 }
 
 has_sections() {
@@ -83,8 +120,20 @@ Pitfalls
 END
 }
 
+has_sections_of_a_step() {
+    diff - <(sed -n 's/^## //p' "$stages/$1/README.md") <<END
+The idea
+Predict before you measure
+What the diff shows
+The prediction
+Measured
+Exercise
+END
+}
+
 @test "every README has the same sections" {
-    for_each_step has_sections
+    for_each '[0-9][0-9]_*' has_sections
+    for_each '[0-9][0-9].*' has_sections_of_a_step
 }
 
 # Goes to a copy that a test may change.
@@ -174,17 +223,16 @@ END
 
 @test "every command works on a copy of a step, and make check finds a mistake in it" {
     clean_copy
-    cp -r stages/01_vectorized stages/01.9_last
-    sed -i '1s/Stage 01/Stage 01.9/' stages/01.9_last/train.c
-    make -s new-stage FROM=01.9 NAME=20_mine >output
+    cp -r stages/01_vectorized stages/01.0_first
+    sed -i '1s/Stage 01/Stage 01.0/' stages/01.0_first/train.c
+    make -s new-stage FROM=01.0 NAME=20_mine >output
     grep -qx '20_mine: right, [0-9]* tests' output
     grep -q '^No difference\|^The difference\|^Undecided' output
-    grep -q '^// Stage 20, from 01.9_last:' stages/20_mine/train.c
+    grep -q '^// Stage 20, from 01.0_first:' stages/20_mine/train.c
 
     make -s diff STAGE=20 >output
-    grep -q '^-// Stage 01.9' output
-    make -s diff STAGE=01 | grep -q '^-// Stage 01.9'
-    make -s diff STAGE=01.9 | grep -q '^+// Stage 01.9'
+    grep -q '^-// Stage 01.0' output
+    make -s diff STAGE=01.0 | grep -q '^+// Stage 01.0'
     ./run_all.sh --stages 01,20 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
     grep -q '^  20_mine ' output
     RUNS=8 HIDDEN=32 harness/compare.py 20_mine 01 | grep -q 'times as'
