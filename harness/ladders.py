@@ -104,8 +104,10 @@ class Ladder:
 
     def work(self, row, phase, what):
         """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
-        formula = self.toml.get("work", {}).get(phase, {}).get(what, "None")
-        return eval(formula, {"__builtins__": {}, "ceil": math.ceil}, row)
+        terms = self.toml.get("work", {}).get(phase, {}).get(what)
+        return terms and sum(math.prod(
+            float(row.get(word.lstrip("/"), word)) ** (-1 if word[0] == "/" else 1)
+            for word in term.split()) for term in terms)
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
