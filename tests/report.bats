@@ -355,6 +355,26 @@ END
     [ "$status" -eq 1 ]
 }
 
+@test "the pictures are what their script draws from the sizes in the sources" {
+    copy_tree
+    rm stages/*/picture.svg
+    stages/pictures.py
+    for picture in "$repository"/stages/*/picture.svg; do
+        diff "$picture" "${picture#"$repository"/}"
+    done
+    [ "$(ls stages/*/picture.svg)" = "$(cd "$repository" && ls stages/*/picture.svg)" ]
+    # A page on a telephone is 360 pixels wide, and so is a picture.
+    [ "$(grep -ohE 'font(-size)?: [0-9]+' stages/*/picture.svg | grep -o '[0-9]*' | sort -n | head -n 1)" -ge 11 ]
+    while read -r stage size; do
+        source=$(ls stages/*_"$stage"/train.c*)
+        sed -Ei "s/\b$size = [0-9]+/$size = PIXELS/" "$source"
+        run stages/pictures.py
+        [ "$output" = "pictures.py: $source: found no number for $size, expected '$size = ...'" ]
+        [ "$status" -eq 2 ]
+        cp "$repository/$source" "$source"
+    done <<<$'split_sum SLICES\nregister_tile TILE_ROWS'
+}
+
 @test "runs of no epochs and of no time are shown as well" {
     copy_tree
     for file in runs.csv growth.csv; do
