@@ -171,31 +171,6 @@ def time(group):
     return figure
 
 
-def speedup(group):
-    """The speedup over the baseline: the range of all cells, and their geometric mean."""
-    factors = {line: list(filter(None, (group.speedup(line, cell) for cell in group.cells)))
-               for line in group.lines if line != group.baseline}
-    factors = {line: values for line, values in factors.items() if values}
-    if not factors:
-        return None
-    figure, (panel,) = line_panels(factors)
-    looks, texts = styles(group.lines), []
-    for y, (line, values) in enumerate(factors.items()):
-        mean, least, most = statistics.geometric_mean(values), min(values), max(values)
-        panel.plot([least, most], [y, y], color=looks[line]["color"], linewidth=5, alpha=0.35,
-                   solid_capstyle="round")
-        panel.plot(mean, y, markersize=8, **looks[line])
-        sign = "~" * any(group.is_noisy(tables.SPEEDUP, line, cell) for cell in group.cells)
-        mean, least, most = map(tables.three_digits, (mean, least, most))
-        texts.append(f"{sign}{mean}×  ({least} to {most})")
-    panel.secondary_yaxis("right").set_yticks(range(len(texts)), texts)
-    log_axis(panel, "x")
-    panel.axvline(1, color="black", linewidth=0.8)
-    panel.set_xlabel(f"speedup over {tables.label(group.baseline)}: geometric mean of all cells, "
-                     "and their range")
-    return figure
-
-
 def phases(group):
     """The phases stacked, as shares of the time. The time itself is written beside each bar: on one
     scale with the textbook's, the other bars would be too short to see."""

@@ -102,8 +102,6 @@ def draw(group):
     wanted = [
         (plots.time, group.time_name().capitalize(), "Both axes are logarithmic.",
          "no axis of numbers"),
-        (plots.speedup, "Speedup", "Each cell is compared with the same cell of "
-         f"{md(tables.label(group.baseline or ('', 0)))}.", "nothing to compare with"),
         (plots.phases, "Phases", f"A bar is the {group.time_name()}, with the part of each phase.",
          "no times of the phases"),
         (plots.roofline, "Roofline",
