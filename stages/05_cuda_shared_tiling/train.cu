@@ -1,9 +1,8 @@
-// Stage 05: the products in tiles. A block copies the numbers that its threads need to shared
-// memory, once. Each thread keeps the sums of several outputs in registers. The update is fused
-// into the weight gradient, and the small steps (ReLU, second layer, softmax) into one kernel.
+// Stage 05: the update is fused into the weight gradient. The products are in shared-memory tiles,
+// forward and backward. What is small is one kernel: ReLU, second layer, softmax and loss.
 //
-// Shapes: n samples in a batch, at most N; H hidden units, padded to S, a whole number of tiles.
-// The surplus units hold zeros, and stay zero. Arrays are row-major.
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of tiles. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
 #include <math.h>
@@ -12,8 +11,7 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers. The
-    // compiler reads them from shared memory two or four at a time.
+    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
@@ -25,26 +23,26 @@ enum {
     SLICE = PIXELS / SLICES,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
-    // W2 and dz have this many columns, so that they are whole tiles too.
+    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
     WARP = 32
 };
 
 struct network {
+    size_t units;  // as asked for
     size_t hidden; // H
-    size_t stride; // S
 
-    float *weights1; // 784 × S
-    float *bias1;    // S
-    float *weights2; // S × 10, padded
-    float *bias2;    // 10, padded
+    float *weights1; // 784 × H
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
 
     // One batch's intermediate values.
-    float *sums;          // SLICES × N × S: x·W1, each for a slice of the pixels
-    float *activations;   // N × S: a
-    float *d_activations; // N × S: da
+    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10, padded: dz
+    float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -97,32 +95,32 @@ static float *allocate_zeroed(size_t count) {
 }
 
 static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
-    const size_t stride = (hidden + TILE - 1) / TILE * TILE;
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t hidden = (units + TILE - 1) / TILE * TILE;
     struct network network = {};
+    network.units = units;
     network.hidden = hidden;
-    network.stride = stride;
-    network.weights1 = allocate_zeroed(PIXELS * stride);
-    network.bias1 = allocate_zeroed(stride);
-    network.weights2 = allocate_zeroed(stride * PADDED_CLASSES);
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
-    network.sums = allocate(SLICES * n * stride);
-    network.activations = allocate(n * stride);
-    network.d_activations = allocate(n * stride);
+    network.sums = allocate(SLICES * n * hidden);
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
 
-    float *weights = allocate_floats(PIXELS * hidden);
+    float *weights = allocate_floats(PIXELS * units);
     struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t i = 0; i < PIXELS * hidden; ++i)
+    for (size_t i = 0; i < PIXELS * units; ++i)
         weights[i] = draw_weight(&generator, PIXELS);
-    copy_matrix(network.weights1, stride, weights, hidden, PIXELS, hidden, cudaMemcpyHostToDevice);
+    copy_matrix(network.weights1, hidden, weights, units, PIXELS, units, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
-    for (size_t i = 0; i < hidden * CLASSES; ++i)
-        weights[i] = draw_weight(&generator, hidden);
-    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, hidden, CLASSES,
+    for (size_t i = 0; i < units * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, units);
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, units, CLASSES,
                 cudaMemcpyHostToDevice);
     free(weights);
     return network;
@@ -158,14 +156,14 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory: a block waits for memory once.
 __global__ void __launch_bounds__(THREADS)
-    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t stride) {
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
     const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
-    load_tile(weights_tile[0], TILE, weights1 + k * stride + h, stride, SLICE, TILE, SLICE, TILE);
+    load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
 
     float sum[ROWS][COLUMNS] = {};
@@ -175,7 +173,7 @@ __global__ void __launch_bounds__(THREADS)
                 sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
 
     for (int r = 0; r < ROWS && s + row + r < n; ++r)
-        *(float4 *)(sums + (blockIdx.z * n + s + row + r) * stride + h + column) =
+        *(float4 *)(sums + (blockIdx.z * n + s + row + r) * hidden + h + column) =
             make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
 }
 
@@ -197,17 +195,17 @@ __device__ float warp_max(float value) {
 __global__ void __launch_bounds__(THREADS)
     output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
                  const uint8_t *labels, float *activations, float *logits, float *d_logits,
-                 float *losses, size_t n, size_t stride) {
+                 float *losses, size_t n, size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
-    for (size_t h = threadIdx.x; h < stride; h += THREADS) {
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         float a = bias1[h];
         for (int slice = 0; slice < SLICES; ++slice)
-            a += sums[(slice * n + s) * stride + h];
+            a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
-        activations[s * stride + h] = a;
+        activations[s * hidden + h] = a;
         for (int o = 0; o < CLASSES; ++o)
             part[o] += a * weights2[h * PADDED_CLASSES + o];
     }
@@ -273,7 +271,7 @@ __global__ void __launch_bounds__(THREADS)
 // da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
 __global__ void __launch_bounds__(THREADS)
     hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
-                    float *d_activations, size_t n, size_t stride) {
+                    float *d_activations, size_t n, size_t hidden) {
     // Rows of 11 numbers begin in different banks.
     __shared__ float dz_tile[TILE][CLASSES + 1];
     __shared__ float weights_tile[TILE][CLASSES + 1];
@@ -293,7 +291,7 @@ __global__ void __launch_bounds__(THREADS)
                 sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
 
     for (int r = 0; r < ROWS && s + row + r < n; ++r) {
-        const size_t first = (s + row + r) * stride + h + column;
+        const size_t first = (s + row + r) * hidden + h + column;
         const float4 a = *(const float4 *)(activations + first);
         *(float4 *)(d_activations + first) =
             make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
@@ -311,33 +309,33 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
-    const size_t n = batch->samples, stride = network->stride;
+    const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    dim3 grid = blocks(n, stride);
+    dim3 grid = blocks(n, hidden);
     grid.z = SLICES;
-    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, stride);
+    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS>>>(
         network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
-        network->activations, network->logits, network->d_logits, network->losses, n, stride);
+        network->activations, network->logits, network->d_logits, network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 
 // Takes one step down the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
-    const size_t n = batch->samples, stride = network->stride;
+    const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_gradient<<<blocks(n, stride), block>>>(network->d_logits, network->weights2,
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
                                                   network->activations, network->d_activations, n,
-                                                  stride);
+                                                  hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(stride, PADDED_CLASSES), block>>>(
-        network->activations, network->d_logits, network->weights2, network->bias2, n, stride,
+    weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
+        network->activations, network->d_logits, network->weights2, network->bias2, n, hidden,
         PADDED_CLASSES, learning_rate);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS, stride), block>>>(batch->images, network->d_activations,
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
                                                        network->weights1, network->bias1, n, PIXELS,
-                                                       stride, learning_rate);
+                                                       hidden, learning_rate);
     CHECK(cudaGetLastError());
 }
 
@@ -398,16 +396,16 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 
 // Writes the weights, copied back to the host without the padding. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
-    copy_matrix(weights1, hidden, network->weights1, network->stride, PIXELS, hidden,
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
+    float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, hidden, network->bias1, network->stride, 1, hidden, cudaMemcpyDeviceToHost);
-    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, hidden, CLASSES,
+    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
     copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
-    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);
     free(weights2);

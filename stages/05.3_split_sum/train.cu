@@ -1,0 +1,415 @@
+// Stage 05.3: the inner dimension of x·W1 is split over blocks. Each sums a slice of the pixels. A
+// second kernel adds up the slices.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
+#include "stages/training_cuda.h"
+
+#include <math.h>
+
+enum {
+    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
+    // that a batch of 32 occupies more than a few blocks.
+    TILE = 32,
+    THREADS_X = TILE,
+    THREADS_Y = TILE,
+    THREADS = THREADS_X * THREADS_Y,
+    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
+    // 112 pixels. Its two tiles (28 KiB) are in shared memory at once.
+    SLICES = 7,
+    SLICE = PIXELS / SLICES,
+    // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
+    DEPTH = 64,
+    // Kernels that are as in 04 have blocks of at most SIDE × SIDE threads.
+    SIDE = TILE
+};
+
+struct network {
+    size_t hidden; // H
+
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
+    size_t parameters;
+    float *weights1, *d_weights1; // 784 × H
+    float *bias1, *d_bias1;       // H
+    float *weights2, *d_weights2; // H × 10
+    float *bias2, *d_bias2;       // 10
+
+    // One batch's intermediate values.
+    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+};
+
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+}
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// Copies a data set to the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    copy_pinned(device.images, host->images, pixels * sizeof(float));
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    struct network network = {};
+    network.hidden = hidden;
+    network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
+    network.weights1 = allocate(network.parameters);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * CLASSES;
+    network.d_weights1 = allocate(network.parameters);
+    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
+    network.d_weights2 = network.d_bias1 + hidden;
+    network.d_bias2 = network.d_weights2 + hidden * CLASSES;
+    network.sums = allocate(SLICES * n * hidden);
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate(n * CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    float *parameters = allocate_floats(network.parameters); // zeroed
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        parameters[i] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
+    CHECK(cudaMemcpy(network.weights1, parameters, network.parameters * sizeof(float),
+                     cudaMemcpyHostToDevice));
+    free(parameters);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->sums));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// Copies a tile of rows × columns numbers to shared memory. Rows from `rows_left` on, and columns
+// from `columns_left` on, become zeros.
+__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
+                          int rows, int columns, size_t rows_left, size_t columns_left) {
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns; i += THREADS) {
+        const int r = i / columns, c = i % columns;
+        tile[r * tile_stride + c] =
+            (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+    }
+}
+
+// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
+// hidden units. The slices of both factors fit in shared memory: a block waits for memory once.
+__global__ void __launch_bounds__(THREADS)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+    __shared__ float x_tile[TILE][SLICE];
+    __shared__ float weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
+    const int row = threadIdx.y, column = threadIdx.x;
+    load_tile(x_tile[0], SLICE, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
+    load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE,
+              hidden - h);
+    __syncthreads();
+
+    float sum = 0;
+    for (int i = 0; i < SLICE; ++i)
+        sum += x_tile[row][i] * weights_tile[i][column];
+
+    if (s + row < n && h + column < hidden)
+        sums[(blockIdx.z * n + s + row) * hidden + h + column] = sum;
+}
+
+// a = max(0, Σ sums + b1), a block for each sample.
+__global__ void __launch_bounds__(THREADS)
+    add_slices(const float *sums, const float *bias1, float *activations, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x;
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float a = bias1[h];
+        for (int slice = 0; slice < SLICES; ++slice)
+            a += sums[(slice * n + s) * hidden + h];
+        a = a > 0 ? a : 0;
+        activations[s * hidden + h] = a;
+    }
+}
+
+// y = x·W + b: x n × inputs, W inputs × outputs, y n × outputs.
+__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
+                               size_t n, size_t inputs, size_t outputs) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
+    if (s >= n || o >= outputs)
+        return;
+    float sum = bias[o];
+    for (size_t k = 0; k < inputs; ++k)
+        sum += x[s * inputs + k] * weights[k * outputs + o];
+    y[s * outputs + o] = sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
+// loss at the sample's place in the batch.
+__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
+                                 float *losses, size_t n) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    if (s >= n)
+        return;
+    const float *z = logits + s * CLASSES;
+    float *dz = d_logits + s * CLASSES;
+    float max = z[0], sum = 0;
+    for (int o = 1; o < CLASSES; ++o)
+        max = z[o] > max ? z[o] : max;
+    for (int o = 0; o < CLASSES; ++o) {
+        dz[o] = expf(z[o] - max);
+        sum += dz[o];
+    }
+    for (int o = 0; o < CLASSES; ++o)
+        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+    losses[s] += logf(sum) - (z[labels[s]] - max);
+}
+
+// dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, dW inputs × outputs.
+__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
+                                size_t n, size_t inputs, size_t outputs) {
+    __shared__ float x_tile[DEPTH][TILE];
+    __shared__ float dy_tile[DEPTH][TILE];
+    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
+    const int row = threadIdx.y, column = threadIdx.x;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    float sum = 0, bias_sum = 0;
+    for (size_t first = 0; first < n; first += DEPTH) {
+        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth,
+                  outputs - o);
+        __syncthreads();
+        for (int i = 0; i < depth; ++i)
+            sum += x_tile[i][row] * dy_tile[i][column];
+        if (blockIdx.x == 0 && thread < TILE)
+            for (int i = 0; i < depth; ++i)
+                bias_sum += dy_tile[i][thread];
+        __syncthreads();
+    }
+    if (k + row < inputs && o + column < outputs)
+        d_weights[(k + row) * outputs + o + column] = sum;
+    if (blockIdx.x == 0 && thread < TILE && o + thread < outputs)
+        d_bias[o + thread] = bias_sum;
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    __shared__ float dz_tile[TILE][CLASSES];
+    __shared__ float weights_tile[TILE][CLASSES];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
+    const int row = threadIdx.y, column = threadIdx.x;
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
+        const int r = i / CLASSES, o = i % CLASSES;
+        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * CLASSES + o] : 0;
+        weights_tile[r][o] = h + r < hidden ? weights2[(h + r) * CLASSES + o] : 0;
+    }
+    __syncthreads();
+
+    float sum = 0;
+    for (int o = 0; o < CLASSES; ++o)
+        sum += dz_tile[row][o] * weights_tile[column][o];
+
+    if (s + row < n && h + column < hidden) {
+        const size_t i = (s + row) * hidden + h + column;
+        d_activations[i] = activations[i] > 0 ? sum : 0;
+    }
+}
+
+// θ ← θ − lr·dθ
+__global__ void update(float *parameters, const float *gradient, size_t count,
+                       float learning_rate) {
+    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    if (i < count)
+        parameters[i] -= learning_rate * gradient[i];
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Sets a, z and dz for a batch, and adds to the losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(THREADS_X, THREADS_Y);
+    dim3 grid = blocks(n, hidden);
+    grid.z = SLICES;
+    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
+    CHECK(cudaGetLastError());
+    add_slices<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
+                                         hidden);
+    CHECK(cudaGetLastError());
+    linear_forward<<<blocks(n, CLASSES), dim3(SIDE, SIDE)>>>(network->activations,
+                                                             network->weights2, network->bias2,
+                                                             network->logits, n, hidden, CLASSES);
+    CHECK(cudaGetLastError());
+    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+                                             network->losses, n);
+    CHECK(cudaGetLastError());
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(THREADS_X, THREADS_Y);
+    weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
+                                                        network->d_weights2, network->d_bias2, n,
+                                                        hidden, CLASSES);
+    CHECK(cudaGetLastError());
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
+                                                       network->d_weights1, network->d_bias1, n,
+                                                       PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+        network->weights1, network->d_weights1, network->parameters, learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    const size_t n = largest_batch(options);
+    double start = seconds();
+    struct phase_events events = create_events(options);
+    result->setup_s += seconds() - start;
+
+    start = seconds();
+    mark_phase(&events);
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            forward(network, &batch);
+            mark_phase(&events);
+            backward(network, &batch, options->learning_rate);
+            mark_phase(&events);
+        }
+        sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+        CHECK(cudaGetLastError());
+        float loss;
+        CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+        result->final_loss = loss / dataset->samples;
+        report_epoch(options, epoch, result->final_loss);
+    }
+    CHECK(cudaDeviceSynchronize());
+    result->train_s = seconds() - start;
+    collect_events(&events, result);
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
+                         cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t hidden = network->hidden;
+    float *weights1 = allocate_floats(network->parameters);
+    CHECK(cudaMemcpy(weights1, network->weights1, network->parameters * sizeof(float),
+                     cudaMemcpyDeviceToHost));
+    const float *bias1 = weights1 + PIXELS * hidden, *weights2 = bias1 + hidden;
+    int status =
+        write_weights(path, hidden, weights1, bias1, weights2, weights2 + hidden * CLASSES);
+    free(weights1);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.peak_vram_mib = used_device_mib() - used;
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
