@@ -69,24 +69,21 @@ def instructions(stage):
     source = stage.source.read_text(encoding="utf-8").split("\n")
     here = re.compile(rf".*/{stage.name}/{stage.source.name}:(\d+)")
     intel = ("-M", "intel") if os.uname().machine == "x86_64" else ()
-    name, place, callers = "", "", []
+    listing = output("objdump", "-dl", "--inlines", "--no-show-raw-insn", *intel, stage.program)
+    name = place = ""
     # Above an instruction, objdump prints its function and line if they are others than before. It
     # always prints which functions that one was inlined into.
-    for text in output("objdump", "-d", "-l", "--inlines", "--no-show-raw-insn", *intel,
-                       stage.program).split("\n"):
-        if found := re.fullmatch(r"([\w.]+)\(\):", text):
-            name, place = found[1], ""
-        elif text.startswith("/"):
-            place = text
-        elif found := re.fullmatch(r"inlined by (.*) \((.*)\)", text):
-            callers.append((found[2], found[1]))
-        elif re.match(r" +[0-9a-f]+:\t", text):
-            own = {each.split(".")[0]: int(found[1]) for each, where in ((name, place), *callers)
-                   if (found := here.match(where))}
-            if own:
-                function, line = next(iter(own.items()))
-                yield own, f"{function}, {line}: {source[line - 1].strip()}", text
-            callers = []
+    for head, text in re.findall(r"((?:.*\n)*?)( +[0-9a-f]+:\t.*)\n", listing):
+        if found := re.search(r"^([\w.]+)\(\):\n(/.*:\d+)?", head, re.MULTILINE):
+            name, place = found[1], found[2] or ""
+        elif found := re.search(r"^/.*:\d+", head, re.MULTILINE):
+            place = found[0]
+        callers = re.findall(r"^inlined by (.*) \((.*)\)$", head, re.MULTILINE)
+        own = {function.split(".")[0]: int(found[1])
+               for where, function in ((place, name), *callers) if (found := here.match(where))}
+        if own:
+            function, line = next(iter(own.items()))
+            yield own, f"{function}, {line}: {source[line - 1].strip()}", text
 
 
 def asm(ladder, stage, function=""):
@@ -111,7 +108,8 @@ def heading(text):
 def step(ladder, stage):
     stage = ladder.find(stage)
     before = stage.before
-    text = (stage.folder / "README.md").read_text(encoding="utf-8")
+    readme = stage.folder / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
     text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--.*?-->\n?", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
@@ -139,8 +137,8 @@ def step(ladder, stage):
     shown = [f"{name} {value}" for name, value in options.items() if name != "runs"]
     heading(f"On this machine: {', '.join(shown)}")
     others = [before] if before else []
-    if before and before.name.startswith(f"{stage.name[:2]}."):
-        # The README of a stage without a dot is about all of its steps.
+    if not stage.is_step and before and before.name.startswith(f"{stage.name[:2]}."):
+        # Its README is about all of the steps.
         earlier = ladder.stages[:ladder.stages.index(stage)]
         others += [each for each in earlier if not each.is_step][-1:]
     for each in (*others, stage):

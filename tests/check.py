@@ -10,8 +10,9 @@ that `hints` has for the wrong parts. Then it compares the stage's time with tha
 Without a GPU, a CUDA stage runs on a simulated device.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
-uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its origin.
-With PHASE=forward, that phase counts instead of the whole run. A target that is missed ends with 1.
+uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
+origin. With PHASE=forward, that phase counts instead of the whole run. A target that is missed ends
+with 1.
 """
 
 import itertools
