@@ -250,3 +250,17 @@ END
     [[ $status != 0 && $output == *'20_mine: WRONG'* ]]
     [[ $output == *'The step of W1 is 1.0101 times the right one.'* ]]
 }
+
+@test "TERMS.md: each word is in the file that it names" {
+    cd "$repository"
+    python3 - <<'PYTHON'
+import re
+from pathlib import Path
+
+found = re.findall(r"((?:`[^`]+`[^`|[]*)+)\[[^]]+\]\(([^)#]+\.\w+)\)", Path("TERMS.md").read_text())
+assert len(found) > 30
+for words, path in found:
+    for word in re.findall("`([^`]+)`", words):
+        assert word.split("...")[0] in Path(path).read_text(), (word, path)
+PYTHON
+}
