@@ -6,9 +6,11 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 
 import argparse
 import contextlib
+import csv
 import fcntl
 import functools
 import importlib
+import io
 import os
 import resource
 import subprocess
@@ -175,12 +177,14 @@ def append_row(ladder, name, device, threads, vram, values):
     row |= {column: f"{value:.9f}" for column, value in values.items() if column.endswith("_s")}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
     columns = header(ladder)
-    line = ",".join(str(row.get(column, "")) for column in columns.strip().split(",")) + "\n"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(
+        row.get(column, "") for column in columns.strip().split(","))
     try:
         with open(name, "ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             first = columns if os.fstat(file.fileno()).st_size == 0 else ""
-            file.write((first + line).encode())
+            file.write((first + line.getvalue()).encode())
     except OSError as error:
         leave(RUN_FAILED, f"--csv: cannot write: {error}; this run's row is not saved")
 

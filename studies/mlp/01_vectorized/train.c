@@ -1,0 +1,502 @@
+// Stage 01: as fast as one core goes. The formulas are those of stage 00. In a hidden layer behind
+// another, all three products have two factors that change with every batch. This stage gives the
+// three one layout and one tile, so that the core's vector units never wait for them.
+//
+// Shapes: n samples in a batch, at most N; a layer has I inputs in K vectors and O outputs in V
+// vectors. The last vector may have lanes without a unit. They hold zeros and stay zero, because
+// their weights, values and gradients are products of each other.
+#include "studies/mlp/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
+// vectors of sums and takes half of the registers. The other half is for its operands. TILE_ROWS
+// divides LANES, so that the rows of a tile never lie in two vectors.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 4 };
+#else
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
+enum { PADDED_CLASSES = 16 };
+typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+
+// So many samples go through a layer before the next ones: their pixels stay in the L2 cache.
+enum { BLOCK = 128 };
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+
+// A hidden layer.
+struct layer {
+    size_t inputs, outputs;        // I, O
+    size_t input_vectors, vectors; // K, V
+    vec *weights;    // V × K·LANES: a panel for each vector of outputs, read from end to end
+    vec *transposed; // K × V·LANES: the same of Wᵀ, as it was before the step; none in layer 1
+    vec *bias;       // V
+
+    // One batch's values. An array holds one vector of outputs of all samples after another.
+    vec *values;   // V × N: a
+    vec *d_values; // V × N: dz
+};
+
+struct network {
+    int hidden; // hidden layers
+    struct layer layer[MAX_HIDDEN];
+    size_t stride; // N
+
+    // The output layer. Its inputs are the values of the last hidden layer.
+    vec *weights;    // V × 10: panels, too
+    outputs bias;    // 10; −∞ in the padding, so that its share of the softmax is 0
+    outputs *logits; // N × 10: z, then p, then dz
+};
+
+// A batch as a layer reads it. Input k of sample s is in x[k / LANES * panel + s * row + k %
+// LANES].
+struct inputs {
+    const float *x;
+    size_t panel, row;
+};
+
+static struct network create(const struct options *options) {
+    const size_t stride = largest_batch(options);
+    struct network network = {.hidden = options->layers - 1, .stride = stride};
+    for (int l = 0; l < network.hidden; ++l) {
+        const size_t inputs = options->sizes[l], outputs = options->sizes[l + 1];
+        const size_t input_vectors = (inputs + LANES - 1) / LANES, depth = input_vectors * LANES;
+        const size_t vectors = (outputs + LANES - 1) / LANES;
+        network.layer[l] = (struct layer){
+            .inputs = inputs,
+            .outputs = outputs,
+            .input_vectors = input_vectors,
+            .vectors = vectors,
+            .weights = (vec *)allocate_floats(vectors * depth * LANES),
+            .transposed = l > 0 ? (vec *)allocate_floats(vectors * depth * LANES) : NULL,
+            .bias = (vec *)allocate_floats(vectors * LANES),
+            .values = (vec *)allocate_floats(vectors * stride * LANES),
+            .d_values = (vec *)allocate_floats(vectors * stride * LANES),
+        };
+        float *weights = draw_weights(options, l);
+        for (size_t k = 0; k < inputs; ++k)
+            for (size_t o = 0; o < outputs; ++o)
+                network.layer[l].weights[o / LANES * depth + k][o % LANES] =
+                    weights[k * outputs + o];
+        free(weights);
+    }
+    const struct layer *last = &network.layer[network.hidden - 1];
+    float *weights = draw_weights(options, network.hidden);
+    network.weights = (vec *)allocate_floats(last->vectors * CLASSES * LANES);
+    network.logits = (outputs *)allocate_floats(stride * PADDED_CLASSES);
+    for (size_t h = 0; h < last->outputs; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights[h / LANES * CLASSES + o][h % LANES] = weights[h * CLASSES + o];
+    free(weights);
+    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+        network.bias[o] = -INFINITY;
+    return network;
+}
+
+static void destroy(struct network *network) {
+    for (int l = 0; l < network->hidden; ++l) {
+        struct layer *layer = &network->layer[l];
+        free(layer->weights);
+        free(layer->transposed);
+        free(layer->bias);
+        free(layer->values);
+        free(layer->d_values);
+    }
+    free(network->weights);
+    free(network->logits);
+}
+
+// Returns what a layer reads: the images, or the values of the layer before.
+static struct inputs inputs_of(const struct network *network, int layer,
+                               const struct batch *batch) {
+    if (layer == 0)
+        return (struct inputs){batch->images, LANES, PIXELS};
+    return (struct inputs){(const float *)network->layer[layer - 1].values, network->stride * LANES,
+                           LANES};
+}
+
+// y = x·W + b, with zeros where `mask` is not above 0. Forward, the mask is y itself: the ReLU. For
+// the gradient of a layer's inputs, x is dz, W is Wᵀ, and the mask is the layer's inputs.
+struct product {
+    struct inputs x;
+    size_t depth;       // vectors of x
+    const vec *weights; // panels of depth · LANES
+    const vec *bias;    // NULL: none
+    const vec *mask;    // NULL: y itself
+    vec *y;
+    size_t stride; // N, in y and in the mask
+};
+
+// A tile of it: `rows` samples from s on × `columns` vectors of y from v on. Each step loads
+// `columns` vectors of W and `rows` numbers of x for rows × columns multiply-adds. The sums stay in
+// registers. `row` is that of x, as a constant.
+INLINED void product_tile(const struct product *product, size_t row, size_t s, size_t rows,
+                          size_t v, size_t columns) {
+    const size_t depth = product->depth * LANES;
+    const float *x = product->x.x + s * row;
+    const vec *w = product->weights + v * depth;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t r = 0; r < rows && product->bias; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            sum[r][c] = product->bias[v + c];
+    for (size_t k = 0; k < depth; k += LANES) {
+        // Fetches the next tile's samples ahead of time. A sample's row is too short for the
+        // hardware to recognise the stream and do so itself.
+        for (size_t r = 0; r < rows; ++r)
+            __builtin_prefetch(x + (TILE_ROWS + r) * row);
+        for (size_t i = 0; i < LANES; ++i)
+            for (size_t r = 0; r < rows; ++r)
+                for (size_t c = 0; c < columns; ++c)
+                    sum[r][c] += x[r * row + i] * w[c * depth + k + i];
+        x += product->x.panel;
+    }
+    for (size_t r = 0; r < rows; ++r) {
+        for (size_t c = 0; c < columns; ++c) {
+            const size_t place = (v + c) * product->stride + s + r;
+            const vec mask = product->mask ? product->mask[place] : sum[r][c];
+            product->y[place] = (vec)((vec_mask)sum[r][c] & (mask > 0));
+        }
+    }
+}
+
+// The same for the samples from `first` to `last` − 1. The last tile may compute some samples of
+// the tile before once more: that takes no longer than a smaller tile. Where there are fewer
+// samples than a tile has, they go one by one.
+INLINED void product_panels(const struct product *product, size_t row, size_t first, size_t last,
+                            size_t v, size_t columns) {
+    size_t s = first;
+    for (; s + TILE_ROWS <= last; s += TILE_ROWS)
+        product_tile(product, row, s, TILE_ROWS, v, columns);
+    if (s < last && last >= TILE_ROWS)
+        product_tile(product, row, last - TILE_ROWS, TILE_ROWS, v, columns);
+    else
+        for (; s < last; ++s)
+            product_tile(product, row, s, 1, v, columns);
+}
+
+// The same for `vectors` vectors of y.
+INLINED void product_block(const struct product *product, size_t row, size_t first, size_t last,
+                           size_t vectors) {
+    size_t v = 0;
+    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
+        product_panels(product, row, first, last, v, TILE_COLUMNS);
+    for (; v < vectors; ++v)
+        product_panels(product, row, first, last, v, 1);
+}
+
+// The same for all n samples.
+static void multiply(const struct product *product, size_t n, size_t vectors) {
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t last = n - first < BLOCK ? n : first + BLOCK;
+        if (product->x.row == PIXELS)
+            product_block(product, PIXELS, first, last, vectors);
+        else
+            product_block(product, LANES, first, last, vectors);
+    }
+}
+
+// W −= lr·xᵀ·dz for `columns` panels from v on, in tiles of TILE_ROWS inputs, and the samples from
+// `first` to `last` − 1. The gradient goes from the registers straight to the weights, and dW is
+// never written.
+INLINED void gradient_panels(const struct layer *layer, const struct inputs *x, size_t row,
+                             size_t stride, size_t first, size_t last, float learning_rate,
+                             size_t v, size_t columns) {
+    const size_t depth = layer->input_vectors * LANES;
+    const vec *dz = layer->d_values + v * stride;
+    vec *weights = layer->weights + v * depth;
+    for (size_t c = 0; c < columns; ++c) {
+        vec sum = {0};
+        for (size_t s = first; s < last; ++s)
+            sum += dz[c * stride + s];
+        layer->bias[v + c] -= learning_rate * sum;
+    }
+    for (size_t k = 0; k < depth; k += TILE_ROWS) {
+        const float *inputs = x->x + k / LANES * x->panel + k % LANES;
+        vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+        for (size_t s = first; s < last; ++s)
+            for (size_t r = 0; r < TILE_ROWS; ++r)
+                for (size_t c = 0; c < columns; ++c)
+                    sum[r][c] += inputs[s * row + r] * dz[c * stride + s];
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                weights[c * depth + k + r] -= learning_rate * sum[r][c];
+    }
+}
+
+INLINED void gradient_block(const struct layer *layer, const struct inputs *x, size_t row,
+                            size_t stride, size_t first, size_t last, float learning_rate) {
+    size_t v = 0;
+    for (; v + TILE_COLUMNS <= layer->vectors; v += TILE_COLUMNS)
+        gradient_panels(layer, x, row, stride, first, last, learning_rate, v, TILE_COLUMNS);
+    for (; v < layer->vectors; ++v)
+        gradient_panels(layer, x, row, stride, first, last, learning_rate, v, 1);
+}
+
+// W −= lr·xᵀ·dz and b −= lr·Σ dz, for all samples and all panels.
+static void weight_gradient(const struct layer *layer, const struct inputs *x, size_t stride,
+                            size_t n, float learning_rate) {
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t last = n - first < BLOCK ? n : first + BLOCK;
+        if (x->row == PIXELS)
+            gradient_block(layer, x, PIXELS, stride, first, last, learning_rate);
+        else
+            gradient_block(layer, x, LANES, stride, first, last, learning_rate);
+    }
+}
+
+// Turns LANES vectors, the rows of a square, into its columns: it swaps the two halves off the
+// diagonal, then those of the halves, down to single numbers.
+INLINED void transpose_square(vec rows[LANES]) {
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        vec_mask low, high;
+        for (size_t i = 0; i < LANES; ++i) {
+            low[i] = (int32_t)(i & half ? LANES + i - half : i);
+            high[i] = (int32_t)(i & half ? LANES + i : i + half);
+        }
+        for (size_t i = 0; i < LANES; ++i) {
+            if (i & half)
+                continue;
+            const vec upper = rows[i], lower = rows[i + half];
+            rows[i] = __builtin_shuffle(upper, lower, low);
+            rows[i + half] = __builtin_shuffle(upper, lower, high);
+        }
+    }
+}
+
+// Sets Wᵀ, square by square.
+static void transpose(const struct layer *layer) {
+    for (size_t v = 0; v < layer->vectors; ++v) {
+        for (size_t k = 0; k < layer->input_vectors; ++k) {
+            vec square[LANES];
+            for (size_t i = 0; i < LANES; ++i)
+                square[i] = layer->weights[(v * layer->input_vectors + k) * LANES + i];
+            transpose_square(square);
+            for (size_t i = 0; i < LANES; ++i)
+                layer->transposed[(k * layer->vectors + v) * LANES + i] = square[i];
+        }
+    }
+}
+
+// z += a·W for vector v of the last hidden layer's units. This part of W is turned back into rows,
+// so that the ten outputs are summed side by side.
+static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
+    const vec *a = network->layer[network->hidden - 1].values + v * network->stride;
+    outputs row[LANES] = {0};
+    for (size_t o = 0; o < CLASSES; ++o)
+        for (size_t i = 0; i < LANES; ++i)
+            row[i][o] = network->weights[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s) {
+        outputs sum[4] = {0}; // four, because an addition waits for the one before it
+        for (size_t i = 0; i < LANES; ++i)
+            sum[i % 4] += a[s][i] * row[i];
+        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+}
+
+// z becomes softmax(z). Returns −log p[label].
+static float softmax(outputs *z, uint8_t label) {
+    float max = (*z)[0], sum = 0;
+    for (size_t o = 1; o < CLASSES; ++o)
+        max = (*z)[o] > max ? (*z)[o] : max;
+    const outputs x = *z - max;
+
+    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
+    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
+    // added to the exponent. ln 2 is subtracted in two parts. The first has few enough bits to be
+    // exact.
+    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
+    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
+    outputs e = 1 + r * (1.0f / 8);
+    for (int degree = 7; degree > 0; --degree)
+        e = 1 + r * (1.0f / (float)degree) * e;
+    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
+
+    for (size_t o = 0; o < CLASSES; ++o)
+        sum += e[o];
+    *z = e / sum;
+    return logf(sum) - x[label];
+}
+
+// Sets all a and p for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples;
+    outputs *z = network->logits;
+
+    for (int l = 0; l < network->hidden; ++l) {
+        const struct layer *layer = &network->layer[l];
+        const struct product product = {.x = inputs_of(network, l, batch),
+                                        .depth = layer->input_vectors,
+                                        .weights = layer->weights,
+                                        .bias = layer->bias,
+                                        .y = layer->values,
+                                        .stride = network->stride};
+        multiply(&product, n, layer->vectors);
+    }
+
+    for (size_t s = 0; s < n; ++s)
+        z[s] = network->bias;
+    for (size_t v = 0; v < network->layer[network->hidden - 1].vectors; ++v)
+        add_logits(network, v, z, n);
+
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s)
+        loss += softmax(&z[s], batch->labels[s]);
+    return loss / (double)n;
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, stride = network->stride;
+    const struct layer *last = &network->layer[network->hidden - 1];
+    outputs *dz = network->logits;
+
+    // The output layer: dz = (p − onehot(label)) / n, db = Σ dz
+    outputs db = {0};
+    for (size_t s = 0; s < n; ++s) {
+        dz[s][batch->labels[s]] -= 1;
+        dz[s] /= (float)n;
+        db += dz[s];
+    }
+    network->bias -= learning_rate * db;
+
+    // dW = aᵀ·dz, its update, and the last hidden layer's dz = (dz·Wᵀ) ⊙ [a > 0]. One vector of
+    // units goes after another, so that its part of W and of dW stays in registers.
+    for (size_t v = 0; v < last->vectors; ++v) {
+        const vec *restrict a = last->values + v * stride;
+        vec *restrict d_values = last->d_values + v * stride;
+        vec *restrict w = network->weights + v * CLASSES;
+        vec dw[CLASSES] = {0};
+        for (size_t s = 0; s < n; ++s) {
+            vec da = {0};
+            for (size_t o = 0; o < CLASSES; ++o) {
+                dw[o] += dz[s][o] * a[s];
+                da += dz[s][o] * w[o];
+            }
+            d_values[s] = (vec)((vec_mask)da & (a[s] > 0));
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            w[o] -= learning_rate * dw[o];
+    }
+
+    for (int l = network->hidden - 1; l >= 0; --l) {
+        const struct layer *layer = &network->layer[l];
+        const struct inputs x = inputs_of(network, l, batch);
+        if (l > 0) {
+            // The dz of the layer before: (dz·Wᵀ) ⊙ [a > 0]
+            const struct inputs d_values = {(const float *)layer->d_values, stride * LANES, LANES};
+            const struct product product = {.x = d_values,
+                                            .depth = layer->vectors,
+                                            .weights = layer->transposed,
+                                            .mask = layer[-1].values,
+                                            .y = layer[-1].d_values,
+                                            .stride = stride};
+            transpose(layer);
+            multiply(&product, n, layer->input_vectors);
+        }
+        weight_gradient(layer, &x, stride, n, learning_rate);
+    }
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    const double start = seconds();
+    double clock = start;
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        double loss = 0;
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            loss += forward(network, &batch) * (double)batch.samples;
+            clock = timer_lap(&result->forward, clock);
+            backward(network, &batch, options->learning_rate);
+            clock = timer_lap(&result->backward, clock);
+        }
+        result->final_loss = loss / dataset->samples;
+        report_epoch(options, epoch, result->final_loss);
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const outputs p = network->logits[s];
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const struct options *options) {
+    float *weights[MAX_LAYERS], *biases[MAX_LAYERS], bias[CLASSES];
+    for (int l = 0; l <= network->hidden; ++l) {
+        const struct layer *layer = &network->layer[l];
+        const bool is_hidden = l < network->hidden;
+        const size_t inputs = options->sizes[l], outputs = options->sizes[l + 1];
+        const size_t depth = is_hidden ? layer->input_vectors * LANES : 0;
+        weights[l] = allocate_floats(inputs * outputs);
+        biases[l] = is_hidden ? (float *)layer->bias : bias;
+        for (size_t k = 0; k < inputs; ++k)
+            for (size_t o = 0; o < outputs; ++o)
+                weights[l][k * outputs + o] =
+                    is_hidden ? layer->weights[o / LANES * depth + k][o % LANES]
+                              : network->weights[k / LANES * CLASSES + o][k % LANES];
+    }
+    for (size_t o = 0; o < CLASSES; ++o)
+        bias[o] = network->bias[o];
+    int status = write_weights(options, weights, biases);
+    for (int l = 0; l <= network->hidden; ++l)
+        free(weights[l]);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on the vector units of one core.", 1);
+    struct result result = {.device = "cpu", .threads = 1};
+    struct data data;
+
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    train(&network, &data.train, &options, &result);
+    result.test_accuracy = evaluate(&network, &data.test, &options);
+    // NaNs must not replace good weights.
+    if (options.common.save && isfinite(result.final_loss))
+        status = save(&network, &options);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}
