@@ -1,0 +1,204 @@
+"""What the study's Python peers share: options, data, initial weights, the clock and the result row.
+
+Import it before NumPy. It switches to the environment that `make peers` made, if there is one, and
+sets how many threads the libraries start.
+"""
+
+import gzip
+import math
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
+import program
+from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
+
+PIXELS, CLASSES = 784, 10
+LADDER = "mlp"
+
+
+def parse_options():
+    """The command line of a stage."""
+    parser = program.Parser()
+    count = program.whole(1, 2**31 - 1)
+    parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
+                        default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
+    widths = program.number(str, lambda text: re.fullmatch(r"[1-9]\d{0,7}(,[1-9]\d{0,7}){0,7}", text),
+                            "the units of one to eight layers, such as 128,128")
+    parser.add_argument("--hidden", type=widths, default="128,128", metavar="LIST")
+    for name, default in (("batch", 128), ("train", 60000), ("test", 10000)):
+        parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
+    parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=2, metavar="N")
+    rate = program.number(float, lambda x: 0 < x < math.inf, "a number above 0")
+    parser.add_argument("--learning-rate", type=rate, default=0.1, metavar="X")
+    parser.add_argument("--save-weights", metavar="FILE")
+    return parser.parse_args()
+
+
+def open_idx(directory, name, *sizes):
+    """An IDX file's bytes as an array with a row for each item, which has these sizes."""
+    path = directory / name
+    if not path.exists() and path.with_name(name + ".gz").exists():
+        path = path.with_name(name + ".gz")
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        content = file.read()
+    found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
+    if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):
+        raise ValueError(f"{path}: expected the header of an IDX file of "
+                         f"{'28 x 28 images' if sizes else 'labels'}")
+    return np.frombuffer(content, np.uint8, offset=found.nbytes).reshape(found[1], -1)
+
+
+def take(option, count, images, labels):
+    """The first samples as the network sees them: float32 images, labels."""
+    if len(images) != len(labels) or len(images) < count or labels.max() >= CLASSES:
+        raise ValueError(f"found {len(images)} images and {len(labels)} labels, --{option} expects "
+                         f"at least {count} and labels from 0 to 9")
+    return images[:count].astype(np.float32) / np.float32(255), labels[:count].reshape(-1)
+
+
+def load_data(options):
+    """The training set, the test set, and the name of the data set."""
+    directory = Path(options.data)
+    if not list(directory.glob("train-images-idx3-ubyte*")):
+        path = next(iter(directory.glob("train.csv*")), None)
+        if path is None:
+            raise ValueError(f"{directory}: found no MNIST; see data/README.md")
+        rows = np.loadtxt(path, np.uint8, delimiter=",", skiprows=1, ndmin=2)
+        split = options.train
+        return (take("train", split, rows[:split, 1:], rows[:split, 0]),
+                take("test", options.test, rows[split:, 1:], rows[split:, 0]), "csv")
+    sets = [take(option, getattr(options, option),
+                 open_idx(directory, f"{name}-images-idx3-ubyte", 28, 28),
+                 open_idx(directory, f"{name}-labels-idx1-ubyte"))
+            for option, name in (("train", "train"), ("test", "t10k"))]
+    return *sets, "synthetic" if (directory / "SYNTHETIC").exists() else "mnist"
+
+
+def draw(seed, stream, fan_in, count):
+    """Draws weights."""
+    bits = program.draw_bits(seed, stream, count)
+    limit = np.sqrt(np.float32(6) / np.float32(fan_in))
+    return ((bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)) * limit
+
+
+def sizes(options):
+    """784, the units of the hidden layers, 10."""
+    return [PIXELS, *map(int, options.hidden.split(",")), CLASSES]
+
+
+def initial_weights(options):
+    """[W1, W2, ...], [b1, b2, ...]: new arrays at each call. Layer l draws from stream l."""
+    widths = sizes(options)
+    return ([draw(options.seed, layer, inputs, inputs * outputs).reshape(inputs, outputs)
+             for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:]), 1)],
+            [np.zeros(outputs, np.float32) for outputs in widths[1:]])
+
+
+def accuracy(weights, biases, images, labels):
+    """The fraction of samples whose most probable class is their label."""
+    values = images
+    for weight, bias in zip(weights[:-1], biases):
+        values = np.maximum(values @ weight + bias, 0)
+    return float(((values @ weights[-1] + biases[-1]).argmax(axis=1) == labels).mean())
+
+
+def train(peer, options):
+    """Runs all epochs. Returns the seconds from the first batch until the last weight is final, and
+    the mean loss of the last epoch."""
+    loss = 0.0
+    start = time.perf_counter()
+    for epoch in range(options.epochs):
+        loss = peer.epoch()
+        if not options.quiet:
+            print(f"epoch {epoch + 1} of {options.epochs}: loss {float(loss) / options.train:.5f}",
+                  flush=True)
+    peer.wait()
+    return time.perf_counter() - start, float(loss) / options.train
+
+
+class Peer:
+    """What a peer defines. `images` is train × 784 float32, `labels` is train uint8, both on the
+    host. `options` are those of the command line."""
+    device = "cpu"
+
+    def __init__(self, options, images, labels):
+        """Allocates, and puts the data where the training reads them."""
+
+    def load(self, weights, biases):
+        """Sets the weights. The peer may keep and change the arrays."""
+
+    def epoch(self):
+        """Trains on all batches. Returns the sum of the samples' losses, maybe not computed yet."""
+
+    def wait(self):
+        """Returns when all work that was started is done."""
+
+    def weights(self):
+        """[W1, W2, ...], [b1, b2, ...] as NumPy arrays."""
+
+    def peak_vram_mib(self):
+        """The most device memory in use, or None without a device."""
+
+
+def report(peer, options, values):
+    """Prints the result line and appends the row. It has no times of the phases: frameworks compute
+    loss, gradient and update in one call, or asynchronously."""
+    loss, train_s = values["final_loss"], values["train_s"]
+    if not math.isfinite(loss):
+        leave(RUN_FAILED, f"{NAME}: the loss became {loss}: try a --learning-rate below "
+              f"{options.learning_rate:g}")
+    widths = sizes(options)
+    pairs = sum(inputs * outputs for inputs, outputs in zip(widths, widths[1:]))
+    flops = (6 * pairs - 2 * PIXELS * widths[1]) * options.epochs * options.train
+    gflops = flops / train_s / 1e9
+    if options.csv:
+        program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
+            **vars(options), "train_samples": options.train, "test_samples": options.test, **values,
+            "gflops": gflops, "final_loss": loss if options.epochs else ""})
+    print(f"{NAME}: hidden {options.hidden}, batch {options.batch}, epochs {options.epochs}, "
+          f"{values['dataset']}: train {train_s:.3f} s, {gflops:.1f} GFLOP/s, "
+          f"loss {f'{loss:#.5g}' if options.epochs else 'untrained'}, "
+          f"accuracy {values['test_accuracy']:.4f}")
+
+
+def main(peer_class):
+    """Runs the peer, from the command line to the row."""
+    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
+    clock = time.perf_counter()
+    try:
+        (images, labels), (test_images, test_labels), dataset = load_data(OPTIONS)
+    except (OSError, EOFError, ValueError) as error:
+        leave(BAD_INPUT, error)
+    load_s = time.perf_counter() - clock
+
+    # The first epoch warms up, and compiles for the short last batch too. Then the weights are set
+    # back.
+    clock = time.perf_counter()
+    peer = peer_class(OPTIONS, images, labels)
+    peer.load(*initial_weights(OPTIONS))
+    if OPTIONS.epochs:
+        peer.epoch()
+        peer.wait()
+        peer.load(*initial_weights(OPTIONS))
+    peer.wait()
+    setup_s = time.perf_counter() - clock
+
+    train_s, loss = train(peer, OPTIONS)
+    weights, biases = ([np.ascontiguousarray(part, "<f4") for part in parts]
+                       for parts in peer.weights())
+    if OPTIONS.save_weights and math.isfinite(loss):
+        program.save("save-weights", OPTIONS.save_weights,
+                     *(part for layer in zip(weights, biases) for part in layer))
+    report(peer, OPTIONS, {
+        "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "train_s": train_s,
+        "final_loss": loss, "test_accuracy": accuracy(weights, biases, test_images, test_labels)})
+
+
+OPTIONS = parse_options()
+THREADS = program.set_threads(OPTIONS.threads)
+np = require("numpy")
+np.seterr(all="ignore")  # report() says in one line if the loss is not finite
