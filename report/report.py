@@ -141,9 +141,11 @@ def results_section(groups, paper):
     parts += ["#### The ladder\n", tables.ladder(groups, HERE) + "\n", *draw(first)]
     none = tables.Group(ladder, {}, [])
     for group in (group.without_steps() for group in groups):
-        # The paper's figures are for runs with the ladder's own settings only.
+        # The paper's figures are for runs with the ladder's own settings only, or with those that
+        # the paper's replace.
+        theirs = ladder.settings | ladder.toml.get("paper", {}).get("settings", {})
         usual = all(group.settings[ladder.column(option)] == value
-                    for option, value in ladder.settings.items())
+                    for option, value in theirs.items())
         measured = [f"##### {group.title(measure)}\n\n"
                     + measure_table(group, paper if usual else none, measure)
                     for measure in group.measures if group.lines_of(measure)]

@@ -75,35 +75,6 @@ static void forward_layer(const struct layer *layer, const float *x, size_t n, b
     }
 }
 
-// Sets all a, z and p for a batch. Returns its loss.
-static double forward(struct network *network, const struct batch *batch) {
-    const size_t n = batch->samples;
-    const float *x = batch->images;
-    for (int l = 0; l < network->layers; ++l) {
-        forward_layer(&network->layer[l], x, n, l + 1 < network->layers);
-        x = network->layer[l].values;
-    }
-
-    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
-    // from z: there −log p is exact even if p underflows.
-    float *p = network->probabilities;
-    double loss = 0;
-    for (size_t s = 0; s < n; ++s) {
-        const float *z = x + s * CLASSES;
-        float max = z[0], sum = 0;
-        for (size_t o = 1; o < CLASSES; ++o)
-            max = z[o] > max ? z[o] : max;
-        for (size_t o = 0; o < CLASSES; ++o) {
-            p[s * CLASSES + o] = expf(z[o] - max);
-            sum += p[s * CLASSES + o];
-        }
-        for (size_t o = 0; o < CLASSES; ++o)
-            p[s * CLASSES + o] /= sum;
-        loss += logf(sum) - (z[batch->labels[s]] - max);
-    }
-    return loss / (double)n;
-}
-
 // dW = xᵀ·dz, db = Σ dz
 static void weight_gradient(struct layer *layer, const float *x, size_t n) {
     const size_t inputs = layer->inputs, outputs = layer->outputs;
@@ -140,6 +111,35 @@ static void input_gradient(const struct layer *layer, struct layer *before, size
 static void update(float *parameters, const float *gradient, size_t count, float learning_rate) {
     for (size_t i = 0; i < count; ++i)
         parameters[i] -= learning_rate * gradient[i];
+}
+
+// Sets all a, z and p for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples;
+    const float *x = batch->images;
+    for (int l = 0; l < network->layers; ++l) {
+        forward_layer(&network->layer[l], x, n, l + 1 < network->layers);
+        x = network->layer[l].values;
+    }
+
+    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
+    // from z: there −log p is exact even if p underflows.
+    float *p = network->probabilities;
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s) {
+        const float *z = x + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[s * CLASSES + o] = expf(z[o] - max);
+            sum += p[s * CLASSES + o];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[s * CLASSES + o] /= sum;
+        loss += logf(sum) - (z[batch->labels[s]] - max);
+    }
+    return loss / (double)n;
 }
 
 // Takes one step down the gradient of the batch that forward() has just seen.

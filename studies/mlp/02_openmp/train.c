@@ -306,35 +306,17 @@ static void weight_gradient(const struct layer *layer, const struct inputs *x, s
     }
 }
 
-// Turns LANES vectors, the rows of a square, into its columns: it swaps the two halves off the
-// diagonal, then those of the halves, down to single numbers.
-INLINED void transpose_square(vec rows[LANES]) {
-    for (size_t half = LANES / 2; half > 0; half /= 2) {
-        vec_mask low, high;
-        for (size_t i = 0; i < LANES; ++i) {
-            low[i] = (int32_t)(i & half ? LANES + i - half : i);
-            high[i] = (int32_t)(i & half ? LANES + i : i + half);
-        }
-        for (size_t i = 0; i < LANES; ++i) {
-            if (i & half)
-                continue;
-            const vec upper = rows[i], lower = rows[i + half];
-            rows[i] = __builtin_shuffle(upper, lower, low);
-            rows[i + half] = __builtin_shuffle(upper, lower, high);
-        }
-    }
-}
-
-// Sets the part of Wᵀ that belongs to the outputs in a range, square by square.
+// Sets the part of Wᵀ that belongs to the outputs in a range. The square of vector v of the outputs
+// and vector k of the inputs goes to the place that is opposite in the other array, and its rows
+// become columns.
 static void transpose(const struct layer *layer, struct range range) {
     for (size_t v = range.first; v < range.last; ++v) {
         for (size_t k = 0; k < layer->input_vectors; ++k) {
-            vec square[LANES];
+            const vec *square = layer->weights + (v * layer->input_vectors + k) * LANES;
+            vec *turned = layer->transposed + (k * layer->vectors + v) * LANES;
             for (size_t i = 0; i < LANES; ++i)
-                square[i] = layer->weights[(v * layer->input_vectors + k) * LANES + i];
-            transpose_square(square);
-            for (size_t i = 0; i < LANES; ++i)
-                layer->transposed[(k * layer->vectors + v) * LANES + i] = square[i];
+                for (size_t j = 0; j < LANES; ++j)
+                    turned[j][i] = square[i][j];
         }
     }
 }
