@@ -15,7 +15,7 @@ with suppress(OSError, subprocess.CalledProcessError):  # from the header of pee
     done = subprocess.run(["gcc", "-E", "-P", "-include", "libxsmm.h", "-"], check=True, text=True,
                           input="LIBXSMM_VERSION", capture_output=True)
     found.append(f"LIBXSMM {done.stdout.split()[-1].strip(chr(34))}")
-for package in "numpy", "scipy", "numba", "torch", "jax", "jaxlib":
+for package in "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x":
     with suppress(metadata.PackageNotFoundError):
         found.append(f"{package} {metadata.version(package)}")
 print("peers:", ", ".join(found) or "none")
