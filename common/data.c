@@ -370,15 +370,5 @@ void free_data(struct data *data) {
 
 // The program lies some folders below the root, such as in stages/00_serial.
 const char *default_data(void) {
-    static char data[PATH_MAX + sizeof "/data/mnist"];
-    char program[PATH_MAX];
-    const char *given = getenv("MNIST_DIR");
-    if (given && *given)
-        return given;
-    char *folder = realpath("/proc/self/exe", program) ? program : strcpy(program, ".");
-    do {
-        folder = dirname(folder);
-        snprintf(data, sizeof data, "%s/data", folder);
-    } while (access(data, F_OK) != 0 && folder[1] != '\0');
-    return strcat(data, "/mnist");
+    return data_directory("MNIST_DIR", "mnist");
 }

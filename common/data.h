@@ -23,8 +23,7 @@ struct data {
     double load_s;    // seconds from the files to float arrays in memory
 };
 
-// Returns $MNIST_DIR, or data/mnist of the repository that the running program lies in. That is
-// found at run time, so that the repository can be moved.
+// Returns $MNIST_DIR, or data/mnist of the repository: see data_directory().
 const char *default_data(void);
 
 // Loads the first samples (--train and --test) from the directory (--data). It looks for IDX first

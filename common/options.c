@@ -48,6 +48,20 @@ float parse_float(const char *option, const char *text, bool positive) {
     return value;
 }
 
+const char *data_directory(const char *variable, const char *name) {
+    static char data[PATH_MAX + sizeof "/data/" + NAME_MAX];
+    char program[PATH_MAX];
+    const char *given = getenv(variable);
+    if (given && *given)
+        return given;
+    char *folder = realpath("/proc/self/exe", program) ? program : strcpy(program, ".");
+    do {
+        folder = dirname(folder);
+        snprintf(data, sizeof data, "%s/data", folder);
+    } while (access(data, F_OK) != 0 && folder[1] != '\0');
+    return strncat(strcat(data, "/"), name, NAME_MAX);
+}
+
 static uint64_t parse_seed(const char *text) {
     char *end;
     errno = 0;

@@ -50,6 +50,10 @@ int parse_int(const char *option, const char *text, int min, int max);
 // Otherwise prints one line and exits with EXIT_BAD_INPUT.
 float parse_float(const char *option, const char *text, bool positive);
 
+// Returns what the environment variable names, or data/NAME of the repository that the running
+// program lies in. That is found at run time, so that the repository can be moved.
+const char *data_directory(const char *variable, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,8 +13,8 @@ The keys: each of `sizes` is tested with each of `cases`, with `options` before 
 after them, where it wins. All of them are options as on a command line. `twice` are the cases that
 must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
 well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
-one number of threads, for programs that take seconds to start. `real_data` tests on the real MNIST,
-and not on random digits.
+one number of threads, for programs that take seconds to start. `real_data` tests on the real data,
+and not on random images.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest
@@ -55,9 +55,9 @@ class Wrong(Exception):
     """What is wrong with a program."""
 
 
-def draw_digits(count, seed):
+def draw_images(count, seed, size=784, classes=10):
     """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
-    label decides which pixels, so that there is something to learn. Each digit has its own stream
+    label decides which pixels, so that there is something to learn. Each image has its own stream
     of PCG32."""
     increment = 2 * np.arange(count, dtype=np.uint64) + 1
     state = (increment + seed) * np.uint64(0x5851f42d4c957f2d) + increment
@@ -69,9 +69,9 @@ def draw_digits(count, seed):
         bits, turn = (old ^ old >> 18) >> 27 & 0xffffffff, old >> 59
         return (bits >> turn | bits << (32 - turn)) & 0xffffffff
 
-    labels = draw() % 10
-    pixels = np.empty((count, 784), np.uint8)
-    for k in range(784):
+    labels = draw() % classes
+    pixels = np.empty((count, size), np.uint8)
+    for k in range(size):
         drawn = draw() % 100 < np.where((7 * k + 3 * labels) % 31 < 6, 60, 10)
         pixels[:, k] = np.where(drawn, draw(drawn) % 256, 0)
     return pixels, labels.astype(np.uint8)
@@ -80,11 +80,21 @@ def draw_digits(count, seed):
 def write_digits(folder):
     """Writes the data set as IDX files."""
     for seed, (name, count) in enumerate(DIGITS.items(), 1):
-        pixels, labels = draw_digits(count, seed)
+        pixels, labels = draw_images(count, seed)
         for kind, shape, values in (("images-idx3", (count, 28, 28), pixels),
                                     ("labels-idx1", (count,), labels)):
             header = np.array([0x800 + len(shape), *shape], ">u4")
             (folder / f"{name}-{kind}-ubyte").write_bytes(header.tobytes() + values.tobytes())
+
+
+def write_galaxies(folder):
+    """Writes a data set as CSV files: a label and 32 × 32 pixels a row."""
+    for seed, (name, count) in enumerate(zip(("train", "test"), DIGITS.values()), 1):
+        pixels, labels = draw_images(count, seed, 1024, 3)
+        np.savetxt(folder / f"{name}.csv", np.column_stack((labels, pixels)), "%d", ",")
+
+
+WRITE = {"mnist": write_digits, "galaxy": write_galaxies}  # what a ladder calls its data
 
 
 class Start(NamedTuple):
@@ -228,12 +238,13 @@ class Tester:
         self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
         self.data = [f"--data={folder}"] if ladder.toml.get("data") else []
         if self.data and self.tests.get("real_data"):
-            data = Path(os.environ.get("MNIST_DIR") or ladders.ROOT / "data/mnist")
+            name = ladder.toml["data"]
+            data = Path(os.environ.get(f"{name.upper()}_DIR") or ladders.ROOT / "data" / name)
             self.data = [f"--data={data}"]
-            if not [*data.glob("train-images-idx3-ubyte*")] or (data / "SYNTHETIC").exists():
-                self.left_out = f"no MNIST in {data}"
+            if not [*data.glob("train*")] or (data / "SYNTHETIC").exists():
+                self.left_out = f"no {name} in {data}"
         elif self.data:
-            write_digits(folder)
+            WRITE[ladder.toml["data"]](folder)
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep.
         (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
         self.environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
