@@ -368,7 +368,6 @@ void free_data(struct data *data) {
     *data = (struct data){0};
 }
 
-// The program lies some folders below the root, such as in stages/00_serial.
 const char *default_data(void) {
     return data_directory("MNIST_DIR", "mnist");
 }

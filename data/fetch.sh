@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Usage: fetch.sh [DIR]
-# Downloads the four files of MNIST into DIR (data/mnist) and verifies the SHA-256 of their content.
-# A file gets its name only when its content is right. Keeps files that are already there and right.
+# Usage: fetch.sh [DIR [SET]]
+# Downloads the files of SET, which is mnist or galaxy (mnist), into DIR (data/SET) and verifies the
+# SHA-256 of their content. A file gets its name only when its content is right. Keeps files that are
+# already there and right.
 #
-# MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
-# Exit status: 0 if all four files are there and right, else 1.
+# MNIST_MIRRORS or GALAXY_MIRRORS in the environment replaces the mirrors: base URLs separated by
+# spaces. Exit status: 0 if all files are there and right, else 1.
 set -euo pipefail
 
 fail() {
@@ -13,18 +14,35 @@ fail() {
 }
 
 # The sums of the decompressed content: these do not depend on the compression.
-declare -Ar SHA256=(
-    [train-images-idx3-ubyte]=ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
-    [train-labels-idx1-ubyte]=65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
-    [t10k-images-idx3-ubyte]=0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
-    [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
-)
+case ${2:-mnist} in
+mnist)
+    declare -Ar SHA256=(
+        [train-images-idx3-ubyte]=ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+        [train-labels-idx1-ubyte]=65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+        [t10k-images-idx3-ubyte]=0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+        [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
+    )
+    readonly FILES="MNIST's four files" STAND_IN=data/synthesize SUFFIX=.gz
+    sources=${MNIST_MIRRORS:-https://ossci-datasets.s3.amazonaws.com/mnist
+        https://storage.googleapis.com/cvdf-datasets/mnist}
+    ;;
+galaxy)
+    declare -Ar SHA256=(
+        [train.csv]=c014d3e4ad0ec15edb33dbcb742a7f0da1d95d2af1deca975442fdca73373d0a
+        [test.csv]=233610481a8a9f33a6f4a317e361eebed55a6312a4c8d7c863e6d16252c5da25
+    )
+    readonly FILES="the galaxies' train.csv and test.csv" STAND_IN=data/galaxy/synthesize SUFFIX=""
+    raw=https://raw.githubusercontent.com/pmocz/artificialneuralnetwork-python
+    sources=${GALAXY_MIRRORS:-$raw/b9eb016f8724c7a9bb4958c701d7d4b7c266a73a $raw/main}
+    ;;
+*) fail "found the set '$2', expected mnist or galaxy" ;;
+esac
 
 # The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. Downloads
 # and decompressions stop at this limit.
 readonly LIMIT_MIB=48
 
-# is_right FILE NAME: returns whether FILE, raw or gzipped, has the content of MNIST's file NAME.
+# is_right FILE NAME: returns whether FILE, raw or gzipped, has the content of the file NAME.
 is_right() {
     local sum
     sum=$(gzip -dcf -- "$1" 2>/dev/null | head -c "${LIMIT_MIB}M" | sha256sum) &&
@@ -67,21 +85,21 @@ download() {
 fetch() {
     local mirror url reasons=""
     for mirror in "${mirrors[@]}"; do
-        url=${mirror%/}/$1.gz
+        url=${mirror%/}/$1$SUFFIX
         echo "fetching $url"
-        if ! download "$url" "$partial/$1.gz" "$partial/log"; then
+        if ! download "$url" "$partial/$1$SUFFIX" "$partial/log"; then
             reasons+="${reasons:+; }$url: $(tail -n 1 "$partial/log")"
-            [[ ! $(find "$partial" -name "$1.gz" -size "+$((LIMIT_MIB - 1))M") ]] ||
+            [[ ! $(find "$partial" -name "$1$SUFFIX" -size "+$((LIMIT_MIB - 1))M") ]] ||
                 reasons+=" (more than $LIMIT_MIB MiB)"
-        elif ! is_right "$partial/$1.gz" "$1"; then
+        elif ! is_right "$partial/$1$SUFFIX" "$1"; then
             reasons+="${reasons:+; }$url: wrong content"
         else
-            mv -f -- "$partial/$1.gz" "$directory/$1.gz"
+            mv -f -- "$partial/$1$SUFFIX" "$directory/$1$SUFFIX"
             return
         fi
     done
-    fail "cannot fetch $1 ($reasons); copy MNIST's four files into $directory, or draw a" \
-        "stand-in with data/synthesize"
+    fail "cannot fetch $1 ($reasons); copy $FILES into $directory, or draw a" \
+        "stand-in with $STAND_IN"
 }
 
 cleanup() {
@@ -93,12 +111,10 @@ case ${1-} in
 -h | --help) sed -n '1d; /^set/q; s/^# \{0,1\}//p' "$0" && exit ;;
 -*) fail "found '$1', expected a directory: see --help" ;;
 esac
-[[ $# -le 1 ]] || fail "found '$2', expected one directory at most: see --help"
+[[ $# -le 2 ]] || fail "found '$3', expected a directory and a set at most: see --help"
 
-default="https://ossci-datasets.s3.amazonaws.com/mnist
-         https://storage.googleapis.com/cvdf-datasets/mnist"
-read -rd '' -a mirrors <<<"${MNIST_MIRRORS:-$default}" || true
-directory=${1:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/mnist}
+read -rd '' -a mirrors <<<"$sources" || true
+directory=${1:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/${2:-mnist}}
 partial=""
 child=""
 trap cleanup EXIT
@@ -114,7 +130,7 @@ find_missing() {
         # The loader prefers a raw file, so a wrong raw file would hide a right one beside it.
         if [[ -e $directory/$name ]]; then
             is_right "$directory/$name" "$name" ||
-                fail "$directory/$name: found other content than MNIST's; move the file away, or" \
+                fail "$directory/$name: found other content than expected; move the file away, or" \
                     "name another directory"
         elif [[ ! -e $directory/$name.gz ]] || ! is_right "$directory/$name.gz" "$name"; then
             missing+=("$name")
@@ -126,7 +142,7 @@ find_missing
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 command -v curl >/dev/null || command -v wget >/dev/null ||
-    fail "found neither curl nor wget; install one, or draw a stand-in with data/synthesize"
+    fail "found neither curl nor wget; install one, or draw a stand-in with $STAND_IN"
 unwritable="$directory: cannot write there; name another directory"
 mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
 # Only one download runs in a directory at a time. So leftovers are from one that was killed.

@@ -122,12 +122,16 @@ class Ladder:
                 chosen[option] = given
         return chosen
 
+    def locate(self, given=""):
+        """The words that find the data of a ladder whose programs take any: mnist or galaxy."""
+        return [str(ROOT / "data/locate.sh"), given, self.toml["data"]]
+
     @functools.cached_property
     def data(self):
         """The words that say where the data are, if the programs take any."""
         if not self.toml.get("data"):
             return []
-        located = subprocess.run([ROOT / "data/locate.sh"], stdout=subprocess.PIPE, check=False)
+        located = subprocess.run(self.locate(), stdout=subprocess.PIPE, check=False)
         if located.returncode:
             sys.exit(located.returncode)  # it has said why
         return ["--data", os.fsdecode(located.stdout).rstrip("\n")]

@@ -167,11 +167,14 @@ class Sweep:
     # --- the folder of the results ---
 
     def find_data(self):
-        given = filter(None, [self.options.data])
-        self.ladder.data = ["--data", self.commands.ask("data/locate.sh", *given)]
-        files = set(os.listdir(self.ladder.data[1]))
-        is_idx = files & {"train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
-        self.dataset = "synthetic" if "SYNTHETIC" in files else "mnist" if is_idx else "csv"
+        name = self.ladder.toml["data"]
+        is_given = self.options.data and not (self.options.all and name != "mnist")
+        located = self.commands.ask(*self.ladder.locate(self.options.data if is_given else ""))
+        self.ladder.data = ["--data", located]
+        files = set(os.listdir(located))
+        is_csv = name == "mnist" and not files & {
+            "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
+        self.dataset = "synthetic" if "SYNTHETIC" in files else "csv" if is_csv else name
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
@@ -490,7 +493,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
     add("threads", "for stages that can use several (all)", metavar="N", type=whole)
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
-    add("data", "MNIST ($MNIST_DIR, data/mnist, a download, or else a synthetic set)",
+    add("data", "MNIST, or a study's data ($MNIST_DIR, data/mnist, a download, or else a synthetic "
+        "set; $GALAXY_DIR, ...)",
         metavar="DIR", type=folder)
     add("output", "where the results go, instead of report/results/<machine>/<ladder>",
         metavar="DIR", type=folder)
@@ -516,8 +520,9 @@ def main():
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
         if options.threads:
             os.environ["OMP_NUM_THREADS"] = str(options.threads)
-        if os.environ.get("MNIST_DIR"):
-            os.environ["MNIST_DIR"] = os.path.abspath(os.environ["MNIST_DIR"])
+        for name in ("MNIST_DIR", "GALAXY_DIR"):
+            if os.environ.get(name):
+                os.environ[name] = os.path.abspath(os.environ[name])
         os.chdir(ROOT)
         sweeps = [Sweep(ladder, options, commands, screen) for ladder in found]
         for sweep in sweeps:

@@ -248,7 +248,8 @@ class Group:
             **{name: f"{value:,}" if type(value) is int else value
                for name, value in self.settings.items()})
         name = self.settings["dataset"]
-        return ": ".join(filter(None, (DATASETS.get(name, name),
+        names = DATASETS | self.ladder.toml.get("datasets", {})
+        return ": ".join(filter(None, (names.get(name, name),
                                        re.sub(r"\b1 (\w+)s\b", r"1 \1", text))))
 
     def repeats(self):

@@ -166,18 +166,25 @@ enum { LINE_SIZE = 1 + 4 * PIXELS + 3 };
 // Reads the next row into `line`. Returns 1, 0 at the end of the file, or -1 after one line.
 static int read_line(struct csv *csv, char line[LINE_SIZE]) {
     ++csv->row;
-    if (!gzgets(csv->file, line, LINE_SIZE)) {
+    const bool is_read = gzgets(csv->file, line, LINE_SIZE) != NULL;
+    size_t length = is_read ? strlen(line) : 0;
+    if (length == 0 || line[length - 1] != '\n') { // the end of the file, or damage, or a long row
         int error;
         const char *message = gzerror(csv->file, &error);
-        if (error == Z_OK || error == Z_STREAM_END)
+        if (error == Z_ERRNO)
+            message = strerror(errno);
+        const size_t known = strlen(csv->path); // zlib names the file too
+        if (strncmp(message, csv->path, known) == 0 && strncmp(message + known, ": ", 2) == 0)
+            message += known + 2;
+        if (error != Z_OK && error != Z_STREAM_END) {
+            complain(csv, "damaged or truncated gzip file: %s", message);
+            return -1;
+        }
+        if (!is_read)
             return 0;
-        complain(csv, "damaged or truncated gzip file: %s",
-                 error == Z_ERRNO ? strerror(errno) : message);
-        return -1;
     }
-    size_t length = strlen(line);
     if (length == LINE_SIZE - 1 && line[length - 1] != '\n') {
-        complain(csv, "longer than a label and %d pixels", PIXELS);
+        complain(csv, "found more than %d pixels, expected %d", PIXELS, PIXELS);
         return -1;
     }
     while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
@@ -208,6 +215,8 @@ static int parse_row(const struct csv *csv, const char *line, uint8_t *label, do
     }
     if (value >= 0 && *text == '\0')
         return 0;
+    if (value >= 0 && *text == ',')
+        return complain(csv, "found more than %d pixels, expected %d", PIXELS, PIXELS);
     while (text > line && text[-1] != ',') // to the start of the field
         --text;
     const int length = (int)strcspn(text, ",");
