@@ -31,6 +31,10 @@ struct search {
     double lower, upper; // of the next step
 };
 
+static double dot(const struct vectors *vectors, const double *x, const double *y, size_t count) {
+    return vectors->dot(vectors->context, x, y, count);
+}
+
 static struct point evaluate(struct search *search, double step) {
     const struct objective *objective = search->objective;
     const size_t count = objective->count;
@@ -38,7 +42,7 @@ static struct point evaluate(struct search *search, double step) {
     ++search->evaluations;
     const double cost = objective->evaluate(objective->context, search->trial, search->gradient);
     return (struct point){step, cost,
-                          search->vectors->dot(search->gradient, search->direction, count)};
+                          dot(search->vectors, search->gradient, search->direction, count)};
 }
 
 // Returns r. The cubic with the costs and slopes of a and b has its minimum at a + r·(b − a). NaN
@@ -188,7 +192,7 @@ struct minimum minimize(const struct objective *objective, const struct vectors 
         .evaluations = 1,
     };
     struct minimum minimum = {objective->evaluate(objective->context, theta, gradient), 0, 0};
-    double square = vectors->dot(gradient, gradient, count);
+    double square = dot(vectors, gradient, gradient, count);
     // As if a step of length 1 had led here.
     double cost_before = minimum.cost + sqrt(square) / 2;
     bool is_steepest = true;
@@ -196,7 +200,7 @@ struct minimum minimize(const struct objective *objective, const struct vectors 
 
     while (minimum.iterations < iterations && sqrt(square) > SMALL_GRADIENT &&
            isfinite(minimum.cost)) {
-        const struct point start = {0, minimum.cost, vectors->dot(gradient, direction, count)};
+        const struct point start = {0, minimum.cost, dot(vectors, gradient, direction, count)};
         // The cost falls as much as in the step before, if it is a parabola.
         const double first = fmin(1, 1.01 * 2 * (start.cost - cost_before) / start.slope);
         const struct point found = line_search(&search, start, first < 0 ? 1 : first);
@@ -212,8 +216,8 @@ struct minimum minimize(const struct objective *objective, const struct vectors 
         ++minimum.iterations;
 
         // Polak and Ribière's β, not below 0. Without enough descent, it starts again from −g.
-        const double new_square = vectors->dot(search.gradient, search.gradient, count);
-        const double common = vectors->dot(search.gradient, gradient, count);
+        const double new_square = dot(vectors, search.gradient, search.gradient, count);
+        const double common = dot(vectors, search.gradient, gradient, count);
         const double beta = fmax(0, (new_square - common) / square);
         is_steepest = -new_square + beta * found.slope > -DESCENT * new_square;
         vectors->combine(direction, -1, search.gradient, is_steepest ? 0 : beta, direction, count);
@@ -237,7 +241,8 @@ static void host_release(double *vector) {
     free(vector);
 }
 
-static double host_dot(const double *x, const double *y, size_t count) {
+static double host_dot(void *context, const double *x, const double *y, size_t count) {
+    (void)context;
     double sum = 0;
     for (size_t i = 0; i < count; ++i)
         sum += x[i] * y[i];
@@ -250,4 +255,4 @@ static void host_combine(double *out, double a, const double *x, double b, const
         out[i] = a * x[i] + b * y[i];
 }
 
-const struct vectors HOST_VECTORS = {host_allocate, host_release, host_dot, host_combine};
+const struct vectors HOST_VECTORS = {NULL, host_allocate, host_release, host_dot, host_combine};

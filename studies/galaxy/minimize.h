@@ -20,9 +20,10 @@ struct objective {
 // Where the minimizer's vectors lie, and how it computes with them. It never looks into one, so
 // that they may lie on a device.
 struct vectors {
+    void *context; // the first argument of dot()
     double *(*allocate)(size_t count);
     void (*release)(double *vector);
-    double (*dot)(const double *x, const double *y, size_t count);
+    double (*dot)(void *context, const double *x, const double *y, size_t count);
     // out = a·x + b·y; out may be x or y
     void (*combine)(double *out, double a, const double *x, double b, const double *y,
                     size_t count);
