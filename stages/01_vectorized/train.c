@@ -1,6 +1,6 @@
-// Stage 01: the softmax on vectors. The formulas are those of stage 00. The steps from there to here
-// change where the numbers lie and in which order the loops visit them, so that the core's vector
-// units never wait for them.
+// Stage 01: the softmax on vectors. The formulas are those of stage 00. The steps from there to
+// here change where the numbers lie and in which order the loops visit them, so that the core's
+// vector units never wait for them.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
