@@ -6,7 +6,7 @@ load helpers
 # command must return 1 by itself, because bash does not stop at an error there.
 for_each_cuda_stage() {
     local source
-    for source in "$stages"/[0-9][0-9]_*/train.cu; do
+    for source in "$stages"/[0-9][0-9]*/train.cu; do
         stage=$(basename "${source%/train.cu}")
         train=$BATS_TEST_DIRNAME/build/stages/$stage.sim
         "$@" || {

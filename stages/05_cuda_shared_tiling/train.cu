@@ -154,7 +154,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units. The slices of both factors fit in shared memory: a block waits for memory once.
+// hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
 __global__ void __launch_bounds__(THREADS)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
