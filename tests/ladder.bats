@@ -146,11 +146,14 @@ clean_copy() {
 
 @test "make step prints the README and the diff, and measures" {
     clean_copy
-    make -s step STAGE=02 >output 2>errors
-    for text in '02_openmp: all cores' 'The idea' '+#pragma omp barrier' 'The prediction' \
+    make -s step STAGE=02 RUNS=8 TRAIN=640 >output 2>errors
+    for text in '02_openmp: all cores' 'The idea' '+// Stage 02: ' 'The prediction' \
         'ratio   99 % interval' 'What the profile shows'; do
         grep -qF -- "$text" output
     done
+    # The README speaks of all of 02's steps, so the time before them is shown, too.
+    grep -q '^median  *02\.._[a-z_]*  *02_openmp' output
+    grep -q '^median  *01_vectorized  *02_openmp' output
     # It prints the prediction beside the measured ratio, but not the whole README.
     [[ $(grep -c 'Pitfalls' output) == 0 ]]
     make -s step STAGE=00 >output
