@@ -41,7 +41,7 @@ distance() {
         succeeds --hidden "$list"
         grep -q "hidden $list, batch" "$dir/output"
     done
-    for list in '' 0 3, ,3 3,,3 3,0 -3 3,-3 3x 3,x 3.5 '3, 3' 100000001 1,1,1,1,1,1,1,1,1 \
+    for list in '' 0 '3,' ,3 3,,3 3,0 -3 3,-3 3x 3,x 3.5 '3, 3' 100000001 1,1,1,1,1,1,1,1,1 \
         99999999999999999999; do
         fails 2 "^--hidden: found '$list', expected the units of one to 8 layers" --hidden "$list"
     done

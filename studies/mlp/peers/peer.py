@@ -1,10 +1,11 @@
-"""What the study's Python peers share: options, data, initial weights, the clock and the result row.
+"""What the study's Python peers share: options, data, initial weights, the clock and the row.
 
 Import it before NumPy. It switches to the environment that `make peers` made, if there is one, and
 sets how many threads the libraries start.
 """
 
 import gzip
+import itertools
 import math
 import os
 import re
@@ -26,7 +27,8 @@ def parse_options():
     count = program.whole(1, 2**31 - 1)
     parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
                         default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
-    widths = program.number(str, lambda text: re.fullmatch(r"[1-9]\d{0,7}(,[1-9]\d{0,7}){0,7}", text),
+    width = r"[1-9]\d{0,7}"
+    widths = program.number(str, re.compile(f"{width}(,{width}){{0,7}}").fullmatch,
                             "the units of one to eight layers, such as 128,128")
     parser.add_argument("--hidden", type=widths, default="128,128", metavar="LIST")
     for name, default in (("batch", 128), ("train", 60000), ("test", 10000)):
@@ -85,17 +87,16 @@ def draw(seed, stream, fan_in, count):
     return ((bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)) * limit
 
 
-def sizes(options):
-    """784, the units of the hidden layers, 10."""
-    return [PIXELS, *map(int, options.hidden.split(",")), CLASSES]
+def shapes(options):
+    """(inputs, outputs) of each layer."""
+    return [*itertools.pairwise([PIXELS, *map(int, options.hidden.split(",")), CLASSES])]
 
 
 def initial_weights(options):
     """[W1, W2, ...], [b1, b2, ...]: new arrays at each call. Layer l draws from stream l."""
-    widths = sizes(options)
     return ([draw(options.seed, layer, inputs, inputs * outputs).reshape(inputs, outputs)
-             for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:]), 1)],
-            [np.zeros(outputs, np.float32) for outputs in widths[1:]])
+             for layer, (inputs, outputs) in enumerate(shapes(options), 1)],
+            [np.zeros(outputs, np.float32) for _, outputs in shapes(options)])
 
 
 def accuracy(weights, biases, images, labels):
@@ -151,9 +152,8 @@ def report(peer, options, values):
     if not math.isfinite(loss):
         leave(RUN_FAILED, f"{NAME}: the loss became {loss}: try a --learning-rate below "
               f"{options.learning_rate:g}")
-    widths = sizes(options)
-    pairs = sum(inputs * outputs for inputs, outputs in zip(widths, widths[1:]))
-    flops = (6 * pairs - 2 * PIXELS * widths[1]) * options.epochs * options.train
+    weights = [inputs * outputs for inputs, outputs in shapes(options)]
+    flops = (6 * sum(weights) - 2 * weights[0]) * options.epochs * options.train
     gflops = flops / train_s / 1e9
     if options.csv:
         program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Numba, as in the paper: the functions of peer_numpy, compiled. The products call SciPy's OpenBLAS.
-Everything between them is loops."""
+"""Numba, as in the paper: the functions of peer_numpy, compiled. The products call SciPy's
+OpenBLAS. Everything between them is loops."""
 
 import peer
 import peer_numpy

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""NumPy, which calls OpenBLAS for the products. Arrays are written in place. The paper's baseline."""
+"""NumPy, the paper's baseline. It calls OpenBLAS for the products. Arrays are written in place."""
 
 import peer
 import numpy as np
@@ -12,10 +12,10 @@ class NumPy(peer.Peer):
         starts = range(0, options.train, size)
         self.batches = [(images[i:i + size], targets[i:i + size]) for i in starts]
         self.rate = options.learning_rate
-        widths = peer.sizes(options)
-        self.values = [np.empty((size, width), np.float32) for width in widths[1:]]
-        self.d_values = [np.empty((size, width), np.float32) for width in widths[1:-1]]
-        self.d_weights = [np.empty(shape, np.float32) for shape in zip(widths, widths[1:])]
+        shapes = peer.shapes(options)
+        self.values = [np.empty((size, outputs), np.float32) for _, outputs in shapes]
+        self.d_values = [np.empty((size, outputs), np.float32) for _, outputs in shapes[:-1]]
+        self.d_weights = [np.empty(shape, np.float32) for shape in shapes]
 
     def load(self, weights, biases):
         self.parameters = weights, biases

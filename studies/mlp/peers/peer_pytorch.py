@@ -41,9 +41,9 @@ class PyTorch(peer.Peer):
         x, target = torch.from_numpy(images).to(self.where), targets.to(self.where)
         self.batches = list(zip(x.split(options.batch), target.split(options.batch)))
         self.rate = options.learning_rate
-        widths = peer.sizes(options)
-        self.parameters = [[torch.empty(shape, device=self.where) for shape in shapes]
-                           for shapes in (zip(widths, widths[1:]), widths[1:])]
+        shapes = peer.shapes(options)
+        self.parameters = [[torch.empty(size, device=self.where) for size in sizes]
+                           for sizes in (shapes, [outputs for _, outputs in shapes])]
         self.total = torch.zeros((), device=self.where)
 
     def load(self, weights, biases):
