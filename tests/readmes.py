@@ -163,9 +163,11 @@ def main():
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
             os.environ.pop(name, None)
         # All commands share one copy of the data. Without a GPU, nothing is compiled for one.
-        located = subprocess.run([ROOT / "data/locate.sh"], env={**os.environ, "OFFLINE": "1"},
-                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-        os.environ["MNIST_DIR"] = os.fsdecode(located.stdout).strip()
+        for data in ("mnist", "galaxy"):
+            located = subprocess.run([ROOT / "data/locate.sh", "", data],
+                                     env={**os.environ, "OFFLINE": "1"}, stdout=subprocess.PIPE,
+                                     stderr=subprocess.DEVNULL, check=True)
+            os.environ[f"{data.upper()}_DIR"] = os.fsdecode(located.stdout).strip()
         if not shutil.which("nvidia-smi"):
             os.environ["NVCC"] = "no-nvcc-without-a-gpu"
         found = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.md")
