@@ -111,9 +111,10 @@ static void draw_galaxy(uint64_t *state, enum kind kind, uint8_t pixels[SIDE * S
 
     const double sky = draw(state, 0.93, 0.99), noise = draw(state, 0.005, 0.03);
     for (int i = 0; i < SIDE * SIDE; ++i) {
+        const int row = i / SIDE, column = i % SIDE;
         double value = sky;
         for (int b = 0; b < count; ++b)
-            value -= light(&blobs[b], i % SIDE + 0.5, i / SIDE + 0.5);
+            value -= light(&blobs[b], column + 0.5, row + 0.5);
         for (int term = 0; term < 4; ++term)
             value += draw(state, -noise, noise);
         value = value < 0.05 ? 0.05 : value > 1 ? 1 : value;

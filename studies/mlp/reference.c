@@ -347,5 +347,6 @@ int main(int argc, char **argv) {
                    reference_accuracy(shape, parameters, test));
     if (options.save)
         save_parameters(options.save, parameters, shape->weights[shape->layers]);
+    free(parameters);
     return 0;
 }

@@ -207,7 +207,7 @@ int report_result(const struct options *options, const struct data *data,
 
 int write_weights(const struct options *options, float *const weights[], float *const biases[]) {
     struct array arrays[2 * MAX_LAYERS];
-    for (int l = 0; l < options->layers; ++l) {
+    for (size_t l = 0; l < (size_t)options->layers; ++l) {
         const size_t inputs = options->sizes[l], outputs = options->sizes[l + 1];
         arrays[2 * l] = (struct array){weights[l], inputs * outputs};
         arrays[2 * l + 1] = (struct array){biases[l], outputs};

@@ -91,7 +91,7 @@ static void backward(struct network *network, const struct batch *batch, float l
         dz[s * CLASSES + batch->labels[s]] -= 1;
     for (int i = 0; i < n * CLASSES; ++i)
         dz[i] /= (float)n;
-    for (int l = network->layers - 1; l >= 0; --l) {
+    for (int l = network->layers; l-- > 0;) {
         const int inputs = network->sizes[l], outputs = network->sizes[l + 1];
         const float *restrict x = l > 0 ? network->values[l - 1] : batch->images;
         float *restrict dx = l > 0 ? network->d_values[l - 1] : NULL;
