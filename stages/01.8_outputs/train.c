@@ -211,7 +211,7 @@ static void backward(struct network *network, const struct batch *batch, float l
             dz[s * CLASSES + o] = (p[s][o] - (o == batch->labels[s])) / (float)n;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of W2 and of dW2 stays in registers.
+    // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = 0; v < vectors; ++v) {
         const vec *a = (vec *)network->activations + v;
         vec *restrict da = (vec *)network->d_activations + v;

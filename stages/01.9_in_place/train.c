@@ -205,7 +205,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     network->bias2 -= learning_rate * db2;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of W2 and of dW2 stays in registers.
+    // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = 0; v < vectors; ++v) {
         vec *restrict a = network->activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;

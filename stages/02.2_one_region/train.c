@@ -237,7 +237,7 @@ static void backward(struct network *network, const struct batch *batch, float l
 #pragma omp barrier
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of W2 and of dW2 stays in registers.
+    // units goes after another, so that its part of dW2 stays in registers.
 #pragma omp for
     for (size_t v = 0; v < vectors; ++v) {
         vec *restrict a = network->activations + v * network->stride;

@@ -261,7 +261,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
 #pragma omp barrier
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of W2 and of dW2 stays in registers.
+    // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
         vec *restrict a = network->activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
