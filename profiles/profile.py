@@ -9,7 +9,7 @@ Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,heap.txt}, or kernels.txt. 
 the environment or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/
-    CPU_SECONDS=6    least CPU time to sample, if the run has an option epochs or seconds to raise
+    CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
     RESULTS=dir      writes the folders of the stages there instead
     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 
@@ -58,6 +58,7 @@ NAMES = ((r"GOMP_parallel@@.*", "GOMP_parallel"), (r".*@@G?OMP_.*", "libgomp"),
          (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+", "unknown"), (r"<[0-9a-f]+>|@@.*", ""),
          (r"\[inline\]", " (inline)"))
 # The C library's functions that call main or a thread's first function.
+LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
 STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
 
 
@@ -90,8 +91,7 @@ class Profile:
 
     def __init__(self, stage, options, work, folder):
         self.stage, self.options, self.work, self.folder = stage, dict(options), work, folder
-        # The option that makes a run longer.
-        self.length = next((name for name in ("epochs", "seconds") if name in options), None)
+        self.length = next((name for name in LENGTHS if name in options), None)
         # pprof accepts no program's path with a space.
         self.binary = shutil.copy(stage.program, work / stage.name)
 
