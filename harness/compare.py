@@ -87,7 +87,9 @@ def run(stage, words):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         command = [*stage.command, *words, "--quiet", "--csv", path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # As in run_all.sh, so that the threads behave as they do in the tables.
+        done = subprocess.run(command, capture_output=True, text=True, check=False,
+                              env={"GOMP_SPINCOUNT": "2000", **os.environ})
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             results.fail(f"{stage.name}: exit status {done.returncode}: {reason}",
@@ -166,8 +168,6 @@ def main():
         results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")
     for stage in dict.fromkeys(stages):
         build(stage)
-    # As in run_all.sh, so that the threads behave as they do in the tables.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     rows = run_pairs(stages, ladder.words(options), int(runs))
     print(*(f"{option} {value}," for option, value in options.items()),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
