@@ -30,7 +30,8 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(double) };
 typedef double vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef int64_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
+typedef int64_t vec_mask __attribute__((vector_size(VECTOR_BYTES))); // of a comparison
+typedef uint64_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
 
 // The images of a block: 512 KiB, which stay in the second cache between the two passes.
 enum { BLOCK = 64 };
@@ -151,8 +152,8 @@ INLINED double sum_lanes(vec numbers) {
 }
 
 // Returns a where the condition holds, else b.
-INLINED vec choose(vec_bits condition, vec a, vec b) {
-    return (vec)(((vec_bits)a & condition) | ((vec_bits)b & ~condition));
+INLINED vec choose(vec_mask condition, vec a, vec b) {
+    return (vec)(((vec_mask)a & condition) | ((vec_mask)b & ~condition));
 }
 
 // Returns e^−|z| = 2^i·e^r with a whole number i and |r| <= ln 2 / 2. The Taylor series for e^r has
@@ -176,7 +177,7 @@ INLINED vec exponential(vec z) {
     e = 1 + r * e;
     e = 1 + r * e;
     e = (vec)((vec_bits)e + ((vec_bits)shifted << 52));
-    return (vec)((vec_bits)e & (x > -708)); // below that, it is no normal double
+    return (vec)((vec_mask)e & (x > -708)); // below that, it is no normal double
 }
 
 INLINED vec sigmoid(vec z, vec e) {
