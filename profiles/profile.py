@@ -57,8 +57,8 @@ METRICS = (
 NAMES = ((r"GOMP_parallel@@.*", "GOMP_parallel"), (r".*@@G?OMP_.*", "libgomp"),
          (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+", "unknown"), (r"<[0-9a-f]+>|@@.*", ""),
          (r"\[inline\]", " (inline)"))
-# The C library's functions that call main or a thread's first function.
 LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
+# The C library's functions that call main or a thread's first function.
 STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
 
 
