@@ -71,14 +71,8 @@ limited() {
 # download URL FILE LOG: tries once, because the next mirror is the retry. With no network, two
 # mirrors fail within 20 s.
 download() {
-    if command -v curl >/dev/null; then
-        await limited curl --fail --silent --show-error --location --output "$2" \
-            --connect-timeout 8 --max-filesize "${LIMIT_MIB}M" --speed-limit 1000 --speed-time 10 \
-            --max-time 300 "$1" 2>"$3"
-    else
-        await limited timeout 300 wget --no-verbose --output-document="$2" --tries=1 \
-            --dns-timeout=8 --connect-timeout=8 --read-timeout=10 "$1" 2>"$3"
-    fi
+    await limited curl --fail --silent --show-error --location --output "$2" --connect-timeout 8 \
+        --max-filesize "${LIMIT_MIB}M" --speed-limit 1000 --speed-time 10 --max-time 300 "$1" 2>"$3"
 }
 
 # fetch NAME: takes the file from the first mirror that has it right.
@@ -141,8 +135,7 @@ find_missing() {
 find_missing
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
-command -v curl >/dev/null || command -v wget >/dev/null ||
-    fail "found neither curl nor wget; install one, or draw a stand-in with $STAND_IN"
+command -v curl >/dev/null || fail "found no curl; install it, or draw a stand-in with $STAND_IN"
 unwritable="$directory: cannot write there; name another directory"
 mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
 # Only one download runs in a directory at a time. So leftovers are from one that was killed.
