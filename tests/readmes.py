@@ -10,7 +10,8 @@ number, and ... for anything. "(gdb) ..." is typed into the command before it. I
 
 All commands run in one clean copy of the checkout, from its root. The path of the copy has signs
 that make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C,
-and passes if it has not failed until then. TO_THE_END=1 lets all of them finish.
+and passes if it has not failed until then. TO_THE_END=1 lets all of them finish. Of commands that
+differ only in the values of make's variables, the first is run, and with FULL=1 all of them.
 """
 
 import os
@@ -24,7 +25,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TO_THE_END = bool(os.environ.get("TO_THE_END"))
+TO_THE_END, FULL = bool(os.environ.get("TO_THE_END")), bool(os.environ.get("FULL"))
 # Seconds for a command, for another that differs only in its values, and for one whose output is
 # shown.
 LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2, 1, 120
@@ -136,11 +137,16 @@ def run_all(readmes, folder):
         print(f"# {readme}")
         text = (ROOT / readme).read_text(encoding="utf-8")
         made = set(re.findall(r"make new-stage .*NAME=(\w+)", text))
-        for command, typed, shown in commands(text):
+        found = [(*each, frozenset(re.sub(r"=\S+", "", each[0]).split()))
+                 for each in commands(text)]
+        is_new = any(kind not in kinds or shown for _, _, shown, kind in found)
+        for command, typed, shown, kind in found:
             if (command, typed) in done and not any(name in command for name in made):
                 continue
             done.add((command, typed))
-            kind = frozenset(re.sub(r"=\S+", "", command).split())
+            # In a README that makes a stage, the commands need each other.
+            if not (FULL or shown or kind not in kinds or (made and is_new)):
+                continue
             start = time.monotonic()
             right, remark, lines = judge(command, typed, shown, folder, kind in kinds)
             kinds.add(kind)
