@@ -4,7 +4,6 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 sets how many threads the libraries start.
 """
 
-import gzip
 import itertools
 import math
 import os
@@ -17,7 +16,6 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "bench/peers"))
 import program
 from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
-PIXELS, CLASSES = 784, 10
 LADDER = "mlp"
 
 
@@ -40,53 +38,6 @@ def parse_options():
     return parser.parse_args()
 
 
-def open_idx(directory, name, *sizes):
-    """An IDX file's bytes as an array with a row for each item, which has these sizes."""
-    path = directory / name
-    if not path.exists() and path.with_name(name + ".gz").exists():
-        path = path.with_name(name + ".gz")
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        content = file.read()
-    found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
-    if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):
-        raise ValueError(f"{path}: expected the header of an IDX file of "
-                         f"{'28 x 28 images' if sizes else 'labels'}")
-    return np.frombuffer(content, np.uint8, offset=found.nbytes).reshape(found[1], -1)
-
-
-def take(option, count, images, labels):
-    """The first samples as the network sees them: float32 images, labels."""
-    if len(images) != len(labels) or len(images) < count or labels.max() >= CLASSES:
-        raise ValueError(f"found {len(images)} images and {len(labels)} labels, --{option} expects "
-                         f"at least {count} and labels from 0 to 9")
-    return images[:count].astype(np.float32) / np.float32(255), labels[:count].reshape(-1)
-
-
-def load_data(options):
-    """The training set, the test set, and the name of the data set."""
-    directory = Path(options.data)
-    if not list(directory.glob("train-images-idx3-ubyte*")):
-        path = next(iter(directory.glob("train.csv*")), None)
-        if path is None:
-            raise ValueError(f"{directory}: found no MNIST; see data/README.md")
-        rows = np.loadtxt(path, np.uint8, delimiter=",", skiprows=1, ndmin=2)
-        split = options.train
-        return (take("train", split, rows[:split, 1:], rows[:split, 0]),
-                take("test", options.test, rows[split:, 1:], rows[split:, 0]), "csv")
-    sets = [take(option, getattr(options, option),
-                 open_idx(directory, f"{name}-images-idx3-ubyte", 28, 28),
-                 open_idx(directory, f"{name}-labels-idx1-ubyte"))
-            for option, name in (("train", "train"), ("test", "t10k"))]
-    return *sets, "synthetic" if (directory / "SYNTHETIC").exists() else "mnist"
-
-
-def draw(seed, stream, fan_in, count):
-    """Draws weights."""
-    bits = program.draw_bits(seed, stream, count)
-    limit = np.sqrt(np.float32(6) / np.float32(fan_in))
-    return ((bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)) * limit
-
-
 def shapes(options):
     """(inputs, outputs) of each layer."""
     return [*itertools.pairwise([PIXELS, *map(int, options.hidden.split(",")), CLASSES])]
@@ -94,7 +45,7 @@ def shapes(options):
 
 def initial_weights(options):
     """[W1, W2, ...], [b1, b2, ...]: new arrays at each call. Layer l draws from stream l."""
-    return ([draw(options.seed, layer, inputs, inputs * outputs).reshape(inputs, outputs)
+    return ([mnist.draw(options.seed, layer, inputs, inputs * outputs).reshape(inputs, outputs)
              for layer, (inputs, outputs) in enumerate(shapes(options), 1)],
             [np.zeros(outputs, np.float32) for _, outputs in shapes(options)])
 
@@ -170,7 +121,7 @@ def main(peer_class):
     program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
     clock = time.perf_counter()
     try:
-        (images, labels), (test_images, test_labels), dataset = load_data(OPTIONS)
+        (images, labels), (test_images, test_labels), dataset = mnist.load_data(OPTIONS)
     except (OSError, EOFError, ValueError) as error:
         leave(BAD_INPUT, error)
     load_s = time.perf_counter() - clock
@@ -201,4 +152,6 @@ def main(peer_class):
 OPTIONS = parse_options()
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
+import mnist  # noqa: E402
+from mnist import CLASSES, PIXELS  # noqa: E402
 np.seterr(all="ignore")  # report() says in one line if the loss is not finite
