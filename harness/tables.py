@@ -284,6 +284,8 @@ class Group:
         _, unit, factor = self.measures[measure]
         if unit:
             return three_digits(factor * value)
+        if value >= 10 and (2 * value).is_integer():  # a count, or the middle of two
+            return f"{value:g}"
         return f"{value:.4f}" if abs(value) >= 0.1 or not value else f"{value:.4g}"
 
     def texts(self, measure, line, cell, spreads=False):

@@ -357,7 +357,7 @@ stage,device,threads,n_points,seed,dataset,load_s,setup_s,time_s,turn_s,store_s,
 00_plain,cpu,1,64,1,drawn,,0.1,0.064,0.02,0.01,1.5,1,5
 01_fast,cpu,4,8,1,drawn,,0.1,0.00005,0.00002,0.00001,-0.012345678,,5
 01_fast,cpu,4,8,1,drawn,,0.1,0.00005,0.00002,0.00001,-0.012345678,,5
-01_fast,cuda,,64,1,drawn,,0.1,0.004,,,1.5,1,5
+01_fast,cuda,,64,1,drawn,,0.1,0.004,,,519.5,1,5
 02_simulated,simulated,,64,1,drawn,,0.1,0.004,,,1.5,1,5
 END
     run python3 harness/tables.py --ladder waves waves.csv
@@ -378,7 +378,7 @@ Time of the turn (ms)
   01_fast (4)    0.0200              -
 Energy
   00_plain     -0.01235         1.5000
-  01_fast             -         1.5000
+  01_fast             -          519.5
   01_fast (4)  -0.01235              -
 Speedup over 00_plain
   01_fast             -          16.0×
