@@ -97,6 +97,8 @@ class Ladder:
         self.phases = self.toml.get("phases", [])
         self.measures = self.toml.get("measures", [])
         self.save = self.toml.get("save", "save")
+        # How many float32 numbers have the place of one of the ladder's in a vector.
+        self.width = {"float32": 1, "float64": 2}[self.toml.get("numbers", "float32")]
 
     def column(self, option):
         """The column of a row that has an option's value."""

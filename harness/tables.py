@@ -178,7 +178,8 @@ class Group:
                 for run in json.loads(read(path), parse_constant=int)["benchmarks"]:  # no NaN
                     parts = run["name"].split("/")
                     options = dict(part.split(":", 1) for part in parts if ":" in part)
-                    rate = run.get("flops") or run.get("bytes_read")
+                    flops = run.get("flops", 0) / self.ladder.width  # measured in float32
+                    rate = flops or run.get("bytes_read")
                     if run.get("run_type") == "iteration" and parts[0] == "ceilings" and rate:
                         level = "flops" if parts[1] == "multiply_add" else parts[2]
                         found[level][int(options.get("threads", 1))].append(rate)
@@ -483,8 +484,9 @@ def ceiling_in_words(group, lines):
         return ""
     each = ", ".join(f"{three_digits(flops / 1e9)} GFLOP/s with {plural(threads, 'thread')}"
                      for threads, flops in sorted(ceilings.items()))
-    return ("The ceiling is the rate of multiply-adds alone on as many threads as the line has: "
-            f"{each}.") + (
+    kind = " of float64" if group.ladder.width == 2 else ""
+    return (f"The ceiling is the rate of multiply-adds{kind} alone on as many threads as the line "
+            f"has: {each}.") + (
         "" if all(group.is_on_cpu(line) for line in lines) else
         " A GPU's line has no ceiling here.")
 

@@ -284,7 +284,7 @@ def part_of_ceiling(stage, phase):
                                  stdout=subprocess.PIPE, text=True, check=True).stdout
         rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
             row, phase, "operations") / row[f"{phase}_s"]
-        parts.append(100 * rate / float(ceiling))
+        parts.append(100 * rate / (float(ceiling) / stage.ladder.width))
     return statistics.median(parts)
 
 

@@ -426,6 +426,19 @@ END
     grep -xF '| 01_fast | 0.250 s, 8.00× |' <<<"$output"
 }
 
+@test "a ladder of float64 has half the ceiling" {
+    make_ladder doubles <<<'numbers = "float64"'
+    cat >runs.csv <<'END'
+stage,device,threads,dataset,time_s,gflops
+00_plain,cpu,1,drawn,2,1
+01_fast,cpu,1,drawn,0.25,40
+END
+    ceilings 1 100e9
+    run python3 harness/tables.py --ladder doubles --markdown runs.csv
+    [[ $output == *"the rate of multiply-adds of float64 alone on "*": 50.0 GFLOP/s with 1 thread."* ]]
+    grep -xF '| 01_fast | 0.250 s, 8.00×, 80 % |' <<<"$output"
+}
+
 @test "a terminal has 80 columns: columns that do not fit stand below" {
     make_ladder wide <<'END'
 [[axes]]
