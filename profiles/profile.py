@@ -213,6 +213,10 @@ class Profile:
                 dumps.append((*map(int, re.findall(r"\d+", file.readline())[1:4]), path))
         peak, *_, path = max(dumps)
         at_end, count, in_all, _ = dumps[-1]
+        start = dumps[0][-1].stat().st_mtime
+        growth = [f"{path.stat().st_mtime - start:10.2f}  {in_use / 2**20:10.3f}"
+                  for place, (in_use, *_, path) in enumerate(dumps)
+                  if place % (len(dumps) // 10 + 1) == 0 or in_use == peak or path == dumps[-1][-1]]
         lines = []
         found = self.by_line(3, "--inuse_space", "--show_bytes", self.binary, path)
         for (file, line), size in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:40]:
@@ -221,6 +225,8 @@ class Profile:
         self.write("heap.txt", f"peak: {peak / 2**20:.1f} MiB in use at once",
                    f"in all: {count} allocations, {in_all / 2**20:.1f} MiB; "
                    f"in use at the end: {at_end / 2**20:.3f} MiB", "",
+                   "seconds since the first allocation, and MiB in use then: on the way to the "
+                   "peak, and at the end", "", *growth, "",
                    "MiB in use at the peak, by the line that allocates them; its callers count "
                    "them, too", "", *lines)
 

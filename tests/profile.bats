@@ -57,6 +57,11 @@ need_gperftools() {
 
     # The weights and the images.
     grep -qE '^peak: 1[0-9]{2}\.[0-9] MiB' heap.txt
+    # The use over time: up to the peak, and down to next to nothing.
+    [ "$(grep -cE '^ +[0-9]+\.[0-9]{2} +[0-9]+\.[0-9]{3}$' heap.txt)" -ge 3 ]
+    grep -E '^ +[0-9]+\.[0-9]{2} +[0-9]+\.[0-9]{3}$' heap.txt | sort -csnk1,1
+    grep -qE '^ +[0-9]+\.[0-9]{2} +1[0-9]{2}\.[0-9]{3}$' heap.txt
+    grep -qE '^ +[0-9]+\.[0-9]{2} +0\.[0-9]{3}$' heap.txt
     grep -qE '^ +0\.766  stages/07_mine/train.c:[0-9]+ .*weights1' heap.txt
 
     python3 - "$total" <<'END_OF_PYTHON'
