@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <vector>
 
 // Checks what a CUDA call returned. After a kernel launch, use CHECK(cudaGetLastError()). On an
@@ -59,7 +60,13 @@ static inline const char *open_device(void) {
     return properties.name;
 }
 
-// Returns the device memory that all programs use, in MiB.
+// Whether this name is that of the simulated device (sim/). Times mean nothing there.
+static inline bool is_simulated(const char *device) {
+    return strcmp(device, "simulated") == 0;
+}
+
+// Returns the device memory that all programs use, in MiB. A stage frees none before its end, so
+// what it has added by then is its peak.
 static inline double used_device_mib(void) {
     size_t free_bytes, total_bytes;
     CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -72,8 +79,8 @@ struct phase_events {
     size_t recorded;
 };
 
-// Creates so many events. They are created before the run and read after it, so that a phase only
-// records one and the host never waits for one. A run of n phases needs n + 1.
+// Creates so many events. They are created before the phases and read after them, so that a phase
+// only records one and the host never waits for one. n phases in a row need n + 1.
 static inline struct phase_events create_events(size_t count) {
     struct phase_events events = {std::vector<cudaEvent_t>(count), 0};
     for (cudaEvent_t &event : events.events)
@@ -81,9 +88,11 @@ static inline struct phase_events create_events(size_t count) {
     return events;
 }
 
-// Marks the start of the first phase, or the end of a phase, in the stream of kernels.
+// Marks the start of the first phase, or the end of a phase, in the stream of kernels. An event
+// takes the device a microsecond or more, so a run whose whole time counts has none: NULL.
 static inline void mark_phase(struct phase_events *events) {
-    CHECK(cudaEventRecord(events->events[events->recorded++]));
+    if (events)
+        CHECK(cudaEventRecord(events->events[events->recorded++]));
 }
 
 // Adds the times between the marks to the timers of the phases in turn, and destroys the events.

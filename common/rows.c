@@ -39,6 +39,13 @@ void add_seconds(struct row *row, const char *name, double value) {
     add_text(row, name, text);
 }
 
+void add_optional_seconds(struct row *row, const char *name, double value) {
+    if (value > 0)
+        add_seconds(row, name, value);
+    else
+        add_text(row, name, "");
+}
+
 void add_float(struct row *row, const char *name, float value) {
     char text[NUMBER_SIZE];
     int digits = 0;

@@ -23,6 +23,7 @@ void add_peaks(struct row *row, double peak_vram_mib);
 void add_text(struct row *row, const char *name, const char *value);
 void add_int(struct row *row, const char *name, unsigned long long value);
 void add_seconds(struct row *row, const char *name, double value); // in nanoseconds, as the clock
+void add_optional_seconds(struct row *row, const char *name, double value); // 0: does not apply
 // With the fewest digits that read back as the same number: 0.1 instead of 0.100000001.
 void add_float(struct row *row, const char *name, float value);
 void add_number(struct row *row, const char *name, double value);

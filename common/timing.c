@@ -20,6 +20,12 @@ void timer_add(struct timer *timer, double duration) {
     timer->max = timer->count == 1 ? duration : fmax(timer->max, duration);
 }
 
+void timer_repeat(struct timer *timer, long times) {
+    timer->count *= times;
+    timer->total *= (double)times;
+    timer->squares *= (double)times;
+}
+
 double timer_lap(struct timer *timer, double start) {
     double now = seconds();
     timer_add(timer, now - start);

@@ -22,6 +22,9 @@ struct timer {
 // Adds one duration. Mean and variance are updated as in Welford (1962), which does not cancel.
 void timer_add(struct timer *timer, double duration);
 
+// Makes the timer as if each duration had been added so many times.
+void timer_repeat(struct timer *timer, long times);
+
 // Adds the time since `start` and returns the time now, which is the start of the next phase. So a
 // phase takes one read of the clock.
 double timer_lap(struct timer *timer, double start);

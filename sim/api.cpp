@@ -2,6 +2,7 @@
 // done when the call returns. But the host does not see that before it has waited.
 #include "simulator.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -204,7 +205,7 @@ cudaError_t cudaGetDevice(int *number) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     *properties = {};
-    strcpy(properties->name, "simulated");
+    snprintf(properties->name, sizeof properties->name, "%s", device.name);
     properties->totalGlobalMem = device.memory;
     properties->sharedMemPerBlock = SHARED_BYTES;
     properties->sharedMemPerBlockOptin = SHARED_BYTES_OPT_IN;

@@ -395,6 +395,7 @@ int __wrap_main(int argc, char **argv, char **environment) {
     puts("simulated: CUDA on the CPU, to find errors; no time below means anything");
     fflush(stdout);
     device.present = from_environment("SIM_DEVICES", 1) > 0;
+    device.name = getenv("SIM_NAME") ? getenv("SIM_NAME") : "simulated";
     device.memory = from_environment("SIM_MEMORY", (size_t)4 << 30);
     device.seed = from_environment("SIM_SEED", 1);
     struct sigaction action = {};

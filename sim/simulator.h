@@ -15,6 +15,7 @@ constexpr int UNINITIALISED = 0xff;
 
 extern struct device {
     bool present;
+    const char *name;
     size_t memory, allocated; // bytes
     size_t seed;              // for the order of blocks and threads; 0: from first to last
     cudaError_t last_error;   // what cudaGetLastError() gives

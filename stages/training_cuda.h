@@ -5,24 +5,19 @@
 #include "common/cuda.h"
 #include "stages/training.h"
 
-// Creates events for two phases in each batch, and one before the first. If they would take
-// gigabytes, prints one line and exits with EXIT_BAD_INPUT.
+// Creates the events of an epoch: for two phases in each batch, and one before the first.
 static inline struct phase_events create_events(const struct options *options) {
-    const size_t max_batches = 20000000;
-    size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
-    if (batches * (size_t)options->epochs > max_batches) {
-        fprintf(stderr,
-                "--epochs: found %d, expected at most %zu with %zu batches an epoch: each batch's "
-                "phases are timed\n",
-                options->epochs, max_batches / batches, batches);
-        exit(EXIT_BAD_INPUT);
-    }
-    return create_events(1 + 2 * batches * (size_t)options->epochs);
+    const size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
+    return create_events(1 + 2 * batches);
 }
 
-// Adds the times between the marks to the timers of the two phases, and destroys the events.
-static inline void collect_events(struct phase_events *events, struct result *result) {
+// Adds the times between the marks of an epoch to the timers of the two phases, as if all epochs of
+// the run had taken them, and destroys the events.
+static inline void collect_events(struct phase_events *events, const struct options *options,
+                                  struct result *result) {
     collect_events(events, {&result->forward, &result->backward});
+    timer_repeat(&result->forward, options->epochs);
+    timer_repeat(&result->backward, options->epochs);
 }
 
 #endif

@@ -2,7 +2,7 @@
 load helpers
 
 header=stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples
-header+=,dataset,load_s,setup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops
+header+=,dataset,load_s,setup_s,warmup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,gflops
 header+=,peak_rss_mib,peak_vram_mib
 
 # weights NAME [OPTION...]: trains, and keeps the weights as NAME.weights.
@@ -112,7 +112,7 @@ column() {
     [[ $(wc -l <"$dir/rows.csv") == 2 ]]
     [[ $(head -n 1 "$dir/rows.csv") == "$header" ]]
     expected='^[0-9]{2}_[a-z_]+,[^,]+,[0-9]*,3,4,2,0.25,18446744073709551615,6,4,mnist'
-    expected+='(,[0-9]+\.[0-9]{9}){5}(,[0-9.]+){4},[0-9.]*$'
+    expected+='(,[0-9]+\.[0-9]{9}){2},(,[0-9]+\.[0-9]{9}){3}(,[0-9.]+){4},[0-9.]*$'
     tail -n 1 "$dir/rows.csv" | grep -qE "$expected"
 }
 
@@ -177,7 +177,7 @@ sys.exit(written != given)' "$(column learning_rate)" "$rate"
     [[ $(wc -l <"$dir/rows.csv") == 21 ]]
     [[ $(head -n 1 "$dir/rows.csv") == "$header" ]]
     [[ $(tail -n +2 "$dir/rows.csv" | cut -d, -f8 | sort -n | xargs) == $(echo {1..20}) ]]
-    [[ $(tr -d '\n' <"$dir/rows.csv" | tr -dc , | wc -c) == $((21 * 20)) ]]
+    [[ $(tr -d '\n' <"$dir/rows.csv" | tr -dc , | wc -c) == $((21 * 21)) ]]
 }
 
 @test "--epochs 0: no loss, no rate, and the accuracy of the initial weights" {

@@ -44,13 +44,51 @@ is_labelled() {
     for_each_cuda_stage is_labelled
 }
 
-refuses_events_without_end() {
-    fails 2 '^--epochs: found 2147483647, expected at most 10000000 with 2 batches an epoch' \
-        --epochs 2147483647
+# The six images are two batches, so three epochs are six.
+takes_its_times() {
+    rm -f "$dir"/*.csv
+    succeeds --epochs 3 --save-weights "$dir/simulated.weights" --csv "$dir/simulated.csv" &&
+        ! grep -q forward "$dir/output" &&
+        SIM_NAME=GPU succeeds --epochs 3 --save-weights "$dir/gpu.weights" --csv "$dir/gpu.csv" &&
+        grep -qE '^forward +[0-9.]+ s in 6 batches' "$dir/output" &&
+        grep -qE '^backward +[0-9.]+ s in 6 batches' "$dir/output" &&
+        cmp "$dir/simulated.weights" "$dir/gpu.weights" &&
+        python3 - "$dir/simulated.csv" "$dir/gpu.csv" <<'END'
+import csv, sys
+simulated, gpu = (next(csv.DictReader(open(path))) for path in sys.argv[1:])
+times = "warmup_s", "forward_s", "backward_s"
+assert not any(simulated[name] for name in times), simulated
+assert all(float(gpu[name]) > 0 for name in times), gpu
+assert simulated["final_loss"] == gpu["final_loss"]
+assert simulated["test_accuracy"] == gpu["test_accuracy"]
+END
 }
 
-@test "more epochs than there can be events for: one line" {
-    for_each_cuda_stage refuses_events_without_end
+@test "two epochs before the timed ones give warmup_s and the phases, and change no weight" {
+    for_each_cuda_stage takes_its_times
+}
+
+trains_nothing() {
+    rm -f "$dir/rows.csv"
+    SIM_NAME=GPU succeeds --epochs 0 --csv "$dir/rows.csv" &&
+        tail -n 1 "$dir/rows.csv" | grep -qE '(,[0-9]+\.[0-9]{9}){2},,[0-9]+\.[0-9]{9},,,,[0-9.]+,0,'
+}
+
+@test "--epochs 0: no epoch is run to take a time either" {
+    for_each_cuda_stage trains_nothing
+}
+
+# The device has the memory that the row names, and then a little less.
+needs_its_peak() {
+    rm -f "$dir/rows.csv"
+    succeeds --hidden 70 --csv "$dir/rows.csv" &&
+        bytes=$(awk -F, 'END { printf "%.0f", $NF * 1048576 }' "$dir/rows.csv") &&
+        SIM_MEMORY=$bytes succeeds --hidden 70 &&
+        SIM_MEMORY=$((bytes - 1)) fails 1 "^$stage: out of device memory: " --hidden 70
+}
+
+@test "peak_vram_mib is what a run needs, and no byte more" {
+    for_each_cuda_stage needs_its_peak
 }
 
 ends_without_device() {

@@ -13,6 +13,21 @@
 
 enum { DURATIONS = 1000 };
 
+static void timer_repeated(void **state) {
+    (void)state;
+    struct timer once = {0}, thrice = {0};
+    for (int i = 0; i < 5; ++i)
+        timer_add(&once, 1 + 0.1 * i);
+    for (int i = 0; i < 15; ++i)
+        timer_add(&thrice, 1 + 0.1 * (i % 5));
+    timer_repeat(&once, 3);
+    assert_int_equal(once.count, 15);
+    assert_true(fabs(once.total - thrice.total) < 1e-12);
+    assert_true(fabs(once.mean - thrice.mean) < 1e-12);
+    assert_true(fabs(timer_stddev(&once) - timer_stddev(&thrice)) < 1e-12);
+    assert_true(once.min == thrice.min && once.max == thrice.max);
+}
+
 // Compares a timer with two passes over all durations, in long double.
 static void check_against_two_passes(const double *durations, size_t count) {
     struct timer timer = {0};
@@ -259,6 +274,7 @@ int main(void) {
         cmocka_unit_test(timer_equals_two_passes),
         cmocka_unit_test(timer_does_not_cancel),
         cmocka_unit_test(timer_of_one_duration_has_no_deviation),
+        cmocka_unit_test(timer_repeated),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
         cmocka_unit_test(header_and_row_come_from_the_same_calls),
         cmocka_unit_test(results_read_back_equal),

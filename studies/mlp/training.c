@@ -115,9 +115,10 @@ static struct row make_row(const struct options *options, const struct data *dat
     add_text(&row, "dataset", data->name);
     add_seconds(&row, "load_s", data->load_s);
     add_seconds(&row, "setup_s", result->setup_s);
+    add_optional_seconds(&row, "warmup_s", result->warmup_s);
     add_seconds(&row, "train_s", result->train_s);
-    add_seconds(&row, "forward_s", result->forward.total);
-    add_seconds(&row, "backward_s", result->backward.total);
+    add_optional_seconds(&row, "forward_s", result->forward.total);
+    add_optional_seconds(&row, "backward_s", result->backward.total);
     if (options->epochs > 0)
         add_number(&row, "final_loss", result->final_loss);
     else
@@ -188,20 +189,23 @@ int report_result(const struct options *options, const struct data *data,
                 result->final_loss, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
-    if (!options->common.quiet) {
+    const bool has_phases = result->forward.count > 0;
+    if (has_phases && !options->common.quiet) {
         print_timer("forward", &result->forward, "batches");
         print_timer("backward", &result->backward, "batches");
     }
-    char loss[32] = "untrained";
+    char loss[32] = "untrained", phases[80] = "";
     if (options->epochs > 0)
         snprintf(loss, sizeof loss, "%#.5g", result->final_loss);
+    if (has_phases)
+        snprintf(phases, sizeof phases, ", forward %.3f s, backward %.3f s", result->forward.total,
+                 result->backward.total);
     const struct row row = make_row(options, data, result);
     int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
-    printf("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s, forward %.3f s, backward %.3f s, "
-           "%.1f GFLOP/s, loss %s, accuracy %.4f\n",
+    printf("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
+           "accuracy %.4f\n",
            STAGE, hidden_list(options).text, options->batch, options->epochs, data->name,
-           result->train_s, result->forward.total, result->backward.total,
-           gflops(options, result->train_s), loss, result->test_accuracy);
+           result->train_s, phases, gflops(options, result->train_s), loss, result->test_accuracy);
     return status;
 }
 

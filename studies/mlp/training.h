@@ -67,8 +67,9 @@ struct result {
     const char *device;    // "cpu", or the name of the GPU
     int threads;           // 0: does not apply
     double setup_s;        // allocation, initial weights; for CUDA also the context and the upload
+    double warmup_s;       // CUDA: a first epoch, which changes no weight; 0: does not apply
     double train_s;        // wall clock from the first batch to the last weight being final
-    struct timer forward;  // one duration a batch
+    struct timer forward;  // one duration a batch; on the simulated device none
     struct timer backward; // one duration a batch, the update included
     double final_loss;     // mean over the samples of the last epoch, as they were trained on
     double test_accuracy;  // 0 to 1

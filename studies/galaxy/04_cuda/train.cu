@@ -390,8 +390,8 @@ int main(int argc, char **argv) {
     result.setup_s += seconds() - clock;
 
     train(&network, &options, &result);
-    result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = accuracy(&network, &test_set, data.test.labels);
+    result.peak_vram_mib = used_device_mib() - used;
     // NaNs must not replace good weights.
     if (options.common.save && isfinite(result.minimum.cost))
         status = save(&network, options.common.save);

@@ -405,36 +405,48 @@ static void backward(struct network *network, const struct batch *batch, float l
     }
 }
 
-// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+// Runs an epoch over the training set in file order. The last batch may be short. Marks the phases,
+// or none if `events` is NULL. Returns the mean loss when the last weight is final.
+static double run_epoch(struct network *network, const struct dataset *dataset,
+                        const struct options *options, float learning_rate,
+                        struct phase_events *events) {
+    const size_t n = largest_batch(options);
+    struct batch batch;
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    mark_phase(events);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        mark_phase(events);
+        backward(network, &batch, learning_rate);
+        mark_phase(events);
+    }
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
+    float loss;
+    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    return loss / dataset->samples;
+}
+
+// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
+// are. The first is cold. In the second, events time the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
-    const size_t n = largest_batch(options);
     double start = seconds();
-    struct phase_events events = create_events(options);
-    result->setup_s += seconds() - start;
+    if (options->epochs > 0 && !is_simulated(result->device)) {
+        run_epoch(network, dataset, options, 0, NULL);
+        result->warmup_s = seconds() - start;
+        struct phase_events events = create_events(options);
+        run_epoch(network, dataset, options, 0, &events);
+        collect_events(&events, options, result);
+    }
 
     start = seconds();
-    mark_phase(&events);
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
-        struct batch batch;
-        CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
-        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
-            batch = batch_at(dataset, first, options->batch);
-            forward(network, &batch);
-            mark_phase(&events);
-            backward(network, &batch, options->learning_rate);
-            mark_phase(&events);
-        }
-        sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
-        CHECK(cudaGetLastError());
-        float loss;
-        CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
-        result->final_loss = loss / dataset->samples;
+        result->final_loss = run_epoch(network, dataset, options, options->learning_rate, NULL);
         report_epoch(options, epoch, result->final_loss);
     }
-    CHECK(cudaDeviceSynchronize());
     result->train_s = seconds() - start;
-    collect_events(&events, result);
 }
 
 // Returns the fraction of samples whose most probable class is their label.
@@ -499,8 +511,8 @@ int main(int argc, char **argv) {
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);
-    result.peak_vram_mib = used_device_mib() - used;
     result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    result.peak_vram_mib = used_device_mib() - used;
     // NaNs must not replace good weights.
     if (options.common.save && isfinite(result.final_loss))
         status = save(&network, &options);
