@@ -15,7 +15,8 @@ STAGES := $(shell harness/ladders.py stages 2>/dev/null)
 CUDA    = $(shell harness/ladders.py stages --cuda)
 PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $(STAGES))))))
 
-NVCC ?= nvcc
+# As in common/cuda.mk.
+NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 
 # Two goals may build the same files, so they run one after the other, even with -j.
 ifneq ($(word 2,$(MAKECMDGOALS)),)

@@ -27,9 +27,10 @@ import rows
 from ladders import ROOT
 
 # A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# times at most. A longer run has less noise and costs more: over 20 s, one is enough. A program
-# with an option --seconds repeats its work for so long, and its time is that of one repeat.
-REPEATS, MOST_REPEATS, ENOUGH_S = 3, 12, 1.0
+# times at most. A GPU may take 20 ms for a run and begins with slow clocks, so there the limit is
+# higher. A longer run has less noise and costs more: over 20 s, one is enough. A program with an
+# option --seconds repeats its work for so long, and its time is that of one repeat.
+REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 60, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
 NOISY_REPEATS = 3  # more runs for a noisy cell
@@ -228,12 +229,21 @@ class Sweep:
         with path.open("a", encoding="utf-8") as file:
             file.write(f"resumed: {field['date']}, revision {field['revision']}\n")
 
+    def note_gpu(self, when):
+        """Adds the GPU's clocks, power limit and temperature to machine.txt: idle, it is not what
+        it is after an hour of work. Without a GPU there is no line."""
+        state = self.commands.ask("report/machine.sh", "--gpu")
+        if state:
+            with (self.output / "machine.txt").open("a", encoding="utf-8") as file:
+                file.write(f"gpu {when}: {state}\n")
+
     # --- what the rows so far show ---
 
     def count_runs(self):
         self.times = defaultdict(list)  # {(stage's name, cell): the ladder's times}
         self.last = {}                  # {stage's name: (its last cell, time)}
         self.overhead = {}              # {stage's name: what its last run took besides that time}
+        self.most = {}                  # {stage's name: the runs of a cell at most}
         for row in rows.read_rows(self.runs, self.ladder):
             name, cell = row["stage"], rows.cell_of(row, self.ladder)
             seconds = row[self.ladder.time]
@@ -243,6 +253,7 @@ class Sweep:
                     for option, value in self.settings.items()):
                 self.times[name, cell].append(seconds)
                 self.last[name] = self.last[name, cell[-1:]] = cell, seconds
+                self.most[name] = MOST_REPEATS if row["device"] == "cpu" else MOST_GPU_REPEATS
                 self.overhead[name] = sum(row.get(part) or 0
                                           for part in ("load_s", "setup_s", "warmup_s"))
 
@@ -255,7 +266,7 @@ class Sweep:
             return seconds
         return seconds * cell[-1] / last[-1]
 
-    def planned(self, times):
+    def planned(self, times, most):
         """The runs that a cell needs, as its runs so far show."""
         if self.options.repeats:
             return self.options.repeats
@@ -263,8 +274,8 @@ class Sweep:
         runs = next((runs for limit, runs in long_runs if times[0] > limit), REPEATS)
         if runs == REPEATS and not self.options.quick:
             timed = [max(seconds, self.settings.get("seconds", 0)) for seconds in times]
-            more = MOST_REPEATS * [sum(timed) / len(timed)]
-            while runs < MOST_REPEATS and sum((timed + more)[:runs]) < ENOUGH_S:
+            more = most * [sum(timed) / len(timed)]
+            while runs < most and sum((timed + more)[:runs]) < ENOUGH_S:
                 runs += 1
         if 1 < runs <= len(times) and rows.is_noisy(times):
             return min(len(times) + 1, runs + NOISY_REPEATS)
@@ -275,7 +286,8 @@ class Sweep:
         if stage.name in self.notes:
             return 0
         times = self.times[stage.name, cell]
-        return max(0, self.planned(times or [self.expected(stage, cell)]) - len(times))
+        most = self.most.get(stage.name, MOST_REPEATS)
+        return max(0, self.planned(times or [self.expected(stage, cell)], most) - len(times))
 
     def left(self):
         """(runs, seconds) that are still needed. The seconds are NaN as long as a stage has not
@@ -375,7 +387,9 @@ class Sweep:
         if self.ladder.data:
             self.screen.say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
+        self.note_gpu("before")
         self.run_all()
+        self.note_gpu("after")
         self.print_tables()
 
     def interrupted(self):
@@ -384,6 +398,7 @@ class Sweep:
         self.commands.signal = 0
         if not self.options.growth and self.times is not None:
             with contextlib.suppress(SystemExit):
+                self.note_gpu("after")
                 self.print_tables()
             resume = [] if self.options.resume else ["--resume"]
             self.screen.say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
@@ -488,8 +503,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
             metavar="LIST", type=value_of(*kind, is_list=True))
     for option, value in {} if chosen.all else ladder.settings.items():
         add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
-    add("repeats", "exactly N runs of each cell (3 to 12; 2 over 5 s, 1 over 20 s; up to 3 more "
-        "where they differ by over 10 %%)", metavar="N", type=whole)
+    add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 60; 2 over 5 s, 1 over "
+        "20 s; up to 3 more where they differ by over 10 %%)", metavar="N", type=whole)
     add("threads", "for stages that can use several (all)", metavar="N", type=whole)
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")

@@ -4,6 +4,7 @@
 #
 #     machine.sh [LADDER]    the lines, with the compiler's flags of each stage (of all ladders)
 #     machine.sh --name      the name of the folder for the machine's results
+#     machine.sh --gpu       the first GPU's clocks, power limit and temperature now
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
@@ -59,6 +60,11 @@ if [[ ${1:-} == --name ]]; then
         tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
     exit
 fi
+if [[ ${1:-} == --gpu ]]; then
+    gpus clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu | sed -nE \
+        '1s/(.*), (.*), (.*), (.*), (.*), (.*)/\1 of \2, memory \3, power \4 of \5, temperature \6 C/p'
+    exit
+fi
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
 stages=$(harness/ladders.py stages "$@")
@@ -69,6 +75,7 @@ echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo
 echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
 echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
 echo "compiler: $(gcc --version | sed 1q)"
+PATH=$PATH:/usr/local/cuda/bin
 if command -v nvcc >/dev/null; then
     echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
 fi

@@ -135,6 +135,16 @@ times_of() {
     [ "$(counts)" = ' 2 2 2 2 2' ]
 }
 
+@test "on a GPU, short runs go on until a second has been timed, up to 60" {
+    for stage in '00_one 0.025' '01_two 0.01' '02_three 0.3'; do
+        make_stage "${stage% *}" "train_s=${stage#* }"
+        sed -i 's/,cpu,/,GPU,/' "stages/${stage% *}/train.sh"
+    done
+    run ./run_all.sh --output results --hidden 8 --batch 4
+    [ "$(tail -n +2 "$runs" | cut -d, -f1 | sort | uniq -c | awk '{ printf " %s", $1 }')" = ' 40 60 4' ]
+    [ "$(times_of 00_one | tr ' ' '\n' | awk '{ sum += $1 } END { print (sum >= 1) }')" = 1 ]
+}
+
 # A stage whose runs take the times that are given, one after another, the last ones again and again.
 make_varying() {
     make_stage "$1" "times=(${*:2})
@@ -656,6 +666,47 @@ END
     [[ $output != *"$(uname -n)"* ]]
     [[ $output != *"$HOME"* && $output != *"$tree"* ]]
     [[ $(report/machine.sh --name) =~ ^[a-z0-9]+(-[a-z0-9]+)*$ ]]
+}
+
+# The state is that of the moment: each call of the fake is a degree warmer.
+fake_gpu() {
+    mkdir bin
+    cat >bin/nvidia-smi <<'END'
+#!/bin/sh
+case $* in
+-L) echo 'GPU 0: Fake GPU' ;;
+*=name*) echo 'Fake GPU, 80 GiB, 570.1' ;;
+*=clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu*)
+    echo >>calls_of_nvidia
+    echo "345 MHz, 1980 MHz, 2619 MHz, 71.20 W, 700.00 W, $(wc -l <calls_of_nvidia)"
+    echo '1 MHz, 1 MHz, 1 MHz, 1 W, 1 W, 99' ;;
+*) exit 2 ;;
+esac
+END
+    chmod +x bin/nvidia-smi
+    export PATH=$tree/bin:$PATH
+}
+
+@test "the GPU's clocks, power and temperature before and after the sweep" {
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    run grep '^gpu [ab]' results/machine.txt
+    [ "$status" -eq 1 ]
+    fake_gpu
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    state='345 MHz of 1980 MHz, memory 2619 MHz, power 71.20 W of 700.00 W'
+    [ "$(grep '^gpu' results/machine.txt)" = "gpu: Fake GPU, 80 GiB, 570.1
+gpu before: $state, temperature 1 C
+gpu after: $state, temperature 2 C" ]
+}
+
+@test "an interrupted sweep still says how the GPU was after it" {
+    fake_gpu
+    make_stage 01_two 'exec sleep 60'
+    ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 &
+    wait_for_rows 1
+    kill $!
+    wait $! || true
+    grep -q '^gpu after: 345 MHz' results/machine.txt
 }
 
 @test "a processor that is named for its whole line is told by family and model" {
