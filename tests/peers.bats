@@ -81,12 +81,46 @@ END
     make -s -C "$stages/00_serial"
     train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
     succeeds --csv "$dir/rows.csv" --threads 1
-    expected='^peer_numpy,cpu,1,3,4,2,0\.1,1,6,4,mnist(,[0-9]+\.[0-9]{9}){3},,(,[0-9.]+){4},$'
+    expected='^peer_numpy,cpu,1,3,4,2,0\.1,1,6,4,mnist(,[0-9]+\.[0-9]{9}){4},,(,[0-9.]+){4},$'
     tail -n 1 "$dir/rows.csv" | grep -qE "$expected"
     train=$stages/00_serial/train succeeds --csv "$dir/rows.csv"
     [[ $(wc -l <"$dir/rows.csv") == 4 ]]
     succeeds --csv "$dir/new.csv"
     cmp <(head -n 1 "$dir/rows.csv") <(head -n 1 "$dir/new.csv")
+}
+
+# peer_fake DEVICE: peer_numpy with another device. It says how many epochs it trained.
+peer_fake() {
+    cat >"$dir/peer_numpy_fake.py" <<END
+import peer, peer_numpy
+
+class Fake(peer_numpy.NumPy):
+    device, count = "$1", 0
+
+    def epoch(self):
+        Fake.count += 1
+        return super().epoch()
+
+peer.main(Fake)
+print(Fake.count, "epochs")
+END
+    PYTHONPATH=$peers python3 "$dir/peer_numpy_fake.py" --data "$data" --train 6 --test 4 \
+        --hidden 3 --batch 4 "${@:2}"
+}
+
+@test "before the clock, a peer trains an epoch, a GPU's two, and then goes back" {
+    choose peer_numpy.py
+    succeeds --save-weights "$dir/weights"
+    [[ $(peer_fake cpu --epochs 2 | tail -n 1) == '3 epochs' ]]
+    [[ $(peer_fake cpu --epochs 0 | tail -n 1) == '0 epochs' ]]
+    [[ $(peer_fake GPU --epochs 2 --csv "$dir/rows.csv" --save-weights "$dir/gpu" | tail -n 1) == \
+        '4 epochs' ]]
+    cmp "$dir/weights" "$dir/gpu"
+    python3 - "$dir/rows.csv" <<'END'
+import csv, sys
+row = next(csv.DictReader(open(sys.argv[1])))
+assert float(row["warmup_s"]) > 0, row
+END
 }
 
 @test "an error is one line" {

@@ -112,25 +112,25 @@ def main(peer_class):
         leave(BAD_INPUT, error)
     load_s = time.perf_counter() - clock
 
-    # The first epoch warms up, and compiles for the short last batch too. Then the weights are set
-    # back.
     clock = time.perf_counter()
     peer = peer_class(OPTIONS, images, labels)
-    peer.load(initial_weights(OPTIONS))
-    if OPTIONS.epochs:
-        peer.epoch()
-        peer.wait()
+
+    def load():
         peer.load(initial_weights(OPTIONS))
+
+    load()
     peer.wait()
     setup_s = time.perf_counter() - clock
 
+    warmup_s = program.warm_up(peer, load) if OPTIONS.epochs else None
     train_s, loss = train(peer, OPTIONS)
     weights = [np.ascontiguousarray(part, "<f4") for part in peer.weights()]
     if OPTIONS.save_weights and math.isfinite(loss):
         program.save("save-weights", OPTIONS.save_weights, *weights)
     report(peer, OPTIONS, {
-        "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "train_s": train_s,
-        "final_loss": loss, "test_accuracy": accuracy(weights, test_images, test_labels)})
+        "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "warmup_s": warmup_s,
+        "train_s": train_s, "final_loss": loss,
+        "test_accuracy": accuracy(weights, test_images, test_labels)})
 
 
 OPTIONS = parse_options()

@@ -169,12 +169,28 @@ def save(option, path, *arrays):
         leave(RUN_FAILED, f"--{option}: cannot write: {error}")
 
 
+def warm_up(peer, load):
+    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU gets a
+    second one, as in the stages: its clocks have to rise. Then `load` sets the weights back. Returns
+    the seconds of the first epoch."""
+    start = time.perf_counter()
+    peer.epoch()
+    peer.wait()
+    seconds = time.perf_counter() - start
+    if peer.device != "cpu":
+        peer.epoch()
+    load()
+    peer.wait()
+    return seconds
+
+
 def append_row(ladder, name, device, threads, vram, values):
     """Appends a row of these values to a file, after the header if the file is empty, in one write.
     A column without a value stays empty. Threads are those of a CPU. vram is in MiB, or None."""
     row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    row |= {column: f"{value:.9f}" for column, value in values.items() if column.endswith("_s")}
+    row |= {column: f"{value:.9f}" for column, value in values.items()
+            if column.endswith("_s") and value is not None}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
     columns = header(ladder)
     line = io.StringIO()
