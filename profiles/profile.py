@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Profiles stages: with gperftools where a CPU stage's time and memory go, by function and by line;
-with Nsight Compute how a CUDA stage's kernels use the GPU. README.md says how to read the results.
+with Nsight Compute how a CUDA stage's kernels use the GPU, and with Nsight Systems, if it is there,
+when the GPU has none to run. README.md says how to read the results.
 
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
     profile.py --gpu STAGE
 
-Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,heap.txt}, or kernels.txt. Reads from
-the environment or make's command line:
+Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,heap.txt}, or kernels.txt, gaps.txt and
+timeline.nsys-rep. Reads from the environment or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
@@ -23,6 +24,7 @@ import csv
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -233,10 +235,12 @@ class Profile:
 
 def profile_gpu(stage, options, folder):
     # A program that trains launches its kernels again and again. The first launches warm up.
-    # ncu runs each kernel several times at a fixed clock rate, so a time here is longer than in a
-    # run of the stage. Compare the kernels only with each other.
+    # ncu runs each kernel several times. By default it flushes the caches before each, and holds the
+    # clock at the base rate. In a run of the stage, a kernel finds in the cache what the one before
+    # has left, and the clock is higher.
     done = subprocess.run(
-        ["ncu", "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
+        ["ncu", "--cache-control", "none", "--clock-control", "none",
+         "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
          "--print-summary", "per-kernel", "--metrics", ",".join(METRICS),
          stage.program.relative_to(ROOT), *stage.ladder.words(options), "--quiet"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -251,6 +255,34 @@ def profile_gpu(stage, options, folder):
     (folder / "kernels.txt").write_text(
         "\n".join([title(stage, options, "200 launches at most"), *machine("gpu", "nvcc"), "",
                    *tables, ""]), encoding="utf-8")
+
+
+def timeline(stage, options, folder):
+    """Records when each kernel runs, and writes how long the GPU waits between two."""
+    report = folder / "timeline.nsys-rep"
+    run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
+        "--cpuctxsw=none", "--force-overwrite=true", f"--output={report}", stage.program,
+        *stage.ladder.words(options), "--quiet")
+    table = run("nsys", "stats", "--report=cuda_gpu_trace", "--format=csv", "--quiet",
+                "--force-export=true", report).decode()
+    report.with_suffix(".sqlite").unlink(missing_ok=True)
+    # Copies have a size, kernels a grid. Times are in nanoseconds.
+    lines = [line for line in table.splitlines() if line.count(",") > 5]
+    kernels = sorted((int(row["Start (ns)"]), int(row["Duration (ns)"]))
+                     for row in csv.DictReader(lines) if row["GrdX"])
+    half = kernels[len(kernels) // 2:]  # after the warm-up
+    if len(half) < 2:
+        return
+    gaps = [max(0, start - sum(before)) for before, (start, _) in zip(half, half[1:])]
+    whole = sum(half[-1]) - half[0][0]
+    low, median, high = statistics.quantiles(gaps, n=4)
+    (folder / "gaps.txt").write_text("\n".join([
+        title(stage, options, "the second half of the run"), *machine("gpu", "nvcc"), "",
+        f"kernels: {len(half)} in {whole / 1e6:.3f} ms, "
+        f"{whole / 1e3 / len(half):.2f} us from one to the next",
+        f"without a kernel: {sum(gaps) / whole:.1%} of this time",
+        f"gap before a kernel: median {median / 1e3:.2f} us, half of them from {low / 1e3:.2f} to "
+        f"{high / 1e3:.2f} us, longest {max(gaps) / 1e3:.1f} us", ""]), encoding="utf-8")
 
 
 def main():
@@ -285,6 +317,10 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
             if gpu:
+                if shutil.which("nsys"):
+                    timeline(stage, options, folder)
+                else:
+                    print(f"{stage.name}: no timeline: found no nsys", file=sys.stderr)
                 profile_gpu(stage, options, folder)
             else:
                 profile = Profile(stage, options, Path(work), folder)

@@ -160,6 +160,7 @@ END
     grep -q -- '--metrics gpu__time_duration.sum,.* stages/08_gpu/train ' ncu.log
     grep -qx 'forward_tile 1.5 us' profiles/08_gpu/kernels.txt
     grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/08_gpu/kernels.txt
+    grep -q -- '--cache-control none --clock-control none' ncu.log
     run grep "$tree" profiles/08_gpu/kernels.txt
     [ "$status" -eq 1 ]
 
@@ -172,4 +173,38 @@ END
         run profiles/profile.py --gpu $wrong
         [ "$status" -eq 2 ]
     done
+}
+
+# Eight kernels of 2 us. In the second half of them, each comes 3 us after the one before has ended.
+@test "the GPU: the gaps between kernels, from a timeline" {
+    mkdir stages/08_gpu
+    touch stages/08_gpu/train{.cu,}
+    echo 'train:' >stages/08_gpu/Makefile
+    fake nvidia-smi '[[ $1 != -L ]] && echo "A GPU, 8 GiB, 1.0" || echo "GPU 0: a GPU"'
+    fake nvcc 'echo release 12'
+    fake ncu 'echo "$*" >ncu.log'
+    if ! command -v nsys >/dev/null; then
+        run profiles/profile.py --gpu 08
+        [ "$status" -eq 0 ]
+        [[ $output == *'08_gpu: no timeline: found no nsys'* ]]
+    fi
+
+    fake nsys 'echo "$*" >>nsys.log
+        [[ $1 == stats ]] || exit 0
+        echo "Processing [timeline.sqlite] with [cuda_gpu_trace.py]..."
+        echo "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,Name"
+        echo "500,100,1,,,,,[CUDA memcpy Host-to-Device]"
+        for i in 0 1 2 3; do echo "$((i * 100000 + 1000)),2000,2,1,1,1,32,\"f(int, int)\""; done
+        for i in 0 1 2 3; do echo "$((i * 5000 + 1000000)),2000,2,1,1,1,32,\"f(int, int)\""; done'
+    run profiles/profile.py --gpu 08
+    [ "$status" -eq 0 ]
+    grep -q -- 'profile --trace=cuda .*stages/08_gpu/train ' nsys.log
+    cat profiles/08_gpu/gaps.txt
+    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' profiles/08_gpu/gaps.txt
+    grep -qx 'without a kernel: 52.9% of this time' profiles/08_gpu/gaps.txt
+    grep -q '^gap before a kernel: median 3.00 us, half of them from 3.00 to 3.00 us, longest 3.0' \
+        profiles/08_gpu/gaps.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/08_gpu/gaps.txt
+    run grep -r "$tree" profiles/08_gpu/gaps.txt
+    [ "$status" -eq 1 ]
 }
