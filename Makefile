@@ -50,6 +50,9 @@ sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
 
+gpu: ## gpu [PART=2]: what an hour with a GPU is for: build, test, measure, profile, report; 25 min
+	@harness/gpu.sh $(PART)
+
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
 
@@ -107,4 +110,4 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu sim deps step diff asm new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)
+.PHONY: all test lint test-gpu sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)

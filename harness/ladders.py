@@ -45,6 +45,12 @@ class Stage:
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
 
+    @property
+    def is_gpu(self):
+        """Whether it needs a GPU. A peer in Python says so in its first sentence."""
+        return self.is_cuda or (self.source.suffix == ".py" and "GPU" in
+                                self.source.read_text(encoding="utf-8").split(".", 1)[0])
+
     def _variable(self, name):
         """The value of a variable in the Makefile, or ""."""
         text = (self.folder / "Makefile").read_text(encoding="utf-8", errors="replace")

@@ -383,6 +383,8 @@ class Sweep:
             for name in filter(PEER_VARIABLES.fullmatch, [*os.environ]):
                 del os.environ[name]
             self.stages += self.ladder.peers  # from here on they are stages
+        if self.options.gpu:
+            self.stages = [stage for stage in self.stages if stage.is_gpu]
         self.open_results()
         if self.ladder.data:
             self.screen.say(f"Data: {self.ladder.data[1]} ({self.dataset})")
@@ -496,6 +498,7 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         type=value_of(str, None, "names such as 00,02", is_list=True))
     add("steps", "also run the steps, such as 01.1_name")
     add("peers", "also run what you might use instead of the stages")
+    add("gpu", "only what needs a GPU")
     ladder, kinds = found[0], rows.parameters(found[0])
     for axis in [] if chosen.all else ladder.axes:
         kind = kinds[ladder.column(axis["option"])]

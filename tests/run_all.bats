@@ -585,6 +585,24 @@ END
     done
 }
 
+@test "--gpu: only stages and peers for a GPU" {
+    make_stage 03_cuda
+    mv stages/03_cuda/train.c{,u}
+    mkdir -p bench/peers
+    printf 'peer_%%:\n\t@:\nversions:\n\t@echo peers: none\n' >bench/peers/Makefile
+    for peer in one 'two on a GPU'; do
+        printf '#!/usr/bin/env python3\n"""Peer %s, eager. No GPU."""\nimport sys\nsys.exit(77)\n' \
+            "$peer" >"bench/peers/peer_${peer%% *}.py"
+    done
+    chmod +x bench/peers/*.py
+    NVCC=true run ./run_all.sh --gpu --peers --output results --hidden 8 --batch 4 --repeats 1
+    echo "$output"
+    [ "$(tail -n +2 "$runs" | cut -d, -f1)" = 03_cuda ]
+    grep -q '^peer_two: did not run' results/tables.txt
+    run grep peer_one results/tables.txt
+    [ "$status" -eq 1 ]
+}
+
 # --- growth ---
 
 @test "growth: a short point three times, a long one once, none beyond the limit" {
@@ -652,7 +670,7 @@ END
 @test "--help names every option" {
     run ./run_all.sh --help
     [ "$status" -eq 0 ]
-    for option in study all stages steps peers hidden batch epochs repeats threads quick data \
+    for option in study all stages steps peers gpu hidden batch epochs repeats threads quick data \
         output resume growth; do
         [[ $output == *"  --$option "* ]]
     done
