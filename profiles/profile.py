@@ -270,16 +270,17 @@ def timeline(stage, options, folder):
     lines = [line for line in table.splitlines() if line.count(",") > 5]
     kernels = sorted((int(row["Start (ns)"]), int(row["Duration (ns)"]))
                      for row in csv.DictReader(lines) if row["GrdX"])
-    half = kernels[len(kernels) // 2:]  # after the warm-up
-    if len(half) < 2:
+    # A run of one epoch has two before it, to warm up and to time the phases.
+    last = kernels[len(kernels) * 2 // 3:]
+    if len(last) < 3:
         return
-    gaps = [max(0, start - sum(before)) for before, (start, _) in zip(half, half[1:])]
-    whole = sum(half[-1]) - half[0][0]
+    gaps = [max(0, start - sum(before)) for before, (start, _) in zip(last, last[1:])]
+    whole = sum(last[-1]) - last[0][0]
     low, median, high = statistics.quantiles(gaps, n=4)
     (folder / "gaps.txt").write_text("\n".join([
-        title(stage, options, "the second half of the run"), *machine("gpu", "nvcc"), "",
-        f"kernels: {len(half)} in {whole / 1e6:.3f} ms, "
-        f"{whole / 1e3 / len(half):.2f} us from one to the next",
+        title(stage, options, "the last third of the launches"), *machine("gpu", "nvcc"), "",
+        f"kernels: {len(last)} in {whole / 1e6:.3f} ms, "
+        f"{whole / 1e3 / len(last):.2f} us from one to the next",
         f"without a kernel: {sum(gaps) / whole:.1%} of this time",
         f"gap before a kernel: median {median / 1e3:.2f} us, half of them from {low / 1e3:.2f} to "
         f"{high / 1e3:.2f} us, longest {max(gaps) / 1e3:.1f} us", ""]), encoding="utf-8")

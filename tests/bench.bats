@@ -52,9 +52,33 @@ END
     nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || skip "found no nvcc"
     cd "$bench"
     for source in gpu_*.cu; do
-        "$nvcc" -I.. '-DSTAGE="bench"' -std=c++17 -arch=sm_75 \
-            -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -c -o "$dir/object" "$source"
+        "$nvcc" -I.. '-DSTAGE="bench"' -std=c++17 -gencode=arch=compute_75,code=sm_75 \
+            -gencode=arch=compute_90,code=sm_90 -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -c -o "$dir/object" "$source"
     done
+}
+
+# The kernel as a function of the host. It is run for 4000 rounds, for 4001 and so on. is_wanted()
+# sees the total of each run.
+@test "the GPU's multiply-adds never come to rest, and stay finite" {
+    {
+        cat <<'END'
+#include <cstdio>
+enum { PAIRS = 4 };
+static int ROUNDS;
+static struct { unsigned x; } threadIdx = {3};
+static bool is_wanted(float value) { printf("%.9g\n", value); return false; }
+END
+        sed -n '/^__global__ void multiply_adds/,/^}/p' "$bench/gpu_ceilings.cu" |
+            sed 's/^__global__/static/; /#pragma/d'
+        factor=$(sed -nE 's/.*multiply_adds<<<.*>>>\(([^,]*),.*/\1/p' "$bench/gpu_ceilings.cu")
+        echo "int main() { for (ROUNDS = 4000; ROUNDS < 4020; ++ROUNDS) multiply_adds($factor, nullptr); }"
+    } >"$dir/loop.cpp"
+    g++ -o "$dir/loop" "$dir/loop.cpp"
+    "$dir/loop" >"$dir/totals"
+    cat "$dir/totals"
+    [ "$(sort -u "$dir/totals" | wc -l)" -eq 20 ]
+    run grep -E 'nan|inf|e\+' "$dir/totals"
+    [ "$status" -eq 1 ]
 }
 
 @test "only the ceilings are written, without host or path" {

@@ -24,7 +24,7 @@ clean_copy() {
     clean_copy 'a b'\''c$d(e#f:g=h[i];j%k&l\m'
     make -s -C stages/02_openmp
     make -s -C stages/03_cuda_unified sim
-    if command -v nvcc; then
+    if PATH=$PATH:/usr/local/cuda/bin command -v nvcc; then
         make -s -C stages/03_cuda_unified CUDA_ARCH=sm_75
     fi
     make -s -C bench/peers peer_openblas

@@ -54,6 +54,23 @@ END
     [[ ! -e peer_openblas && ! -e peer_libxsmm ]]
 }
 
+@test "nvcc is found where the stages find it, outside PATH too" {
+    [[ -x /usr/local/cuda/bin/nvcc ]] || skip 'found no /usr/local/cuda/bin/nvcc'
+    for peer in peer_cublas peer_cublaslt; do
+        PATH=/usr/bin:/bin run make --dry-run --always-make -C "$peers" $peer
+        [ "$status" -eq 0 ]
+        grep -q "/usr/local/cuda/bin/nvcc .*-o $peer $peer.cu" <<<"$output"
+    done
+}
+
+@test "nvcc compiles the peers with cuBLAS, warnings being errors" {
+    nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || skip 'found no nvcc'
+    for peer in "$peers"/*.cu; do
+        "$nvcc" -I"$repository" '-DSTAGE="peer"' -std=c++17 -arch=sm_75 -Xcompiler -Wall,-Wextra \
+            -Werror all-warnings -c -o "$dir/peer.o" "$peer"
+    done
+}
+
 @test "make versions names that of LIBXSMM" {
     choose peer_libxsmm
     make -s -C "$peers" versions | grep -E '[ ,]LIBXSMM [0-9]+(\.[0-9]+)+(,|$)'

@@ -175,7 +175,7 @@ END
     done
 }
 
-# Eight kernels of 2 us. In the second half of them, each comes 3 us after the one before has ended.
+# Twelve kernels of 2 us. In the last third of them, each comes 3 us after the one before has ended.
 @test "the GPU: the gaps between kernels, from a timeline" {
     mkdir stages/08_gpu
     touch stages/08_gpu/train{.cu,}
@@ -194,7 +194,7 @@ END
         echo "Processing [timeline.sqlite] with [cuda_gpu_trace.py]..."
         echo "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,Name"
         echo "500,100,1,,,,,[CUDA memcpy Host-to-Device]"
-        for i in 0 1 2 3; do echo "$((i * 100000 + 1000)),2000,2,1,1,1,32,\"f(int, int)\""; done
+        for i in {0..7}; do echo "$((i * 100000 + 1000)),2000,2,1,1,1,32,\"f(int, int)\""; done
         for i in 0 1 2 3; do echo "$((i * 5000 + 1000000)),2000,2,1,1,1,32,\"f(int, int)\""; done'
     run profiles/profile.py --gpu 08
     [ "$status" -eq 0 ]

@@ -3,12 +3,13 @@
 load helpers
 
 # Runs "$@" for each CUDA stage, with its name in $stage and its simulated build in $train. The
-# command must return 1 by itself, because bash does not stop at an error there.
+# command must return 1 by itself, because bash does not stop at an error there. `ladder` says of
+# which ladder.
 for_each_cuda_stage() {
-    local source
-    for source in "$stages"/[0-9][0-9]*/train.cu; do
+    local source folder=${ladder:-stages}
+    for source in "$BATS_TEST_DIRNAME/../$folder"/[0-9][0-9]*/train.cu; do
         stage=$(basename "${source%/train.cu}")
-        train=$BATS_TEST_DIRNAME/build/stages/$stage.sim
+        train=$BATS_TEST_DIRNAME/build/${folder#studies/}/$stage.sim
         "$@" || {
             echo "$stage"
             return 1
@@ -66,6 +67,7 @@ END
 
 @test "two epochs before the timed ones give warmup_s and the phases, and change no weight" {
     for_each_cuda_stage takes_its_times
+    ladder=studies/mlp for_each_cuda_stage takes_its_times
 }
 
 trains_nothing() {
@@ -89,6 +91,7 @@ needs_its_peak() {
 
 @test "peak_vram_mib is what a run needs, and no byte more" {
     for_each_cuda_stage needs_its_peak
+    ladder=studies/mlp for_each_cuda_stage needs_its_peak
 }
 
 ends_without_device() {
