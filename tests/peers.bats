@@ -71,6 +71,23 @@ END
     done
 }
 
+# simulate PEER: builds a peer for the simulated device, as one file, with plain products in the place
+# of cuBLAS's.
+simulate() {
+    sed -e '/^#include <cublas.*\.h>$/{' -e "r $BATS_TEST_DIRNAME/fake_cublas.cuh" -e 'd}' \
+        -e '/^#include "cublas.cuh"$/{' -e "r $peers/cublas.cuh" -e 'd}' "$peers/$1.cu" >"$dir/$1.cu"
+    make -s -C "$stages/03_cuda_unified" sim SOURCE="$dir/$1.cu" OUTPUT="$dir/$1"
+    train=$dir/$1.sim
+}
+
+@test "the peers with cuBLAS: their weights, on the simulated device" {
+    grep -q cudaGraphLaunch "$repository/sim/cuda_runtime.h" || skip 'it has no graphs'
+    for peer in peer_cublas peer_cublaslt; do
+        simulate $peer
+        check_weights simulated
+    done
+}
+
 @test "make versions names that of LIBXSMM" {
     choose peer_libxsmm
     make -s -C "$peers" versions | grep -E '[ ,]LIBXSMM [0-9]+(\.[0-9]+)+(,|$)'
