@@ -235,9 +235,9 @@ class Profile:
 
 def profile_gpu(stage, options, folder):
     # A program that trains launches its kernels again and again. The first launches warm up.
-    # ncu runs each kernel several times. By default it flushes the caches before each, and holds the
-    # clock at the base rate. In a run of the stage, a kernel finds in the cache what the one before
-    # has left, and the clock is higher.
+    # ncu runs each kernel several times. By default it flushes the caches before each run, and holds
+    # the clock at the base rate. In a run of the stage, a kernel finds in the cache what the one
+    # before has left, and the clock is higher.
     done = subprocess.run(
         ["ncu", "--cache-control", "none", "--clock-control", "none",
          "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",

@@ -170,8 +170,8 @@ def save(option, path, *arrays):
 
 
 def warm_up(peer, load):
-    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU gets a
-    second one, as in the stages: its clocks have to rise. Then `load` sets the weights back. Returns
+    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU gets
+    another, as in the stages: its clocks have to rise. Then `load` sets the weights back. Returns
     the seconds of the first epoch."""
     start = time.perf_counter()
     peer.epoch()
