@@ -27,10 +27,10 @@ import rows
 from ladders import ROOT
 
 # A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# times at most. A GPU may take 20 ms for a run and begins with slow clocks, so there the limit is
+# times at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is
 # higher. A longer run has less noise and costs more: over 20 s, one is enough. A program with an
 # option --seconds repeats its work for so long, and its time is that of one repeat.
-REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 60, 1.0
+REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 250, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
 NOISY_REPEATS = 3  # more runs for a noisy cell
@@ -506,7 +506,7 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
             metavar="LIST", type=value_of(*kind, is_list=True))
     for option, value in {} if chosen.all else ladder.settings.items():
         add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
-    add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 60; 2 over 5 s, 1 over "
+    add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
         "20 s; up to 3 more where they differ by over 10 %%)", metavar="N", type=whole)
     add("threads", "for stages that can use several (all)", metavar="N", type=whole)
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
