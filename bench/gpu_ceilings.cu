@@ -208,7 +208,8 @@ static void barrier(benchmark::State &state, bool cluster) {
     } else {
         wish.val.cooperative = 1;
     }
-    launch.gridDim = dim3(cluster ? CLUSTER : (unsigned)attribute(cudaDevAttrMultiProcessorCount));
+    launch.gridDim =
+        dim3(cluster ? (unsigned)CLUSTER : (unsigned)attribute(cudaDevAttrMultiProcessorCount));
     launch.blockDim = dim3(256);
     launch.attrs = &wish;
     launch.numAttrs = 1;
