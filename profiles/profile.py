@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import flamegraph
@@ -235,9 +235,9 @@ class Profile:
 
 def profile_gpu(stage, options, folder):
     # A program that trains launches its kernels again and again. The first launches warm up.
-    # ncu runs each kernel several times. By default it flushes the caches before each run, and holds
-    # the clock at the base rate. In a run of the stage, a kernel finds in the cache what the one
-    # before has left, and the clock is higher.
+    # ncu runs each kernel several times. By default it flushes the caches before each run and holds
+    # the clock at its base rate. In a run of the stage, a kernel finds in the cache what the one
+    # before it has left, and the clock is higher.
     done = subprocess.run(
         ["ncu", "--cache-control", "none", "--clock-control", "none",
          "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
@@ -274,7 +274,7 @@ def timeline(stage, options, folder):
     last = kernels[len(kernels) * 2 // 3:]
     if len(last) < 3:
         return
-    gaps = [max(0, start - sum(before)) for before, (start, _) in zip(last, last[1:])]
+    gaps = [max(0, start - sum(before)) for before, (start, _) in pairwise(last)]
     whole = sum(last[-1]) - last[0][0]
     low, median, high = statistics.quantiles(gaps, n=4)
     (folder / "gaps.txt").write_text("\n".join([
