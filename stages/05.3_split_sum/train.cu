@@ -125,13 +125,19 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory. Rows from `rows_left` on, and columns
-// from `columns_left` on, become zeros.
+// from `columns_left` on, become zeros. The compiler knows the number of steps. So it puts
+// all loads before the first store, and a thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns; i += THREADS) {
-        const int r = i / columns, c = i % columns;
-        tile[r * tile_stride + c] =
-            (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns; first += THREADS) {
+        const int i = first + thread, r = i / columns, c = i % columns;
+        float number = 0;
+        if (i < rows * columns && (size_t)r < rows_left && (size_t)c < columns_left)
+            number = matrix[r * stride + c];
+        if (i < rows * columns)
+            tile[r * tile_stride + c] = number;
     }
 }
 
@@ -214,8 +220,8 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
     float sum = 0, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth,
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth,
                   outputs - o);
         __syncthreads();
         for (int i = 0; i < depth; ++i)

@@ -127,11 +127,14 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory. Rows from `rows_left` on, and columns
-// from `columns_left` on, become zeros.
+// from `columns_left` on, become zeros. The compiler knows the number of steps. So it puts
+// all loads before the first store, and a thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns; i += THREADS) {
-        const int r = i / columns, c = i % columns;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns; first += THREADS) {
+        const int r = (first + thread) / columns, c = (first + thread) % columns;
         tile[r * tile_stride + c] =
             (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
     }
@@ -139,7 +142,8 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ float x_tile[TILE][SLICE + 4];
@@ -210,7 +214,7 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, dW inputs × outputs.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
                     size_t inputs, size_t outputs) {
     __shared__ float x_tile[DEPTH][TILE];
@@ -221,8 +225,8 @@ __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth,
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth,
                   outputs - o);
         __syncthreads();
         for (int i = 0; i < depth; ++i)

@@ -1,5 +1,4 @@
-// Stage 05.6: wide loads. A thread moves four numbers at a time. So W2 and dz get rows of whole
-// tiles, too.
+// Stage 05.6: wide loads. A thread moves four numbers at a time, from and to rows of whole tiles.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -148,11 +147,15 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
@@ -162,7 +165,8 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
@@ -232,7 +236,7 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, dW inputs × outputs.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
                     size_t inputs, size_t outputs) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
@@ -243,8 +247,8 @@ __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)

@@ -1,5 +1,4 @@
-// Stage 05.7: the second layer is fused into the kernel that adds up the slices. A block finishes
-// the logits of a sample.
+// Stage 05.7: one kernel for all that is small, from the ReLU to dz. A block finishes a sample.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -149,11 +148,15 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
@@ -163,7 +166,8 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
@@ -192,10 +196,18 @@ __device__ float warp_sum(float value) {
     return value;
 }
 
-// One block for each sample: a = max(0, Σ sums + b1) and z = a·W2 + b2.
+__device__ float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
+
+// One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS)
     output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
-                 float *activations, float *logits, size_t n, size_t hidden) {
+                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
+                 float *losses, size_t n, size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -219,38 +231,21 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+        z += warps[w][lane];
+    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
-        float z = bias2[lane];
-        for (int w = 0; w < THREADS / WARP; ++w)
-            z += warps[w][lane];
         logits[s * CLASSES + lane] = z;
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
     }
-}
-
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
-// loss at the sample's place in the batch.
-__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
-                                 float *losses, size_t n) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.x;
-    if (s >= n)
-        return;
-    const float *z = logits + s * CLASSES;
-    float *dz = d_logits + s * PADDED_CLASSES;
-    float max = z[0], sum = 0;
-    for (int o = 1; o < CLASSES; ++o)
-        max = z[o] > max ? z[o] : max;
-    for (int o = 0; o < CLASSES; ++o) {
-        dz[o] = expf(z[o] - max);
-        sum += dz[o];
-    }
-    for (int o = 0; o < CLASSES; ++o)
-        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
-    losses[s] += logf(sum) - (z[labels[s]] - max);
+    if (lane == labels[s])
+        losses[s] += logf(sum) - shifted;
 }
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, dW inputs × outputs.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
                     size_t inputs, size_t outputs) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
@@ -261,8 +256,8 @@ __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
@@ -335,12 +330,9 @@ static void forward(struct network *network, const struct batch *batch) {
     grid.z = SLICES;
     hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->weights2,
-                                           network->bias2, network->activations, network->logits, n,
-                                           hidden);
-    CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
-                                             network->losses, n);
+    output_layer<<<(unsigned)n, THREADS>>>(
+        network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
+        network->activations, network->logits, network->d_logits, network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 

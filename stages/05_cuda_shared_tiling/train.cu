@@ -1,5 +1,4 @@
-// Stage 05: the update is fused into the weight gradient. The products are in shared-memory tiles,
-// forward and backward. What is small is one kernel: ReLU, second layer, softmax and loss.
+// Stage 05: da is computed in the tiles that need it. A batch is three launches.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -25,6 +24,8 @@ enum {
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
+    // So many of their columns are in a tile, so that each thread copies equally many.
+    TILE_CLASSES = TILE / 2,
     WARP = 32
 };
 
@@ -40,7 +41,7 @@ struct network {
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
-    float *d_activations; // N × H: da
+    float *weights2_copy; // 10 × H: W2ᵀ, as it is before the update
     float *logits;        // N × 10: z
     float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
@@ -106,7 +107,7 @@ static struct network create(const struct options *options) {
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
-    network.d_activations = allocate(n * hidden);
+    network.weights2_copy = allocate_zeroed(TILE_CLASSES * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -133,7 +134,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->weights2_copy));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -141,11 +142,15 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
@@ -155,7 +160,8 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
@@ -191,11 +197,11 @@ __device__ float warp_max(float value) {
 }
 
 // One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
 __global__ void __launch_bounds__(THREADS)
     output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
-                 float *losses, size_t n, size_t hidden) {
+                 const uint8_t *labels, float *activations, float *weights2_copy, float *logits,
+                 float *d_logits, float *losses, size_t n, size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -206,8 +212,12 @@ __global__ void __launch_bounds__(THREADS)
             a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
         activations[s * hidden + h] = a;
-        for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * weights2[h * PADDED_CLASSES + o];
+        for (int o = 0; o < CLASSES; ++o) {
+            const float w = weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w;
+            if (s == 0)
+                weights2_copy[o * hidden + h] = w;
+        }
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -219,41 +229,64 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = -INFINITY;
-    if (lane < CLASSES) {
-        z = bias2[lane];
-        for (int w = 0; w < THREADS / WARP; ++w)
-            z += warps[w][lane];
-        logits[s * CLASSES + lane] = z;
-    }
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+        z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
-    if (lane < CLASSES)
+    if (lane < CLASSES) {
+        logits[s * CLASSES + lane] = z;
         d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    }
     if (lane == labels[s])
         losses[s] += logf(sum) - shifted;
 }
 
 // W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights.
-__global__ void __launch_bounds__(THREADS)
-    weight_gradient(const float *x, const float *dy, float *weights, float *bias, size_t n,
-                    size_t inputs, size_t outputs, float learning_rate) {
+// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
+// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
+// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *images, const float *activations, const float *weights2_copy,
+                    const float *d_logits, float *weights1, float *bias1, float *weights2,
+                    float *bias2, size_t n, size_t hidden, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
     __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
+    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
+    const bool is_second = blockIdx.x == gridDim.x - 1;
+    const float *x = is_second ? activations : images, *dy = is_second ? d_logits : activations;
+    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
+    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
+                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
+    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
+    const size_t o = is_second ? 0 : blockIdx.y * TILE;
     const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
+        load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
+                  DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
+        load_tile(weights_tile[0], TILE, weights2_copy + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
         __syncthreads();
+        if (!is_second) {
+            // The tile has a. A thread replaces only numbers that no other thread reads.
+            for (int top = 0; top < DEPTH; top += THREADS_Y) {
+                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
+                for (int i = 0; i < CLASSES; ++i)
+                    for (int c = 0; c < COLUMNS; ++c)
+                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
+                for (int c = 0; c < COLUMNS; ++c)
+                    a[c] = a[c] > 0 ? da[c] : 0;
+            }
+            __syncthreads();
+        }
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
                     sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
-        if (blockIdx.x == 0 && thread < TILE)
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < depth; ++i)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
@@ -264,39 +297,8 @@ __global__ void __launch_bounds__(THREADS)
         *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
                             old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
     }
-    if (blockIdx.x == 0 && thread < TILE)
+    if (k == 0 && thread < TILE)
         bias[o + thread] -= learning_rate * bias_sum;
-}
-
-// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
-__global__ void __launch_bounds__(THREADS)
-    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
-                    float *d_activations, size_t n, size_t hidden) {
-    // Rows of 11 numbers begin in different banks.
-    __shared__ float dz_tile[TILE][CLASSES + 1];
-    __shared__ float weights_tile[TILE][CLASSES + 1];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
-        const int r = i / CLASSES, o = i % CLASSES;
-        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
-        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
-    }
-    __syncthreads();
-
-    float sum[ROWS][COLUMNS] = {};
-    for (int o = 0; o < CLASSES; ++o)
-        for (int r = 0; r < ROWS; ++r)
-            for (int c = 0; c < COLUMNS; ++c)
-                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
-
-    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
-        const size_t first = (s + row + r) * hidden + h + column;
-        const float4 a = *(const float4 *)(activations + first);
-        *(float4 *)(d_activations + first) =
-            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
-                        a.w > 0 ? sum[r][3] : 0);
-    }
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -315,9 +317,10 @@ static void forward(struct network *network, const struct batch *batch) {
     grid.z = SLICES;
     hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS>>>(
-        network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
-        network->activations, network->logits, network->d_logits, network->losses, n, hidden);
+    output_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->weights2,
+                                           network->bias2, batch->labels, network->activations,
+                                           network->weights2_copy, network->logits,
+                                           network->d_logits, network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 
@@ -325,17 +328,11 @@ static void forward(struct network *network, const struct batch *batch) {
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
-                                                  network->activations, network->d_activations, n,
-                                                  hidden);
-    CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
-        network->activations, network->d_logits, network->weights2, network->bias2, n, hidden,
-        PADDED_CLASSES, learning_rate);
-    CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
-                                                       network->weights1, network->bias1, n, PIXELS,
-                                                       hidden, learning_rate);
+    dim3 grid = blocks(PIXELS, hidden);
+    ++grid.x; // W2's
+    weight_gradient<<<grid, block>>>(batch->images, network->activations, network->weights2_copy,
+                                     network->d_logits, network->weights1, network->bias1,
+                                     network->weights2, network->bias2, n, hidden, learning_rate);
     CHECK(cudaGetLastError());
 }
 

@@ -1,5 +1,4 @@
-// Stage 05.8: softmax, loss and dz are fused into the kernel of the second layer. A block finishes
-// a sample.
+// Stage 05.9: one launch for the gradients of both layers. Its last row of blocks has W2.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -25,22 +24,17 @@ enum {
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
-    WARP = 32,
-    // Kernels that are as in 04 have blocks of at most SIDE × SIDE threads.
-    SIDE = TILE
+    WARP = 32
 };
 
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
 
-    // All parameters lie one after another, and so do their gradients. So one kernel can update all
-    // of them.
-    size_t parameters;
-    float *weights1, *d_weights1; // 784 × H
-    float *bias1, *d_bias1;       // H
-    float *weights2, *d_weights2; // H × 10
-    float *bias2, *d_bias2;       // 10
+    float *weights1; // 784 × H
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
 
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
@@ -105,15 +99,10 @@ static struct network create(const struct options *options) {
     struct network network = {};
     network.units = units;
     network.hidden = hidden;
-    network.parameters = PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES;
-    network.weights1 = allocate_zeroed(network.parameters);
-    network.bias1 = network.weights1 + PIXELS * hidden;
-    network.weights2 = network.bias1 + hidden;
-    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
-    network.d_weights1 = allocate(network.parameters);
-    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
-    network.d_weights2 = network.d_bias1 + hidden;
-    network.d_bias2 = network.d_weights2 + hidden * PADDED_CLASSES;
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
@@ -138,7 +127,9 @@ static struct network create(const struct options *options) {
 
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
@@ -149,11 +140,15 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
@@ -163,7 +158,8 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
@@ -227,50 +223,59 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = -INFINITY;
-    if (lane < CLASSES) {
-        z = bias2[lane];
-        for (int w = 0; w < THREADS / WARP; ++w)
-            z += warps[w][lane];
-        logits[s * CLASSES + lane] = z;
-    }
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+        z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
-    if (lane < CLASSES)
+    if (lane < CLASSES) {
+        logits[s * CLASSES + lane] = z;
         d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    }
     if (lane == labels[s])
         losses[s] += logf(sum) - shifted;
 }
 
-// dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, dW inputs × outputs.
-__global__ void __launch_bounds__(THREADS)
-    weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
-                    size_t inputs, size_t outputs) {
+// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
+// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *images, const float *activations, const float *d_activations,
+                    const float *d_logits, float *weights1, float *bias1, float *weights2,
+                    float *bias2, size_t n, size_t hidden, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
     __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
+    const bool is_second = blockIdx.x == gridDim.x - 1;
+    const float *x = is_second ? activations : images, *dy = is_second ? d_logits : d_activations;
+    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
+    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
+                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
+    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
+    const size_t o = is_second ? 0 : blockIdx.y * TILE;
     const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
                     sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
-        if (blockIdx.x == 0 && thread < TILE)
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < depth; ++i)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    for (int r = 0; r < ROWS && k + row + r < inputs; ++r)
-        *(float4 *)(d_weights + (k + row + r) * outputs + o + column) =
-            make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
-    if (blockIdx.x == 0 && thread < TILE)
-        d_bias[o + thread] = bias_sum;
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
+        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
+        const float4 old = *four;
+        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
+                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
+    }
+    if (k == 0 && thread < TILE)
+        bias[o + thread] -= learning_rate * bias_sum;
 }
 
 // da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
@@ -304,14 +309,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// θ ← θ − lr·dθ
-__global__ void update(float *parameters, const float *gradient, size_t count,
-                       float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
-    if (i < count)
-        parameters[i] -= learning_rate * gradient[i];
-}
-
 // Sums the losses, in one thread: there are only as many as samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
@@ -338,20 +335,15 @@ static void forward(struct network *network, const struct batch *batch) {
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
-        network->activations, network->d_logits, network->d_weights2, network->d_bias2, n, hidden,
-        PADDED_CLASSES);
-    CHECK(cudaGetLastError());
     hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
                                                   network->activations, network->d_activations, n,
                                                   hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
-                                                       network->d_weights1, network->d_bias1, n,
-                                                       PIXELS, hidden);
-    CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
-        network->weights1, network->d_weights1, network->parameters, learning_rate);
+    dim3 grid = blocks(PIXELS, hidden);
+    ++grid.x; // W2's
+    weight_gradient<<<grid, block>>>(batch->images, network->activations, network->d_activations,
+                                     network->d_logits, network->weights1, network->bias1,
+                                     network->weights2, network->bias2, n, hidden, learning_rate);
     CHECK(cudaGetLastError());
 }
 

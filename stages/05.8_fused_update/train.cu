@@ -1,0 +1,462 @@
+// Stage 05.8: the update is fused into the weight gradients. These go from the registers to the
+// weights, and have no arrays any more.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of tiles. The surplus units hold zeros, and stay zero.
+#include "stages/training_cuda.h"
+
+#include <math.h>
+
+enum {
+    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
+    // that a batch of 32 occupies more than a few blocks.
+    TILE = 32,
+    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
+    ROWS = 2,
+    COLUMNS = 4,
+    THREADS_X = TILE / COLUMNS,
+    THREADS_Y = TILE / ROWS,
+    THREADS = THREADS_X * THREADS_Y,
+    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
+    // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
+    SLICES = 7,
+    SLICE = PIXELS / SLICES,
+    // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
+    DEPTH = 64,
+    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
+    PADDED_CLASSES = TILE,
+    WARP = 32
+};
+
+struct network {
+    size_t units;  // as asked for
+    size_t hidden; // H
+
+    float *weights1; // 784 × H
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
+
+    // One batch's intermediate values.
+    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+};
+
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+}
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// Copies a data set to the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    copy_pinned(device.images, host->images, pixels * sizeof(float));
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
+                        size_t rows, size_t columns, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
+                       columns * sizeof(float), rows, kind));
+}
+
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
+}
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t hidden = (units + TILE - 1) / TILE * TILE;
+    struct network network = {};
+    network.units = units;
+    network.hidden = hidden;
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.sums = allocate(SLICES * n * hidden);
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    float *weights = allocate_floats(PIXELS * units);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy_matrix(network.weights1, hidden, weights, units, PIXELS, units, cudaMemcpyHostToDevice);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < units * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, units);
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, units, CLASSES,
+                cudaMemcpyHostToDevice);
+    free(weights);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
+    CHECK(cudaFree(network->sums));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
+__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
+                          int rows, int columns, size_t rows_left, size_t columns_left) {
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
+        float4 four = make_float4(0, 0, 0, 0);
+        if ((size_t)r < rows_left && (size_t)c < columns_left)
+            four = *(const float4 *)(matrix + r * stride + c);
+        *(float4 *)(tile + r * tile_stride + c) = four;
+    }
+}
+
+// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
+// hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+    // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
+    __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
+    __shared__ alignas(16) float weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
+    load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
+    __syncthreads();
+
+    float sum[ROWS][COLUMNS] = {};
+    for (int i = 0; i < SLICE; ++i)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r)
+        *(float4 *)(sums + (blockIdx.z * n + s + row + r) * hidden + h + column) =
+            make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+}
+
+// Returns the sum over the threads of a warp, to all of them.
+__device__ float warp_sum(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+}
+
+__device__ float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
+
+// One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
+__global__ void __launch_bounds__(THREADS)
+    output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
+                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
+                 float *losses, size_t n, size_t hidden) {
+    __shared__ float warps[THREADS / WARP][CLASSES];
+    const size_t s = blockIdx.x;
+    const int lane = threadIdx.x % WARP;
+    float part[CLASSES] = {};
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float a = bias1[h];
+        for (int slice = 0; slice < SLICES; ++slice)
+            a += sums[(slice * n + s) * hidden + h];
+        a = a > 0 ? a : 0;
+        activations[s * hidden + h] = a;
+        for (int o = 0; o < CLASSES; ++o)
+            part[o] += a * weights2[h * PADDED_CLASSES + o];
+    }
+    for (int o = 0; o < CLASSES; ++o) {
+        const float sum = warp_sum(part[o]);
+        if (lane == 0)
+            warps[threadIdx.x / WARP][o] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= WARP)
+        return;
+
+    // Only one warp goes on. Each of its first ten lanes has an output.
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+        z += warps[w][lane];
+    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
+    if (lane < CLASSES) {
+        logits[s * CLASSES + lane] = z;
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    }
+    if (lane == labels[s])
+        losses[s] += logf(sum) - shifted;
+}
+
+// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights.
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *x, const float *dy, float *weights, float *bias, size_t n,
+                    size_t inputs, size_t outputs, float learning_rate) {
+    __shared__ alignas(16) float x_tile[DEPTH][TILE];
+    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
+    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    for (size_t first = 0; first < n; first += DEPTH) {
+        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
+        __syncthreads();
+        for (int i = 0; i < depth; ++i)
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < COLUMNS; ++c)
+                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+        if (blockIdx.x == 0 && thread < TILE)
+            for (int i = 0; i < depth; ++i)
+                bias_sum += dy_tile[i][thread];
+        __syncthreads();
+    }
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
+        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
+        const float4 old = *four;
+        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
+                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
+    }
+    if (blockIdx.x == 0 && thread < TILE)
+        bias[o + thread] -= learning_rate * bias_sum;
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
+__global__ void __launch_bounds__(THREADS)
+    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
+                    float *d_activations, size_t n, size_t hidden) {
+    // Rows of 11 numbers begin in different banks.
+    __shared__ float dz_tile[TILE][CLASSES + 1];
+    __shared__ float weights_tile[TILE][CLASSES + 1];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
+        const int r = i / CLASSES, o = i % CLASSES;
+        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
+        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
+    }
+    __syncthreads();
+
+    float sum[ROWS][COLUMNS] = {};
+    for (int o = 0; o < CLASSES; ++o)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
+        const size_t first = (s + row + r) * hidden + h + column;
+        const float4 a = *(const float4 *)(activations + first);
+        *(float4 *)(d_activations + first) =
+            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
+                        a.w > 0 ? sum[r][3] : 0);
+    }
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Sets a, z and dz for a batch, and adds to the losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(THREADS_X, THREADS_Y);
+    dim3 grid = blocks(n, hidden);
+    grid.z = SLICES;
+    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
+    CHECK(cudaGetLastError());
+    output_layer<<<(unsigned)n, THREADS>>>(
+        network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
+        network->activations, network->logits, network->d_logits, network->losses, n, hidden);
+    CHECK(cudaGetLastError());
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(THREADS_X, THREADS_Y);
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
+        network->activations, network->d_logits, network->weights2, network->bias2, n, hidden,
+        PADDED_CLASSES, learning_rate);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
+                                                       network->weights1, network->bias1, n, PIXELS,
+                                                       hidden, learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Runs an epoch over the training set in file order. The last batch may be short. Marks the phases,
+// or none if `events` is NULL. Returns the mean loss when the last weight is final.
+static double run_epoch(struct network *network, const struct dataset *dataset,
+                        const struct options *options, float learning_rate,
+                        struct phase_events *events) {
+    const size_t n = largest_batch(options);
+    struct batch batch;
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    mark_phase(events);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        mark_phase(events);
+        backward(network, &batch, learning_rate);
+        mark_phase(events);
+    }
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
+    float loss;
+    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    return loss / dataset->samples;
+}
+
+// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
+// are. The first is cold. In the second, events time the phases.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    double start = seconds();
+    if (options->epochs > 0 && !is_simulated(result->device)) {
+        run_epoch(network, dataset, options, 0, NULL);
+        result->warmup_s = seconds() - start;
+        struct phase_events events = create_events(options);
+        run_epoch(network, dataset, options, 0, &events);
+        collect_events(&events, options, result);
+    }
+
+    start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        result->final_loss = run_epoch(network, dataset, options, options->learning_rate, NULL);
+        report_epoch(options, epoch, result->final_loss);
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
+                         cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host without the padding. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
+    float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
+    free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
