@@ -154,11 +154,15 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros.
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of steps. So it puts all loads before the first store, and a thread
+// waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
@@ -168,10 +172,14 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 
 // The same, turned: element (r, c) goes to row c of the tile.
 __device__ void load_turned(float *tile, int tile_stride, const float *matrix, size_t stride,
-                            int rows, int columns) {
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < rows * columns / 4; i += THREADS) {
-        const int r = i / (columns / 4), c = i % (columns / 4) * 4;
-        const float4 four = *(const float4 *)(matrix + r * stride + c);
+                            int rows, int columns, size_t rows_left, size_t columns_left) {
+    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
+        float4 four = make_float4(0, 0, 0, 0);
+        if ((size_t)r < rows_left && (size_t)c < columns_left)
+            four = *(const float4 *)(matrix + r * stride + c);
         tile[c * tile_stride + r] = four.x;
         tile[(c + 1) * tile_stride + r] = four.y;
         tile[(c + 2) * tile_stride + r] = four.z;
@@ -181,8 +189,9 @@ __device__ void load_turned(float *tile, int tile_stride, const float *matrix, s
 
 // A slice of x·W: the sums over the inputs from blockIdx.z · slice on, for a tile of samples and
 // outputs. With a bias there is only one slice, and y = max(0, x·W + b). Otherwise the sums of the
-// slices are written one after another.
-__global__ void __launch_bounds__(THREADS)
+// slices are written one after another. Two blocks on a multiprocessor are enough. So the compiler
+// has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
     forward_products(const float *x, const float *weights, const float *bias, float *y, size_t n,
                      size_t inputs, size_t outputs, size_t slice) {
     // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
@@ -191,8 +200,9 @@ __global__ void __launch_bounds__(THREADS)
     const size_t s = blockIdx.x * TILE, o = blockIdx.y * TILE, k = blockIdx.z * slice;
     const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
     const int depth = inputs - k < slice ? (int)(inputs - k) : (int)slice;
-    load_tile(x_tile[0], MAX_SLICE + 4, x + s * inputs + k, inputs, TILE, depth, n - s, depth);
-    load_tile(weights_tile[0], TILE, weights + k * outputs + o, outputs, depth, TILE, depth, TILE);
+    load_tile(x_tile[0], MAX_SLICE + 4, x + s * inputs + k, inputs, TILE, MAX_SLICE, n - s, depth);
+    load_tile(weights_tile[0], TILE, weights + k * outputs + o, outputs, MAX_SLICE, TILE, depth,
+              TILE);
     __syncthreads();
 
     float sum[ROWS][COLUMNS] = {};
@@ -280,7 +290,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     weight_gradient(const float *x, const float *dy, float *weights, float *bias, size_t n,
                     size_t inputs, size_t outputs, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
@@ -291,8 +301,8 @@ __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, depth, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, depth, TILE, depth, TILE);
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
@@ -316,7 +326,7 @@ __global__ void __launch_bounds__(THREADS)
 // dx = (dy·Wᵀ) ⊙ [x > 0] for a tile of samples and inputs: dy n × outputs, W inputs × outputs. The
 // sums run along the rows of both. So both tiles are turned on their way to shared memory: there a
 // step reads one row of each.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     input_gradient(const float *dy, const float *weights, const float *x, float *dx, size_t n,
                    size_t inputs, size_t outputs) {
     // The rows are a float4 longer, so that the four rows that a thread writes begin in different
@@ -329,8 +339,10 @@ __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][COLUMNS] = {};
     for (size_t first = 0; first < outputs; first += DEPTH) {
         const int depth = outputs - first < DEPTH ? (int)(outputs - first) : DEPTH;
-        load_turned(dy_tile[0], TILE + 4, dy + s * outputs + first, outputs, samples, depth);
-        load_turned(weights_tile[0], TILE + 4, weights + k * outputs + first, outputs, TILE, depth);
+        load_turned(dy_tile[0], TILE + 4, dy + s * outputs + first, outputs, TILE, DEPTH, samples,
+                    depth);
+        load_turned(weights_tile[0], TILE + 4, weights + k * outputs + first, outputs, TILE, DEPTH,
+                    TILE, depth);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)

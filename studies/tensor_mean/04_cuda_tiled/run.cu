@@ -92,10 +92,13 @@ static void destroy(struct tensor *tensor, const struct triplets *data) {
 }
 
 // Copies features of some triplets to shared memory: `columns` of them from `first` on. Where there
-// is no feature or no triplet, it puts 0.
+// is no feature or no triplet, it puts 0. The compiler knows the number of steps. So it puts all
+// loads before the first store, and a thread waits for memory once.
 __device__ void load_tile(float *tile, int columns, const float *matrix, size_t features,
                           size_t first, size_t triplets) {
-    for (int e = threadIdx.x; e < DEPTH * columns; e += THREADS) {
+#pragma unroll
+    for (int step = 0; step < DEPTH * columns; step += THREADS) {
+        const int e = step + threadIdx.x;
         const size_t n = e / columns, column = first + e % columns;
         tile[e] = n < triplets && column < features ? matrix[n * features + column] : 0;
     }
