@@ -306,8 +306,10 @@ def main():
         found = subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True, check=False)
         if found.returncode:
             fail("found no GPU (nvidia-smi lists none)", 77)
-        if not shutil.which("ncu"):
-            fail("found no ncu; install NVIDIA's package nsight-compute, or the CUDA toolkit", 77)
+        tools = [tool for tool in ("nsys", "ncu") if shutil.which(tool)]
+        if not tools:
+            fail("found no ncu and no nsys; install NVIDIA's packages nsight-compute and "
+                 "nsight-systems, or the CUDA toolkit", 77)
     elif subprocess.run(["./deps.sh", "profile"], check=False).returncode:
         sys.exit(1)
     options = ladder.options("profile")
@@ -318,11 +320,11 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
             if gpu:
-                if shutil.which("nsys"):
-                    timeline(stage, options, folder)
-                else:
-                    print(f"{stage.name}: no timeline: found no nsys", file=sys.stderr)
-                profile_gpu(stage, options, folder)
+                for tool, take in (("nsys", timeline), ("ncu", profile_gpu)):
+                    if tool in tools:
+                        take(stage, options, folder)
+                    else:
+                        print(f"{stage.name}: found no {tool}", file=sys.stderr)
             else:
                 profile = Profile(stage, options, Path(work), folder)
                 print(f"{stage.name}: heap", file=sys.stderr)
