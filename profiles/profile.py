@@ -17,7 +17,7 @@ timeline.nsys-rep. Reads from the environment or make's command line:
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
 source. Two preloaded libraries do the work on the CPU.
 
-Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no ncu.
+Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no tool.
 """
 
 import csv

@@ -149,3 +149,18 @@ END
     gcc -std=gnu11 -O2 -D_GNU_SOURCE -o wrong wrong.c -lz -lm
     awk -v error="$(./wrong "${options[@]}")" 'BEGIN { exit !(error > 1e-6) }'
 }
+
+# The device has the memory that the row names, and then a byte less.
+@test "peak_vram_mib is what a run on the simulated device needs, the minimizer included" {
+    make_galaxies galaxies
+    options=(--data galaxies --train 6 --test 3 --hidden 2 --iterations 2 --quiet)
+    for stage in 04_cuda 05_cuda_resident; do
+        train=$BATS_TEST_DIRNAME/build/galaxy/$stage.sim
+        rm -f rows.csv
+        "$train" "${options[@]}" --csv rows.csv
+        bytes=$(awk -F, 'END { printf "%.0f", $NF * 1048576 }' rows.csv)
+        SIM_MEMORY=$bytes "$train" "${options[@]}"
+        SIM_MEMORY=$((bytes - 1)) run --separate-stderr -1 "$train" "${options[@]}"
+        [[ $stderr == "$stage: out of device memory: "* ]]
+    done
+}

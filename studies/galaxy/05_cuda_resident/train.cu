@@ -443,7 +443,9 @@ int main(int argc, char **argv) {
 
     train(&network, &options, &result);
     result.test_accuracy = accuracy(&network, &test_set, data.test.labels);
-    result.peak_vram_mib = used_device_mib() - used;
+    // The minimizer has freed its four vectors by now.
+    const double vectors_mib = 4.0 * (double)(network.parameters * sizeof(double)) / (1 << 20);
+    result.peak_vram_mib = used_device_mib() - used + vectors_mib;
     // NaNs must not replace good weights.
     if (options.common.save && isfinite(result.minimum.cost))
         status = save(&network, options.common.save);
