@@ -129,11 +129,24 @@ static void resolve(const char *path, char resolved[PATH_MAX]) {
     }
 }
 
+// The files of two options must not be the same. `other` may be NULL.
+static void check_other_file(const char *option, const char *path, const char *other_option,
+                             const char *other) {
+    char resolved[PATH_MAX] = "", others[PATH_MAX] = "";
+    resolve(path, resolved);
+    if (other)
+        resolve(other, others);
+    if (strcmp(resolved, others) == 0) {
+        fprintf(stderr, "--%s: found %s, the same file as --%s; expected another file\n", option,
+                path, other_option);
+        exit(EXIT_BAD_INPUT);
+    }
+}
+
 // The result is written beside `path` and then renamed. So `path` must be something that a new file
 // may replace, and not the rows.
 static void check_saved_file(const char *option, const char *path, const char *csv) {
     struct stat file;
-    char saved[PATH_MAX] = "", rows[PATH_MAX] = "";
     check_writable(option, path);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) {
         fprintf(stderr,
@@ -142,14 +155,15 @@ static void check_saved_file(const char *option, const char *path, const char *c
                 option, path);
         exit(EXIT_BAD_INPUT);
     }
-    resolve(path, saved);
-    if (csv)
-        resolve(csv, rows);
-    if (strcmp(saved, rows) == 0) {
-        fprintf(stderr, "--%s: found %s, the same file as --csv; expected another file\n", option,
-                path);
-        exit(EXIT_BAD_INPUT);
-    }
+    check_other_file(option, path, "csv", csv);
+}
+
+void check_more_rows(const struct command_line *command_line, const struct common_options *options,
+                     const char *path, const struct row *row) {
+    check_writable(row->option, path);
+    check_results_file(path, row);
+    check_other_file(row->option, path, "csv", options->csv);
+    check_other_file(row->option, path, command_line->save, options->save);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {

@@ -42,6 +42,11 @@ struct command_line {
 // the program with EXIT_RUN_FAILED and one line.
 struct common_options parse_common(int argc, char **argv, const struct command_line *command_line);
 
+// Checks a ladder's own file of rows as parse_common() checks its files. It must be another than
+// those. row->option names it.
+void check_more_rows(const struct command_line *command_line, const struct common_options *options,
+                     const char *path, const struct row *row);
+
 // Returns the whole number in `text`, the argument of --OPTION. If it is not in the range, prints
 // one line and exits with EXIT_BAD_INPUT.
 int parse_int(const char *option, const char *text, int min, int max);

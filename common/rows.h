@@ -9,6 +9,7 @@ extern "C" {
 struct row {
     char names[1024];
     char values[1024];
+    const char *option; // that names the row's file: "csv", or what a ladder sets
 };
 
 // Returns a row with stage, device ("cpu", or the GPU's name) and threads (0: does not apply). The
@@ -28,11 +29,11 @@ void add_optional_seconds(struct row *row, const char *name, double value); // 0
 void add_float(struct row *row, const char *name, float value);
 void add_number(struct row *row, const char *name, double value);
 
-// Appends the row to the file of --csv, after the header if the file is empty. Returns 0, or
-// EXIT_RUN_FAILED after one line.
+// Appends the row to its file, after the header if the file is empty. Returns 0, or EXIT_RUN_FAILED
+// after one line.
 int append_row(const char *path, const struct row *row);
 
-// Tries the file of --csv. It must be new, empty, or hold the header of this row and whole rows.
+// Tries the row's file. It must be new, empty, or hold the header of this row and whole rows.
 // Otherwise prints one line and exits with EXIT_BAD_INPUT.
 void check_results_file(const char *path, const struct row *row);
 
