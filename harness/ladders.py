@@ -148,7 +148,15 @@ class Ladder:
         """The words of a program's command line: these options, and the data if it takes any.
         "runs" is none of them: it says how often the program runs."""
         return [*self.data, *(word for option, value in options.items() if option != "runs"
-                              for word in (f"--{option}", str(value)))]
+                              for word in self._words_of(option, value))]
+
+    def _words_of(self, option, value):
+        """An option and its value. One that is true or false in [settings] has no value."""
+        if not isinstance(self.settings.get(option), bool):
+            return [f"--{option}", str(value)]
+        if value not in (0, 1, "0", "1"):
+            fail(f"{option.upper()}: found '{value}', expected 0 or 1")
+        return [f"--{option}"] * int(value)
 
     @functools.cached_property
     def stages(self):

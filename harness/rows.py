@@ -46,7 +46,7 @@ def parameters(ladder):
     """{column: (text to value, smallest value, words for what is expected)}: the axes and the
     settings of a ladder. The type is that of the values in its ladder.toml."""
     kinds = {str: (str, None, "text"), int: (int, 0, "a whole number from 0"),
-             float: (float, 0, "a number, not below 0")}
+             bool: (int, 0, "0 or 1"), float: (float, 0, "a number, not below 0")}
     found = {ladder.column(option): kinds[type(value)]
              for option, value in ladder.settings.items()}
     for axis in ladder.axes:

@@ -505,7 +505,10 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
             metavar="LIST", type=value_of(*kind, is_list=True))
     for option, value in {} if chosen.all else ladder.settings.items():
-        add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
+        if isinstance(value, bool):
+            add(option, f"({'on' if value else 'off'})", action="store_true", default=None)
+        else:
+            add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
     add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
         "20 s; up to 3 more where they differ by over 10 %%)", metavar="N", type=whole)
     add("threads", "for stages that can use several (all)", metavar="N", type=whole)

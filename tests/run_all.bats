@@ -239,6 +239,32 @@ END
     [[ $status == 2 && $output == "run_all.sh: --study: found 'nonsense', expected one of: stages pi" ]]
 }
 
+@test "a ladder without axes has one cell; a setting that is true or false is an option without a value" {
+    make_study
+    sed -i '/^\[\[axes\]\]/,/^quick/d; s/^digits = 3$/&\nterms = 50\nexact = false/' studies/pi/ladder.toml
+    sed -i 's/^    --quiet) shift ;;/&\n    --exact) exact=1; shift ;;/
+        s/digits,dataset/digits,exact,dataset/; s/\$digits,drawn/$digits,${exact:-0},drawn/' \
+        studies/pi/00_sum/run
+    for options in '' --exact '--terms 60'; do
+        # shellcheck disable=SC2086 # several words
+        run ./run_all.sh --study pi --repeats 2 --output results --resume $options
+        [ "$status" -eq 0 ]
+    done
+    [ "$(tail -n +2 "$runs" | cut -d, -f1,4-6 | paste -sd' ')" = \
+        '00_sum,50,3,0 00_sum,50,3,0 00_sum,50,3,1 00_sum,50,3,1 00_sum,60,3,0 00_sum,60,3,0' ]
+    # One program's words are the other's, but for the flag.
+    [ "$(sed 's/ --csv.*//' calls | uniq | paste -sd';')" = \
+        '--digits 3 --terms 50;--digits 3 --terms 50 --exact;--digits 3 --terms 60' ]
+    [[ $output == *'00_sum, run 1; '* ]]
+    [ "$(grep -c '^  00_sum  *0.400 ±0%$' results/tables.txt)" -eq 3 ] # settings that differ share no table
+    run ./run_all.sh --study pi --help
+    [[ $output == *'--exact'*'(off)'* ]]
+    run python3 -c 'import sys; sys.path.insert(0, "harness"); import ladders
+ladder = ladders.find_ladder("pi")
+print(ladder.words(ladder.options("compare")))'
+    [ "$output" = '[]' ]
+}
+
 @test "all ladders run one after the other, and one that fails does not stop the next" {
     make_study
     make_stage 00_one 'exit 3'
