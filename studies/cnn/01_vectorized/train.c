@@ -135,10 +135,12 @@ INLINED vec choose(vec_mask mask, vec a, vec b) {
 
 // Rows become columns: number i of row l goes to lane l of column i.
 static void turn(const float *const rows[LANES], vec *columns, size_t count) {
-    for (size_t k = 0; k < count; k += LANES)
+    for (size_t k = 0; k < count; ++k) {
+        float column[LANES];
         for (size_t l = 0; l < LANES; ++l)
-            for (size_t i = 0; i < LANES; ++i)
-                columns[k + i][l] = rows[l][k + i];
+            column[l] = rows[l][k];
+        memcpy(&columns[k], column, sizeof column);
+    }
 }
 
 // The same for the hidden units: a vector gets the units of a panel of one sample.
