@@ -28,9 +28,9 @@ typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
 
-// The sizes of the tiles. Half of the registers or a little more have sums, the others operands.
+// The sizes of the tiles. A third of the registers to a half has sums, the others operands.
 enum {
-    TILE_FILTERS = REGISTERS / 8, // of a convolution, with the 4 outputs of each
+    TILE_FILTERS = 2,           // of a convolution, with the 4 outputs of each
     TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
     TILE_KERNELS = REGISTERS / 16,    // of a convolution's weights, 9 each
     TILE_UNITS = REGISTERS / 2,       // of the hidden layer
@@ -79,6 +79,7 @@ struct values {
     vec_mask taken1[PIXELS1];
     vec m2[FEATURES], d_m2[FEATURES];
     vec_mask taken2[FEATURES];
+    vec d_a2[FEATURES][WINDOW]; // of a pool's four outputs
     vec a3[HIDDEN], d_a3[HIDDEN];
     vec turned_a3[HIDDEN], turned_d_a3[HIDDEN]; // PANELS × LANES: a sample's units in a vector
     vec z[CLASSES];                             // z, then p, then dz
@@ -193,7 +194,7 @@ static void turn_hidden(const vec *values, vec *turned) {
 
 // m = pool(max(0, W ∗ x + b)) for TILE_FILTERS filters, in one place. `x` is the first of its 4 × 4
 // inputs in each channel, and images are side × side. The first filter's weights begin at
-// `weights`. Each step has 8 inputs and 12 weights for 48 multiply-adds.
+// `weights`. Each step has 8 inputs and 6 weights for 24 multiply-adds.
 INLINED void convolve_tile(const float *weights, const float *bias, const vec *x, vec *m,
                            vec_mask *taken, size_t channels, size_t side, size_t places) {
     vec sum[TILE_FILTERS][WINDOW];
@@ -303,10 +304,11 @@ INLINED vec unpool(vec d_m, vec_mask taken, size_t q) {
 }
 
 // dW and db of a convolution are added up. A tile has the weights of TILE_KERNELS filters for one
-// channel. Each step has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each.
+// channel. Each step has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each. The
+// gradients are in d_a, or are made here if d_a is NULL.
 INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_mask *taken,
-                                      vec *d_weights, vec *d_bias, size_t channels, size_t side,
-                                      size_t filters) {
+                                      const vec (*d_a)[WINDOW], vec *d_weights, vec *d_bias,
+                                      size_t channels, size_t side, size_t filters) {
     const size_t out = (side - KERNEL + 1) / POOL, places = out * out;
     for (size_t f = 0; f < filters; f += TILE_KERNELS) {
         for (size_t c = 0; c < channels; ++c) {
@@ -318,12 +320,14 @@ INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_ma
                 for (size_t column = 0; column < out; ++column) {
                     const size_t place = f * places + row * out + column;
                     const vec *image = x + (c * side + POOL * row) * side + POOL * column;
-                    vec d_a[TILE_KERNELS][WINDOW];
+                    vec d_output[TILE_KERNELS][WINDOW];
                     for (size_t g = 0; g < TILE_KERNELS; ++g) {
+                        const size_t of_filter = place + g * places;
                         for (size_t q = 0; q < WINDOW; ++q)
-                            d_a[g][q] =
-                                unpool(d_m[place + g * places], taken[place + g * places], q);
-                        bias_sum[g] += (d_a[g][0] + d_a[g][1]) + (d_a[g][2] + d_a[g][3]);
+                            d_output[g][q] = d_a ? d_a[of_filter][q]
+                                                 : unpool(d_m[of_filter], taken[of_filter], q);
+                        bias_sum[g] +=
+                            (d_output[g][0] + d_output[g][1]) + (d_output[g][2] + d_output[g][3]);
                     }
                     // Input (i, j) has a share in output q through the weight at their distance.
                     UNROLLED
@@ -335,7 +339,7 @@ INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_ma
                                 const size_t ki = i - q / POOL, kj = j - q % POOL;
                                 if (ki < KERNEL && kj < KERNEL)
                                     for (size_t g = 0; g < TILE_KERNELS; ++g)
-                                        sum[g][ki * KERNEL + kj] += pixel * d_a[g][q];
+                                        sum[g][ki * KERNEL + kj] += pixel * d_output[g][q];
                             }
                         }
                     }
@@ -353,18 +357,18 @@ INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_ma
 
 // dx of a convolution. A tile has the 4 × 4 inputs of a pool's outputs, or of one row of outputs,
 // in one channel. Each filter has 4 gradients and 9 weights for 36 multiply-adds. Inputs belong to
-// up to four tiles, which are added up.
+// up to four tiles, which are added up. The outputs' gradients go to d_a.
 static void convolve_input_gradient(const float *weights, const vec *d_m, const vec_mask *taken,
-                                    vec *d_x) {
+                                    vec (*d_a)[WINDOW], vec *d_x) {
     const size_t places = POOLED2 * POOLED2;
     memset(d_x, 0, PIXELS1 * sizeof *d_x);
     for (size_t row = 0; row < POOLED2; ++row) {
         for (size_t column = 0; column < POOLED2; ++column) {
-            vec d_a[CHANNELS2][WINDOW];
+            const size_t place = row * POOLED2 + column;
             for (size_t f = 0; f < CHANNELS2; ++f) {
-                const size_t place = f * places + row * POOLED2 + column;
+                const size_t of_filter = f * places + place;
                 for (size_t q = 0; q < WINDOW; ++q)
-                    d_a[f][q] = unpool(d_m[place], taken[place], q);
+                    d_a[of_filter][q] = unpool(d_m[of_filter], taken[of_filter], q);
             }
             for (size_t c = 0; c < CHANNELS1; ++c) {
                 for (size_t r = 0; r < POOL; r += TILE_ROWS) {
@@ -379,7 +383,7 @@ static void convolve_input_gradient(const float *weights, const vec *d_m, const 
                         for (size_t t = 0; t < TAPS; ++t)
                             for (size_t q = 0; q < TILE_ROWS * POOL; ++q)
                                 sum[t / KERNEL + q / POOL][t % KERNEL + q % POOL] +=
-                                    w[t] * d_a[f][r * POOL + q];
+                                    w[t] * d_a[f * places + place][r * POOL + q];
                     }
                     for (size_t i = 0; i < TILE_ROWS + KERNEL - 1; ++i)
                         for (size_t j = 0; j < PATCH; ++j)
@@ -511,10 +515,11 @@ static void backward(const struct network *network, const struct worker *worker,
     multiply_weight_gradient(dz, values->turned_a3, gradient->weights4, CLASSES);
     multiply_weight_gradient(values->m2, values->turned_d_a3, gradient->weights3, FEATURES);
     multiply_transposed(parameters->weights3, NULL, values->d_a3, values->d_m2, FEATURES);
-    convolve_weight_gradient(values->m1, values->d_m2, values->taken2, gradient->weights2,
+    convolve_input_gradient(parameters->weights2, values->d_m2, values->taken2, values->d_a2,
+                            values->d_m1);
+    convolve_weight_gradient(values->m1, NULL, NULL, values->d_a2, gradient->weights2,
                              gradient->bias2, CHANNELS1, POOLED1, CHANNELS2);
-    convolve_input_gradient(parameters->weights2, values->d_m2, values->taken2, values->d_m1);
-    convolve_weight_gradient(values->x, values->d_m1, values->taken1, gradient->weights1,
+    convolve_weight_gradient(values->x, values->d_m1, values->taken1, NULL, gradient->weights1,
                              gradient->bias1, 1, SIDE, CHANNELS1);
 }
 
