@@ -32,6 +32,7 @@ typedef uint32_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
 enum {
     TILE_FILTERS = 2,           // of a convolution, with the 4 outputs of each
     TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
+    TILE_OUTPUTS = TILE_ROWS * POOL,
     TILE_KERNELS = REGISTERS / 16,    // of a convolution's weights, 9 each
     TILE_UNITS = REGISTERS / 2,       // of the hidden layer
     TILE_INPUTS = REGISTERS * 5 / 16, // of the hidden layer's weights, with 2 vectors of units
@@ -360,7 +361,7 @@ INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_ma
 // up to four tiles, which are added up. The outputs' gradients go to d_a.
 static void convolve_input_gradient(const float *weights, const vec *d_m, const vec_mask *taken,
                                     vec (*d_a)[WINDOW], vec *d_x) {
-    const size_t places = POOLED2 * POOLED2;
+    const size_t out = POOLED2, places = out * out;
     memset(d_x, 0, PIXELS1 * sizeof *d_x);
     for (size_t row = 0; row < POOLED2; ++row) {
         for (size_t column = 0; column < POOLED2; ++column) {
@@ -381,7 +382,7 @@ static void convolve_input_gradient(const float *weights, const vec *d_m, const 
                         const float *w = weights + (f * CHANNELS1 + c) * TAPS;
                         UNROLLED
                         for (size_t t = 0; t < TAPS; ++t)
-                            for (size_t q = 0; q < TILE_ROWS * POOL; ++q)
+                            for (size_t q = 0; q < TILE_OUTPUTS; ++q)
                                 sum[t / KERNEL + q / POOL][t % KERNEL + q % POOL] +=
                                     w[t] * d_a[f * places + place][r * POOL + q];
                     }
