@@ -33,9 +33,9 @@ enum {
     TILE_FILTERS = 2,           // of a convolution, with the 4 outputs of each
     TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
     TILE_OUTPUTS = TILE_ROWS * POOL,
-    TILE_KERNELS = REGISTERS / 16,    // of a convolution's weights, 9 each
-    TILE_UNITS = REGISTERS / 2,       // of the hidden layer
-    TILE_INPUTS = REGISTERS * 5 / 16, // of the hidden layer's weights, with 2 vectors of units
+    TILE_KERNELS = REGISTERS / 16, // of a convolution's weights, 9 each
+    TILE_UNITS = REGISTERS / 2,    // of the hidden layer
+    TILE_INPUTS = 5,               // of the hidden layer's weights, with 2 vectors of units
 };
 
 enum {
