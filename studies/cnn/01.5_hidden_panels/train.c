@@ -1,0 +1,549 @@
+// Stage 01.5: tiles for the dense layers, too. W3 and W4 lie in panels with hidden units in their
+// columns, and their gradients have hidden units in the lanes.
+//
+// Shapes: a block has LANES samples, the vectors' lanes. It goes forward and backward through the
+// network before the next block does. Arrays of vectors are in the order channel, row, column.
+#include "studies/cnn/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The widest vectors of the machine that is compiled for, and how many registers hold one.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, REGISTERS = 32 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, REGISTERS = 16 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, REGISTERS = 32 };
+#else
+enum { VECTOR_BYTES = 16, REGISTERS = 16 };
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The sizes of the tiles. A third of the registers to a half has sums, the others operands.
+enum {
+    TILE_FILTERS = 2,           // of a convolution, with the 4 outputs of each
+    TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
+    TILE_OUTPUTS = TILE_ROWS * POOL,
+    TILE_KERNELS = REGISTERS / 16, // of a convolution's weights, 9 each
+    TILE_UNITS = REGISTERS / 2,    // of the hidden layer
+    TILE_INPUTS = 5,               // of the hidden layer's weights, with 2 vectors of units
+};
+
+enum {
+    WINDOW = POOL * POOL,      // outputs of which a pool takes one
+    PATCH = POOL + KERNEL - 1, // rows and columns of the inputs that they come from
+    PIXELS1 = CHANNELS1 * POOLED1 * POOLED1,
+    PANELS = HIDDEN / LANES, // vectors of hidden units
+
+    // The weights of the hidden layer's two sides, and all others.
+    PANEL_WEIGHTS = WEIGHTS3 + WEIGHTS4,
+    OTHERS = WEIGHTS1 + CHANNELS1 + WEIGHTS2 + CHANNELS2 + HIDDEN + CLASSES
+};
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("GCC unroll 16")
+
+// Weights, or their velocities. Those between the hidden layer and another are in panels, one for
+// each vector of hidden units: weight3 of input k and unit h is in [h / LANES][k][h % LANES].
+struct parameters {
+    float weights3[WEIGHTS3]; // PANELS × 400 × LANES
+    float weights4[WEIGHTS4]; // PANELS × 10 × LANES
+    float weights1[WEIGHTS1], bias1[CHANNELS1];
+    float weights2[WEIGHTS2], bias2[CHANNELS2];
+    float bias3[HIDDEN], bias4[CLASSES];
+};
+
+// A batch's gradient, in the same order. Panels have hidden units in their lanes. Each of the
+// others has samples in its lanes, and is their sum.
+struct gradient {
+    vec weights3[WEIGHTS3 / LANES], weights4[WEIGHTS4 / LANES];
+    vec weights1[WEIGHTS1], bias1[CHANNELS1];
+    vec weights2[WEIGHTS2], bias2[CHANNELS2];
+    vec bias3[HIDDEN], bias4[CLASSES];
+};
+
+// One block's values, with the names of stage 00. A pool's `taken` is which of its outputs is the
+// largest, 0 to 3, or WINDOW if none is above 0.
+struct values {
+    vec x[PIXELS];
+    vec m1[PIXELS1], d_m1[PIXELS1];
+    vec_mask taken1[PIXELS1];
+    vec m2[FEATURES], d_m2[FEATURES];
+    vec_mask taken2[FEATURES];
+    vec d_a2[FEATURES][WINDOW]; // of a pool's four outputs
+    vec a3[HIDDEN], d_a3[HIDDEN];
+    vec turned_a3[HIDDEN], turned_d_a3[HIDDEN]; // PANELS × LANES: a sample's units in a vector
+    vec z[CLASSES];                             // z, then p, then dz
+};
+
+struct network {
+    struct parameters *parameters, *velocity;
+    struct gradient *gradient;
+    struct values *values;
+};
+
+// Returns zeros.
+static void *allocate(size_t bytes) {
+    return allocate_floats((bytes + sizeof(float) - 1) / sizeof(float));
+}
+
+// Copies weights from rows × HIDDEN to panels, or back. W4 is HIDDEN × rows.
+static void copy_panels(float *panels, float *weights, size_t rows, bool transposed, bool back) {
+    for (size_t h = 0; h < HIDDEN; ++h) {
+        for (size_t k = 0; k < rows; ++k) {
+            float *panel = &panels[(h / LANES * rows + k) * LANES + h % LANES];
+            float *weight = &weights[transposed ? h * rows + k : k * HIDDEN + h];
+            *(back ? weight : panel) = *(back ? panel : weight);
+        }
+    }
+}
+
+static struct network create(const struct options *options) {
+    const struct network network = {.parameters = allocate(sizeof *network.parameters),
+                                    .velocity = allocate(sizeof *network.velocity),
+                                    .gradient = allocate(sizeof *network.gradient),
+                                    .values = allocate(sizeof *network.values)};
+    float *weights[LAYERS];
+    for (int l = 0; l < LAYERS; ++l)
+        weights[l] = draw_weights(options, l + 1);
+    memcpy(network.parameters->weights1, weights[0], sizeof network.parameters->weights1);
+    memcpy(network.parameters->weights2, weights[1], sizeof network.parameters->weights2);
+    copy_panels(network.parameters->weights3, weights[2], FEATURES, false, false);
+    copy_panels(network.parameters->weights4, weights[3], CLASSES, true, false);
+    for (int l = 0; l < LAYERS; ++l)
+        free(weights[l]);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->parameters);
+    free(network->velocity);
+    free(network->gradient);
+    free(network->values);
+}
+
+// Returns a where the mask is set, and b elsewhere.
+INLINED vec choose(vec_mask mask, vec a, vec b) {
+    return (vec)((mask & (vec_mask)a) | (~mask & (vec_mask)b));
+}
+
+// Rows become columns: number i of row l goes to lane l of column i.
+static void turn(const float *const rows[LANES], vec *columns, size_t count) {
+    for (size_t k = 0; k < count; ++k) {
+        float column[LANES];
+        for (size_t l = 0; l < LANES; ++l)
+            column[l] = rows[l][k];
+        memcpy(&columns[k], column, sizeof column);
+    }
+}
+
+// The same for the hidden units: a vector gets the units of a panel of one sample.
+static void turn_hidden(const vec *values, vec *turned) {
+    for (size_t v = 0; v < PANELS; ++v) {
+        const float *rows[LANES];
+        for (size_t l = 0; l < LANES; ++l)
+            rows[l] = (const float *)&values[v * LANES + l];
+        turn(rows, turned + v * LANES, LANES);
+    }
+}
+
+// m = pool(max(0, W ∗ x + b)) for TILE_FILTERS filters, in one place. `x` is the first of its 4 × 4
+// inputs in each channel, and images are side × side. The first filter's weights begin at
+// `weights`. Each step has 8 inputs and 6 weights for 24 multiply-adds.
+INLINED void convolve_tile(const float *weights, const float *bias, const vec *x, vec *m,
+                           vec_mask *taken, size_t channels, size_t side, size_t places) {
+    vec sum[TILE_FILTERS][WINDOW];
+    for (size_t f = 0; f < TILE_FILTERS; ++f)
+        for (size_t q = 0; q < WINDOW; ++q)
+            sum[f][q] = bias[f] + (vec){0};
+    for (size_t c = 0; c < channels; ++c) {
+        for (size_t i = 0; i < KERNEL; ++i) {
+            const vec *image = x + (c * side + i) * side;
+            const float *w = weights + c * TAPS + i * KERNEL;
+            UNROLLED
+            for (size_t j = 0; j < KERNEL; ++j)
+                for (size_t f = 0; f < TILE_FILTERS; ++f)
+                    for (size_t q = 0; q < WINDOW; ++q)
+                        sum[f][q] +=
+                            w[f * channels * TAPS + j] * image[q / POOL * side + q % POOL + j];
+        }
+    }
+    // The ReLU and the pool in one: the largest that is above 0. Of equal values, it is the first.
+    for (size_t f = 0; f < TILE_FILTERS; ++f) {
+        vec best = {0};
+        vec_mask which = (vec_mask){0} + WINDOW;
+        for (size_t q = 0; q < WINDOW; ++q) {
+            const vec_mask higher = sum[f][q] > best;
+            best = choose(higher, sum[f][q], best);
+            which = (higher & (int32_t)q) | (~higher & which);
+        }
+        m[f * places] = best;
+        taken[f * places] = which;
+    }
+}
+
+// The same for all filters and places: x channels × side × side, m and taken filters × the places
+// of the pool.
+INLINED void convolve(const float *weights, const float *bias, const vec *x, vec *m,
+                      vec_mask *taken, size_t channels, size_t side, size_t filters) {
+    const size_t out = (side - KERNEL + 1) / POOL, places = out * out;
+    for (size_t row = 0; row < out; ++row) {
+        for (size_t column = 0; column < out; ++column) {
+            for (size_t f = 0; f < filters; f += TILE_FILTERS) {
+                const size_t place = f * places + row * out + column;
+                convolve_tile(weights + f * channels * TAPS, bias + f,
+                              x + POOL * row * side + POOL * column, m + place, taken + place,
+                              channels, side, places);
+            }
+        }
+    }
+}
+
+// y = x·W + b, with zeros where `mask` is not above 0: x `inputs`, y HIDDEN. Without a mask it is y
+// itself, which makes it the ReLU.
+INLINED void multiply(const float *weights, const float *bias, const vec *mask, const vec *x,
+                      vec *y, size_t inputs) {
+    for (size_t h = 0; h < HIDDEN; h += TILE_UNITS) {
+        const float *w = weights + h * inputs;
+        vec sum[TILE_UNITS] = {0};
+        for (size_t u = 0; u < TILE_UNITS && bias; ++u)
+            sum[u] += bias[h + u];
+        for (size_t k = 0; k < inputs; ++k)
+            for (size_t u = 0; u < TILE_UNITS; ++u)
+                sum[u] += w[(u / LANES * inputs + k) * LANES + u % LANES] * x[k];
+        for (size_t u = 0; u < TILE_UNITS; ++u)
+            y[h + u] = (vec)((vec_mask)sum[u] & ((mask ? mask[h + u] : sum[u]) > 0));
+    }
+}
+
+// The way back, x = y·Wᵀ + b: y HIDDEN, x `inputs`. A tile has ten inputs.
+INLINED void multiply_transposed(const float *weights, const float *bias, const vec *y, vec *x,
+                                 size_t inputs) {
+    for (size_t k = 0; k < inputs; k += CLASSES) {
+        vec sum[CLASSES] = {0};
+        for (size_t r = 0; r < CLASSES && bias; ++r)
+            sum[r] += bias[k + r];
+        for (size_t h = 0; h < HIDDEN; ++h)
+            for (size_t r = 0; r < CLASSES; ++r)
+                sum[r] += weights[(h / LANES * inputs + k + r) * LANES + h % LANES] * y[h];
+        for (size_t r = 0; r < CLASSES; ++r)
+            x[k + r] = sum[r];
+    }
+}
+
+// dW += xᵀ·y: x `inputs`, with samples in its lanes; y PANELS × LANES, with units in its lanes.
+INLINED void multiply_weight_gradient(const vec *x, const vec *y, vec *d_weights, size_t inputs) {
+    for (size_t v = 0; v < PANELS; v += 2) {
+        for (size_t k = 0; k < inputs; k += TILE_INPUTS) {
+            const float *values = (const float *)(x + k);
+            vec *gradient = d_weights + v * inputs + k;
+            vec sum[TILE_INPUTS][2];
+            for (size_t r = 0; r < TILE_INPUTS; ++r)
+                for (size_t c = 0; c < 2; ++c)
+                    sum[r][c] = gradient[c * inputs + r];
+            for (size_t s = 0; s < LANES; ++s)
+                for (size_t r = 0; r < TILE_INPUTS; ++r)
+                    for (size_t c = 0; c < 2; ++c)
+                        sum[r][c] += values[r * LANES + s] * y[(v + c) * LANES + s];
+            for (size_t r = 0; r < TILE_INPUTS; ++r)
+                for (size_t c = 0; c < 2; ++c)
+                    gradient[c * inputs + r] = sum[r][c];
+        }
+    }
+}
+
+// The gradient of output q of a pool's four: that of the pool in the samples where the pool took
+// it, and 0 in the others.
+INLINED vec unpool(vec d_m, vec_mask taken, size_t q) {
+    return (vec)((vec_mask)d_m & (taken == (int32_t)q));
+}
+
+// dW and db of a convolution are added up. A tile has the weights of TILE_KERNELS filters for one
+// channel. Each step has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each. The
+// gradients are in d_a, or are made here if d_a is NULL.
+INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_mask *taken,
+                                      const vec (*d_a)[WINDOW], vec *d_weights, vec *d_bias,
+                                      size_t channels, size_t side, size_t filters) {
+    const size_t out = (side - KERNEL + 1) / POOL, places = out * out;
+    for (size_t f = 0; f < filters; f += TILE_KERNELS) {
+        for (size_t c = 0; c < channels; ++c) {
+            vec sum[TILE_KERNELS][TAPS], bias_sum[TILE_KERNELS] = {0};
+            for (size_t g = 0; g < TILE_KERNELS; ++g)
+                for (size_t t = 0; t < TAPS; ++t)
+                    sum[g][t] = d_weights[((f + g) * channels + c) * TAPS + t];
+            for (size_t row = 0; row < out; ++row) {
+                for (size_t column = 0; column < out; ++column) {
+                    const size_t place = f * places + row * out + column;
+                    const vec *image = x + (c * side + POOL * row) * side + POOL * column;
+                    vec d_output[TILE_KERNELS][WINDOW];
+                    for (size_t g = 0; g < TILE_KERNELS; ++g) {
+                        const size_t of_filter = place + g * places;
+                        for (size_t q = 0; q < WINDOW; ++q)
+                            d_output[g][q] = d_a ? d_a[of_filter][q]
+                                                 : unpool(d_m[of_filter], taken[of_filter], q);
+                        bias_sum[g] +=
+                            (d_output[g][0] + d_output[g][1]) + (d_output[g][2] + d_output[g][3]);
+                    }
+                    // Input (i, j) has a share in output q through the weight at their distance.
+                    UNROLLED
+                    for (size_t i = 0; i < PATCH; ++i) {
+                        UNROLLED
+                        for (size_t j = 0; j < PATCH; ++j) {
+                            const vec pixel = image[i * side + j];
+                            for (size_t q = 0; q < WINDOW; ++q) {
+                                const size_t ki = i - q / POOL, kj = j - q % POOL;
+                                if (ki < KERNEL && kj < KERNEL)
+                                    for (size_t g = 0; g < TILE_KERNELS; ++g)
+                                        sum[g][ki * KERNEL + kj] += pixel * d_output[g][q];
+                            }
+                        }
+                    }
+                }
+            }
+            for (size_t g = 0; g < TILE_KERNELS; ++g) {
+                for (size_t t = 0; t < TAPS; ++t)
+                    d_weights[((f + g) * channels + c) * TAPS + t] = sum[g][t];
+                if (c == 0)
+                    d_bias[f + g] += bias_sum[g];
+            }
+        }
+    }
+}
+
+// dx of a convolution. A tile has the 4 × 4 inputs of a pool's outputs, or of one row of outputs,
+// in one channel. Each filter has 4 gradients and 9 weights for 36 multiply-adds. Inputs belong to
+// up to four tiles, which are added up. The outputs' gradients go to d_a.
+static void convolve_input_gradient(const float *weights, const vec *d_m, const vec_mask *taken,
+                                    vec (*d_a)[WINDOW], vec *d_x) {
+    const size_t out = POOLED2, places = out * out;
+    memset(d_x, 0, PIXELS1 * sizeof *d_x);
+    for (size_t row = 0; row < POOLED2; ++row) {
+        for (size_t column = 0; column < POOLED2; ++column) {
+            const size_t place = row * POOLED2 + column;
+            for (size_t f = 0; f < CHANNELS2; ++f) {
+                const size_t of_filter = f * places + place;
+                for (size_t q = 0; q < WINDOW; ++q)
+                    d_a[of_filter][q] = unpool(d_m[of_filter], taken[of_filter], q);
+            }
+            for (size_t c = 0; c < CHANNELS1; ++c) {
+                for (size_t r = 0; r < POOL; r += TILE_ROWS) {
+                    vec *image = d_x + (c * POOLED1 + POOL * row + r) * POOLED1 + POOL * column;
+                    vec sum[TILE_ROWS + KERNEL - 1][PATCH];
+                    for (size_t i = 0; i < TILE_ROWS + KERNEL - 1; ++i)
+                        for (size_t j = 0; j < PATCH; ++j)
+                            sum[i][j] = image[i * POOLED1 + j];
+                    for (size_t f = 0; f < CHANNELS2; ++f) {
+                        const float *w = weights + (f * CHANNELS1 + c) * TAPS;
+                        UNROLLED
+                        for (size_t t = 0; t < TAPS; ++t)
+                            for (size_t q = 0; q < TILE_OUTPUTS; ++q)
+                                sum[t / KERNEL + q / POOL][t % KERNEL + q % POOL] +=
+                                    w[t] * d_a[f * places + place][r * POOL + q];
+                    }
+                    for (size_t i = 0; i < TILE_ROWS + KERNEL - 1; ++i)
+                        for (size_t j = 0; j < PATCH; ++j)
+                            image[i * POOLED1 + j] = sum[i][j];
+                }
+            }
+        }
+    }
+}
+
+// v ← momentum·v − lr·dθ, θ ← θ + v. Then the gradient is set to 0 for the next batch.
+static void update(struct network *network, const struct options *options) {
+    const float momentum = options->momentum, learning_rate = options->learning_rate;
+    vec *panels = (vec *)network->parameters, *velocities = (vec *)network->velocity;
+    vec *gradient = (vec *)network->gradient;
+    for (size_t i = 0; i < PANEL_WEIGHTS / LANES; ++i) {
+        velocities[i] = momentum * velocities[i] - learning_rate * gradient[i];
+        panels[i] += velocities[i];
+    }
+    float *parameters = (float *)network->parameters + PANEL_WEIGHTS;
+    float *velocity = (float *)network->velocity + PANEL_WEIGHTS;
+    for (size_t i = 0; i < OTHERS; ++i) {
+        const vec lanes = gradient[PANEL_WEIGHTS / LANES + i];
+        float sum = 0;
+        for (size_t l = 0; l < LANES; ++l)
+            sum += lanes[l];
+        velocity[i] = momentum * velocity[i] - learning_rate * sum;
+        parameters[i] += velocity[i];
+    }
+    memset(gradient, 0, sizeof *network->gradient);
+}
+
+// z becomes p = softmax(z), sample by sample. Adds the block's samples to the score.
+static void softmax(vec *z, const struct batch *block, struct score *score) {
+    for (size_t s = 0; s < block->samples; ++s) {
+        const uint8_t label = block->labels[s];
+        const float of_label = z[label][s];
+        float sum = 0;
+        size_t best = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            best = z[o][s] > z[best][s] ? o : best;
+        const float max = z[best][s];
+        for (size_t o = 0; o < CLASSES; ++o) {
+            z[o][s] = expf(z[o][s] - max);
+            sum += z[o][s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            z[o][s] /= sum;
+        score->loss += logf(sum) - (of_label - max);
+        score->right += best == label;
+    }
+}
+
+// Sets all values of a block, up to p. Adds its samples to the score.
+static void forward(struct network *network, const struct batch *block, struct score *score) {
+    const struct parameters *parameters = network->parameters;
+    struct values *values = network->values;
+
+    // Lanes without a sample repeat the first one. backward() takes no gradient from them.
+    const float *images[LANES];
+    for (size_t l = 0; l < LANES; ++l)
+        images[l] = block->images + (l < block->samples ? l : 0) * PIXELS;
+    turn(images, values->x, PIXELS);
+
+    convolve(parameters->weights1, parameters->bias1, values->x, values->m1, values->taken1, 1,
+             SIDE, CHANNELS1);
+    convolve(parameters->weights2, parameters->bias2, values->m1, values->m2, values->taken2,
+             CHANNELS1, POOLED1, CHANNELS2);
+    multiply(parameters->weights3, parameters->bias3, NULL, values->m2, values->a3, FEATURES);
+    multiply_transposed(parameters->weights4, parameters->bias4, values->a3, values->z, CLASSES);
+    softmax(values->z, block, score);
+}
+
+// Adds the gradient of the block that forward() has just seen, a part of a batch of n samples.
+static void backward(struct network *network, const struct batch *block, size_t n) {
+    const struct parameters *parameters = network->parameters;
+    struct gradient *gradient = network->gradient;
+    struct values *values = network->values;
+    vec *dz = values->z;
+
+    // dz = (p − onehot(label)) / n, and 0 in lanes without a sample
+    vec_mask labels = (vec_mask){0} - 1;
+    for (size_t s = 0; s < block->samples; ++s)
+        labels[s] = block->labels[s];
+    for (size_t o = 0; o < CLASSES; ++o) {
+        dz[o] = (dz[o] + __builtin_convertvector(labels == (int32_t)o, vec)) / (float)n;
+        dz[o] = (vec)((vec_mask)dz[o] & (labels >= 0));
+        gradient->bias4[o] += dz[o];
+    }
+
+    multiply(parameters->weights4, NULL, values->a3, dz, values->d_a3, CLASSES);
+    for (size_t h = 0; h < HIDDEN; ++h)
+        gradient->bias3[h] += values->d_a3[h];
+    turn_hidden(values->a3, values->turned_a3);
+    turn_hidden(values->d_a3, values->turned_d_a3);
+    multiply_weight_gradient(dz, values->turned_a3, gradient->weights4, CLASSES);
+    multiply_weight_gradient(values->m2, values->turned_d_a3, gradient->weights3, FEATURES);
+    multiply_transposed(parameters->weights3, NULL, values->d_a3, values->d_m2, FEATURES);
+    convolve_input_gradient(parameters->weights2, values->d_m2, values->taken2, values->d_a2,
+                            values->d_m1);
+    convolve_weight_gradient(values->m1, NULL, NULL, values->d_a2, gradient->weights2,
+                             gradient->bias2, CHANNELS1, POOLED1, CHANNELS2);
+    convolve_weight_gradient(values->x, values->d_m1, values->taken1, NULL, gradient->weights1,
+                             gradient->bias1, 1, SIDE, CHANNELS1);
+}
+
+// Returns the block that begins at sample s of a batch.
+static struct batch block_at(const struct batch *batch, size_t s) {
+    const size_t left = batch->samples - s;
+    return (struct batch){left < LANES ? left : LANES, batch->images + s * PIXELS,
+                          batch->labels + s};
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset) {
+    const struct batch batch = batch_at(dataset, 0, dataset->samples);
+    struct score score = {0};
+    for (size_t s = 0; s < batch.samples; s += LANES) {
+        const struct batch block = block_at(&batch, s);
+        forward(network, &block, &score);
+    }
+    return (double)score.right / dataset->samples;
+}
+
+// Adds the time since *clock to a phase, and sets *clock to now.
+static void lap(double *phase, double *clock) {
+    const double now = seconds();
+    *phase += now - *clock;
+    *clock = now;
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+// Returns the exit status.
+static int train(struct network *network, const struct data *data, const struct options *options,
+                 struct result *result) {
+    int status = 0;
+    for (int number = 1; number <= options->epochs && !status; ++number) {
+        struct epoch epoch = {.number = number};
+        struct batch batch;
+        const double start = seconds();
+        double clock = start;
+        for (size_t first = 0; first < (size_t)data->train.samples; first += batch.samples) {
+            double forward_s = 0, backward_s = 0;
+            batch = batch_at(&data->train, first, options->batch);
+            for (size_t s = 0; s < batch.samples; s += LANES) {
+                const struct batch block = block_at(&batch, s);
+                forward(network, &block, &epoch.score);
+                lap(&forward_s, &clock);
+                backward(network, &block, batch.samples);
+                lap(&backward_s, &clock);
+            }
+            update(network, options);
+            lap(&backward_s, &clock);
+            timer_add(&result->forward, forward_s);
+            timer_add(&result->backward, backward_s);
+        }
+        epoch.epoch_s = clock - start;
+        epoch.test_accuracy = evaluate(network, &data->test);
+        status = report_epoch(options, data, result, &epoch);
+    }
+    return status;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const struct options *options) {
+    struct parameters *parameters = network->parameters;
+    float *weights[LAYERS] = {parameters->weights1, parameters->weights2, allocate_floats(WEIGHTS3),
+                              allocate_floats(WEIGHTS4)};
+    float *biases[LAYERS] = {parameters->bias1, parameters->bias2, parameters->bias3,
+                             parameters->bias4};
+    copy_panels(parameters->weights3, weights[2], FEATURES, false, true);
+    copy_panels(parameters->weights4, weights[3], CLASSES, true, true);
+    const int status = write_weights(options, weights, biases);
+    free(weights[2]);
+    free(weights[3]);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on the vector units of one core.", 1);
+    struct result result = {.device = "cpu", .threads = 1};
+    struct data data;
+
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    if (options.epochs == 0)
+        result.test_accuracy = evaluate(&network, &data.test);
+    status = train(&network, &data, &options, &result);
+    if (!status && options.common.save)
+        status = save(&network, &options);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}
