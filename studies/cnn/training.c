@@ -62,13 +62,6 @@ static void add_if(bool applies, struct row *row, const char *name, double value
         add_text(row, name, "");
 }
 
-static void add_seconds_if(bool applies, struct row *row, const char *name, double value) {
-    if (applies)
-        add_seconds(row, name, value);
-    else
-        add_text(row, name, "");
-}
-
 static void add_settings(struct row *row, const struct options *options) {
     add_float(row, "learning_rate", options->learning_rate);
     add_float(row, "momentum", options->momentum);
@@ -96,11 +89,11 @@ static struct row make_row(const struct options *options, const struct data *dat
     add_text(&row, "dataset", data->name);
     add_seconds(&row, "load_s", data->load_s);
     add_seconds(&row, "setup_s", result->setup_s);
-    add_seconds_if(result->warmup_s > 0, &row, "warmup_s", result->warmup_s);
+    add_optional_seconds(&row, "warmup_s", result->warmup_s);
     add_seconds(&row, "train_s", result->train_s);
-    add_seconds(&row, "forward_s", result->forward.total);
-    add_seconds(&row, "backward_s", result->backward.total);
-    add_seconds_if(trained, &row, "epoch_s", result->train_s / options->epochs);
+    add_optional_seconds(&row, "forward_s", result->forward.total);
+    add_optional_seconds(&row, "backward_s", result->backward.total);
+    add_optional_seconds(&row, "epoch_s", trained ? result->train_s / options->epochs : 0);
     add_if(trained, &row, "samples_per_s", samples / result->train_s);
     add_if(trained, &row, "final_loss", result->final_loss);
     add_if(trained, &row, "train_accuracy", result->train_accuracy);
@@ -313,20 +306,22 @@ int report_epoch(const struct options *options, const struct data *data, struct 
 
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result) {
-    if (!options->common.quiet) {
+    const bool has_phases = result->forward.count > 0;
+    if (has_phases && !options->common.quiet) {
         print_timer("forward", &result->forward, "batches");
         print_timer("backward", &result->backward, "batches");
     }
-    char loss[32] = "untrained";
+    char loss[32] = "untrained", phases[80] = "";
     if (options->epochs > 0)
         snprintf(loss, sizeof loss, "%#.5g", result->final_loss);
+    if (has_phases)
+        snprintf(phases, sizeof phases, ", forward %.3f s, backward %.3f s", result->forward.total,
+                 result->backward.total);
     const struct row row = make_row(options, data, result);
     int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
-    printf("%s: batch %d, epochs %d, %s: train %.3f s, forward %.3f s, backward %.3f s, "
-           "%.1f GFLOP/s, loss %s, accuracy %.4f\n",
-           STAGE, options->batch, options->epochs, data->name, result->train_s,
-           result->forward.total, result->backward.total, gflops(options, data, result->train_s),
-           loss, result->test_accuracy);
+    printf("%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
+           STAGE, options->batch, options->epochs, data->name, result->train_s, phases,
+           gflops(options, data, result->train_s), loss, result->test_accuracy);
     return status;
 }
 

@@ -110,8 +110,8 @@ struct result {
     const char *device;    // "cpu", or the name of the GPU
     int threads;           // 0: does not apply
     double setup_s;        // allocation, initial weights; for CUDA also the context and the upload
-    double warmup_s;       // 0: does not apply
-    struct timer forward;  // one duration a batch
+    double warmup_s;       // CUDA: a first epoch, which changes no weight; 0: does not apply
+    struct timer forward;  // one duration a batch; on the simulated device none
     struct timer backward; // one duration a batch, the update included
     double peak_vram_mib;  // 0: does not apply
     // ----
