@@ -267,3 +267,42 @@ evaluation_is_not_timed() {
         --epochs-csv "$dir/epochs.csv"
     [ ! -e "$dir/rows.csv" ] && [ ! -e "$dir/weights" ]
 }
+
+# Takes rows of a run on the simulated device and of one that it made as on a GPU. Prints the bytes
+# of device memory.
+compare_rows() {
+    python3 - "$1" <<'END'
+import csv, sys
+simulated, gpu = csv.DictReader(open(sys.argv[1]))
+times = "warmup_s", "forward_s", "backward_s"
+assert not any(simulated[name] for name in times), simulated
+assert all(float(gpu[name]) > 0 for name in times), gpu
+for name in "final_loss", "train_accuracy", "test_accuracy", "peak_vram_mib":
+    assert simulated[name] == gpu[name], name
+print(round(float(gpu["peak_vram_mib"]) * 2**20))
+END
+}
+
+# The six images are two batches, so two epochs are four.
+@test "CUDA stages: no order of threads and no epoch before the clock changes a byte" {
+    for stage in $(cd "$root" && harness/ladders.py stages --cuda cnn); do
+        stage=$(basename "$stage")
+        make -s -C "$BATS_TEST_DIRNAME" "build/cnn/$stage.sim"
+        train=$BATS_TEST_DIRNAME/build/cnn/$stage.sim
+        echo "$train"
+        for seed in 0 1 2 3; do
+            SIM_SEED=$seed succeeds --save-weights "$dir/$seed.weights"
+            cmp "$dir/0.weights" "$dir/$seed.weights"
+        done
+        rm -f "$dir/rows.csv"
+        succeeds --csv "$dir/rows.csv"
+        (! grep -qE '^forward|, forward ' "$dir/output")
+        SIM_NAME=GPU succeeds --csv "$dir/rows.csv" --save-weights "$dir/gpu.weights"
+        grep -qE '^forward +[0-9.]+ s in 4 batches' "$dir/output"
+        cmp "$dir/0.weights" "$dir/gpu.weights"
+        # A device with so much memory is enough, and one with a byte less is not.
+        bytes=$(compare_rows "$dir/rows.csv")
+        SIM_MEMORY=$bytes succeeds
+        SIM_MEMORY=$((bytes - 1)) fails 1 "^$stage: out of device memory: "
+    done
+}
