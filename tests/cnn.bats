@@ -306,3 +306,20 @@ END
         SIM_MEMORY=$((bytes - 1)) fails 1 "^$stage: out of device memory: "
     done
 }
+
+@test "CUDA stages: ties, black images, units that are off" {
+    for stage in $(cd "$root" && harness/ladders.py stages --cuda cnn); do
+        train=build/cnn/$(basename "$stage").sim
+        make -s -C "$BATS_TEST_DIRNAME" "$train"
+        train=$BATS_TEST_DIRNAME/$train
+        echo "$train"
+        write_images "$data" '255 * ((x + y + s) % 2)'
+        same_as_reference --learning-rate 0.05
+        write_images "$data" '200 * (y % 2) + 9 * s'
+        same_as_reference --learning-rate 0.05 --normalize
+        write_images "$data" '0 * s'
+        black_images
+        write_images "$data" '(31 * x + 17 * y * (s + 1)) % 256'
+        dead_units
+    done
+}
