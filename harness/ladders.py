@@ -105,6 +105,7 @@ class Ladder:
         self.save = self.toml.get("save", "save")
         # How many float32 numbers have the place of one of the ladder's in a vector.
         self.width = {"float32": 1, "float64": 2}[self.toml.get("numbers", "float32")]
+        self.epochs = self.toml.get("epochs")  # the option of the file with a row for each epoch
 
     def column(self, option):
         """The column of a row that has an option's value."""

@@ -13,6 +13,7 @@ import statistics
 from ladders import fail
 
 TEXTS = "stage", "device", "dataset"
+EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"  # columns of epochs.csv
 NOISY = 0.1  # a cell with a larger spread is marked
 
 
@@ -86,11 +87,11 @@ def _value(name, text, known):
     return number(text, float, None, "a number")
 
 
-def read_rows(path, ladder, needed=()):
+def read_rows(path, ladder, needed=(), filled=()):
     """[{column: value}]: the rows of a file. A value is a number where the column has numbers, and
     None where the field is empty. An empty file has no rows. A file that does not read ends the
     program with one line, which names the line of the file. A file of another kind says which
-    columns it needs."""
+    columns it needs. The columns of `filled`, or the ladder's time, have no empty field."""
     known = parameters(ladder)
     needed = needed or ["stage", "device", "threads", *known, "dataset", ladder.time,
                         *(f"{phase}_s" for phase in ladder.phases),
@@ -112,12 +113,21 @@ def read_rows(path, ladder, needed=()):
                     row[name] = _value(name, text, known)
                 except ValueError as expected:
                     fail(f"{where}: {name}: found '{text}', expected {expected}")
-            if ladder.time in needed and row[ladder.time] is None:
-                fail(f"{where}: {ladder.time}: found '', expected a number, not below 0")
+            for name in filled or {ladder.time} & {*needed}:
+                if row[name] is None:
+                    fail(f"{where}: {name}: found '', expected a number")
             rows.append(row)
     except csv.Error as error:
         fail(f"{path}: line {reader.line_num}: found no row of --csv: {error}")
     return rows
+
+
+def read_epochs(path, ladder):
+    """The rows of epochs.csv: one for each epoch of a run. Those of a run have the same number in
+    the column "run"."""
+    needed = ["stage", "device", "threads", "dataset", *EPOCHS]
+    needed += [ladder.column(axis["option"]) for axis in ladder.axes]
+    return read_rows(path, ladder, needed, EPOCHS)
 
 
 def cell_of(row, ladder):

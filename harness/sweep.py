@@ -3,7 +3,8 @@
 its own name as the first argument.
 
 A stage appends its own row to runs.csv when a run is finished. Only this file records what has been
-done, so --resume leaves out the runs that it holds.
+done, so --resume leaves out the runs that it holds. If a ladder's epochs have rows too, a stage
+appends them to epochs.csv, where those of a run without its own row are removed.
 """
 
 import argparse
@@ -186,7 +187,8 @@ class Sweep:
         else:
             machine = self.commands.ask("report/machine.sh", "--name")
             self.output /= f"{machine}{'-quick' if options.quick else ''}/{self.ladder.name}"
-        self.runs = self.output / "runs.csv"
+        self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
+        self.files = [self.runs, *([self.epochs] if self.ladder.epochs else [])]
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             self.commands.lock = [os.open(self.output, os.O_RDONLY)]
@@ -203,20 +205,25 @@ class Sweep:
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
             machine += "\n" + self.commands.ask("make", "--silent", "--no-print-directory", "-C",
                                                 str(folder), "versions")
-        if self.runs.stat().st_size and not self.options.resume:
-            date = time.strftime("%F_%H%M%S", time.localtime(self.runs.stat().st_mtime))
+        written = [path for path in self.files if path.exists() and path.stat().st_size]
+        if written and not self.options.resume:
+            date = time.strftime("%F_%H%M%S", time.localtime(written[0].stat().st_mtime))
             names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
             aside = next(self.output / name for name in names if not (self.output / name).exists())
             aside.mkdir()
-            for name in ("runs.csv", "machine.txt", "tables.txt"):
+            for name in ("runs.csv", "epochs.csv", "machine.txt", "tables.txt"):
                 if (self.output / name).exists():
                     (self.output / name).rename(aside / name)
             self.screen.say(f"Earlier results moved to {aside}")
-        self.runs.touch()
+        for file in self.files:
+            file.touch()
+            text = rows.read(file)
+            if text and not text.endswith("\n"):
+                rows.fail(f"{file}: line {len(text.splitlines())}: ends within a row; delete that "
+                          "row to resume")
+        if self.ladder.epochs:
+            rows.read_epochs(self.epochs, self.ladder)
         path, text = self.output / "machine.txt", rows.read(self.runs)
-        if text and not text.endswith("\n"):
-            rows.fail(f"{self.runs}: line {len(text.splitlines())}: ends within a row; delete that "
-                      "row to resume")
         self.count_runs()
         if not text or not path.exists():
             path.write_bytes(os.fsencode(f"{machine}\n"))
@@ -317,6 +324,8 @@ class Sweep:
     def start(self, stage, path, options):
         """(exit status, errors, the last of them): runs a stage once."""
         command = [*stage.command, *self.ladder.words(options), "--csv", str(path), "--quiet"]
+        if self.ladder.epochs and path == self.runs:
+            command += [f"--{self.ladder.epochs}", str(self.epochs)]
         status, errors = self.commands.run(command, keep="stderr")
         return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
 
@@ -329,8 +338,14 @@ class Sweep:
                  if seconds < 100 else f"about {seconds / 60:.0f} min")
         self.screen.show(", ".join([stage.name, *where, f"run {done + 1}"]),
                          f"{runs} to go, {about}", seconds)
-        status, errors, reason = self.start(stage, self.runs,
-                                            {**self.settings, **dict(zip(axes, cell))})
+        sizes = [path.stat().st_size for path in self.files]
+        try:
+            status, errors, reason = self.start(stage, self.runs,
+                                                {**self.settings, **dict(zip(axes, cell))})
+        finally:
+            if self.runs.stat().st_size == sizes[0]:  # no row: its epochs are none of a whole run
+                for path, size in zip(self.files, sizes):
+                    os.truncate(path, size)
         if errors and reason not in self.said:
             self.screen.say(errors)
             self.said.add(reason)
@@ -366,7 +381,8 @@ class Sweep:
                           "--output", str(tables), str(self.runs))
         subprocess.run(["cat", tables], check=False)
         draws = "" if self.options.output else "; `make report` draws them"
-        self.screen.say(f"Written to {self.output}: runs.csv, machine.txt, tables.txt{draws}")
+        names = ", ".join([path.name for path in self.files] + ["machine.txt", "tables.txt"])
+        self.screen.say(f"Written to {self.output}: {names}{draws}")
         noisy = [rows.is_noisy(times) for times in self.times.values() if times]
         if any(noisy):
             self.screen.say(f"In {sum(noisy)} of {len(noisy)} cells, the runs differ by more than "

@@ -453,6 +453,115 @@ print(ladder.words(ladder.options("compare")))'
     [[ $output == *"runs.csv: line 14: ends within a row; delete that row to resume"* ]]
 }
 
+# --- epochs ---
+
+# Gives the ladder a file of epochs, and makes a stage that writes its two epochs there. It runs the
+# commands after each.
+make_epochs() {
+    grep -q '^epochs = "' stages/ladder.toml || sed -i '/^title/a epochs = "epochs-csv"' stages/ladder.toml
+    make_stage "$1" 'for epoch in 1 2; do
+        if [[ ${epochs_csv:-} ]]; then
+            [[ -s $epochs_csv ]] || echo stage,device,threads,hidden,batch,learning_rate,seed,train_samples,test_samples,dataset,run,epoch,epoch_s,loss,train_accuracy,test_accuracy,samples_per_s,rss_mib,vram_mib >>"$epochs_csv"
+            echo "$stage,cpu,1,$hidden,$batch,$learning_rate,$seed,$train,$test,$dataset,$$,$epoch,0.2,0.3,0.9,0.91,1000,100.0," >>"$epochs_csv"
+        fi
+        '"${2:-true}"'
+    done'
+    touch -d "${3:-now}" "stages/$1/train.sh"
+}
+
+# The columns of results/epochs.csv that say which epoch a row is: stage, hidden, epoch.
+epochs() {
+    tail -n +2 "${1:-results/epochs.csv}" | cut -d, -f1,4,12 | paste -sd' '
+}
+
+@test "epochs have a file beside the rows, which goes with them" {
+    make_epochs 00_one
+    make_epochs 01_two
+    options=(--batch 4 --epochs 2 --repeats 1)
+    run ./run_all.sh "${options[@]}" --hidden 8 --output results
+    [ "$status" -eq 0 ]
+    [[ $output == *"Written to $results: runs.csv, epochs.csv, machine.txt, tables.txt"* ]]
+    [ "$(epochs)" = '00_one,8,1 00_one,8,2 01_two,8,1 01_two,8,2' ]
+    # Resuming makes the missing runs only.
+    ./run_all.sh "${options[@]}" --hidden 8,9 --output results --resume
+    [ "$(epochs)" = '00_one,8,1 00_one,8,2 01_two,8,1 01_two,8,2 00_one,9,1 00_one,9,2 01_two,9,1 01_two,9,2' ]
+    # A new sweep moves both files aside.
+    touch -d '2024-02-03 04:05:06' "$runs"
+    ./run_all.sh "${options[@]}" --hidden 7 --output results --stages 00
+    [ "$(epochs)" = '00_one,7,1 00_one,7,2' ]
+    [ "$(wc -l <results/2024-02-03_040506/epochs.csv)" -eq 9 ]
+    # Even if no run has ended.
+    : >"$runs"
+    touch -d '2024-02-03 04:05:07' results/epochs.csv
+    ./run_all.sh "${options[@]}" --hidden 6 --output results --stages 00
+    [ "$(epochs)" = '00_one,6,1 00_one,6,2' ]
+    [ "$(epochs results/2024-02-03_040507/epochs.csv)" = '00_one,7,1 00_one,7,2' ]
+    # A quick look has a file of its own, and growth has none.
+    ./run_all.sh "${options[@]}" --hidden 5 --quick --stages 00
+    [ "$(epochs "report/results/$(report/machine.sh --name)-quick/stages/epochs.csv")" = '00_one,5,1 00_one,5,2' ]
+    sed -i '/^\[growth/,$d' stages/ladder.toml
+    printf '[growth.base]\nhidden = 4\nbatch = 4\n[growth.values]\nhidden = [4]\n' >>stages/ladder.toml
+    ./run_all.sh --growth --output results
+    [ -s results/growth.csv ]
+    [ "$(epochs)" = '00_one,6,1 00_one,6,2' ]
+}
+
+@test "the epochs of a run without a row are taken back, whether it failed or was stopped" {
+    make_epochs 00_one
+    make_epochs 01_two '[ ! -e hold ] || { touch held; exec sleep 60; }'
+    options=(--hidden 8 --batch 4 --epochs 2 --repeats 2 --output results)
+    for signal in INT TERM; do
+        rm -rf held results
+        touch hold
+        env --default-signal=INT ./run_all.sh "${options[@]}" &
+        while [ ! -e held ]; do sleep 0.02; done
+        [ "$(epochs)" = '00_one,8,1 00_one,8,2 01_two,8,1' ]
+        kill -"$signal" $!
+        wait $! || true
+        [ "$(epochs)" = '00_one,8,1 00_one,8,2' ]
+        rm hold
+        ./run_all.sh "${options[@]}" --resume
+        [ "$(epochs)" = '00_one,8,1 00_one,8,2 01_two,8,1 01_two,8,2 00_one,8,1 00_one,8,2 01_two,8,1 01_two,8,2' ]
+    done
+    # The first run of all fails after an epoch. The next one writes the header.
+    make_epochs 00_one 'echo "the loss became nan" >&2; exit 1' '1 second'
+    run ./run_all.sh "${options[@]}" --repeats 1
+    [ "$status" -eq 1 ]
+    grep -qx '00_one: failed at hidden 8, batch 4: exit status 1: the loss became nan' results/tables.txt
+    [ "$(epochs)" = '01_two,8,1 01_two,8,2' ]
+    [ "$(head -n 1 results/epochs.csv | cut -d, -f12)" = epoch ]
+}
+
+@test "epochs that cannot be read are refused before the sweep" {
+    make_epochs 00_one
+    options=(--hidden 8 --batch 4 --epochs 2 --repeats 1 --output results --stages 00)
+    ./run_all.sh "${options[@]}"
+    cp results/epochs.csv whole
+    rm calls
+    while IFS='|' read -r script message; do
+        sed "$script" whole >results/epochs.csv
+        run ./run_all.sh "${options[@]}" --repeats 2 --resume
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [ "$output" = "run_all.sh: $results/epochs.csv: line $message" ]
+        [ ! -e calls ]
+    done <<'END'
+3s/,0.2,/,nan,/|3: epoch_s: found 'nan', expected a number, not below 0
+2s/,0.91,/,,/|2: test_accuracy: found '', expected a number
+1s/,run,/,name,/|1: found no column 'run', expected the header of --csv
+2s/,100.0,$//|2: found 17 columns, expected 19
+END
+    head -c -9 whole >results/epochs.csv
+    run ./run_all.sh "${options[@]}" --repeats 2 --resume
+    [ "$output" = "run_all.sh: $results/epochs.csv: line 3: ends within a row; delete that row to resume" ]
+    [ "$status" -eq 2 ]
+    [ ! -e calls ]
+    # Without --resume, they are moved aside as they are.
+    ./run_all.sh "${options[@]}"
+    cmp <(head -c -9 whole) results/2*/epochs.csv
+    [ "$(epochs)" = '00_one,8,1 00_one,8,2' ]
+}
+
 # --- stages that do not work ---
 
 @test "a stage without its device is left out, with the reason below the tables" {
