@@ -6,11 +6,12 @@
                                             of the last axis
     tables.py --markdown runs.csv           the headline: a few cells, in Markdown
     tables.py --update README.md runs.csv   the headline, put between the markers in README.md, and
-                                            the ladder, if README.md has markers for it
+                                            the ladder and the epochs, if README.md has markers for
+                                            them
 
 Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
-runs.csv names the machine. bench/ceilings.json in the folder above has the most that the machine
-can do.
+runs.csv names the machine. epochs.csv beside it has the epochs of the runs. bench/ceilings.json in
+the folder above has the most that the machine can do.
 """
 
 import argparse
@@ -33,10 +34,16 @@ from rows import fail, read, write
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
             "drawn": "random numbers"}
 SPEEDUP = "speedup"  # the measure that no row has
-MARKER = "<!-- {}: {} -->"  # "table" or "ladder", "begin" or "end"
+MARKER = "<!-- {}: {} -->"  # "table", "ladder" or "epochs", "begin" or "end"
 HEADLINE_LINES = 8
 WIDTH = 80  # of a terminal
 LIMIT = f"±{100 * rows.NOISY:.0f} %"
+# The columns of epochs(), beside the ladder's time. A row has them all, or the table is left out.
+EPOCHS = {"epoch_s": "average time of an epoch (s)",
+          "samples_per_s": "average throughput (1000 samples/s)",
+          "test_accuracy": "final test accuracy (%)",
+          "best_test_accuracy": "best test accuracy (%)",
+          "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
 SIGNS = {r"±\d": "± is the width of the middle half of a cell's runs",
          r"~\d| ~": f"~ marks runs that differ by more than {LIMIT}",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
@@ -78,9 +85,7 @@ class Group:
         self.folder = folder  # of these and other results of the machine
         self.runs = defaultdict(list)  # {(line, cell): runs}
         for run in runs:
-            threads = run.get("threads") or 0
-            line = run["stage"], threads if threads > 1 else 0
-            self.runs[line, rows.cell_of(run, ladder)].append(run)
+            self.runs[line_of(run), rows.cell_of(run, ladder)].append(run)
         self.lines = sorted({line for line, _ in self.runs})
         self.cells = sorted({cell for _, cell in self.runs})
         self.pages = sorted({cell[:-1] for cell in self.cells})
@@ -196,6 +201,20 @@ class Group:
                 for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
                 if run["dataset"] == self.settings["dataset"] and run[self.ladder.time]
                 and run["device"] != "simulated"]
+
+    @functools.cached_property
+    def epochs(self):
+        """{(line, cell): [the rows of a run, in the order of its epochs]} from epochs.csv, for the
+        runs with these settings. A run that was interrupted has too few rows, and is left out."""
+        path, runs, found = self.folder / "epochs.csv", defaultdict(list), defaultdict(list)
+        for row in rows.read_epochs(path, self.ladder) if path.exists() else []:
+            if row["device"] != "simulated" and all(row.get(name, value) == value
+                                                    for name, value in self.settings.items()):
+                runs[line_of(row), rows.cell_of(row, self.ladder), row["run"]].append(row)
+        for (line, cell, _), run in runs.items():
+            if (line, cell) in self.runs and len(run) == self.settings.get("epochs", len(run)):
+                found[line, cell].append(sorted(run, key=lambda row: row["epoch"]))
+        return found
 
     def ceiling(self, line):
         """The operations a second that multiply-adds alone reach with as many threads as the line
@@ -341,6 +360,12 @@ def is_peer(line):
 
 def is_step(line):
     return not is_peer(line) and "." in line[0]
+
+
+def line_of(row):
+    """The line of a table that a row belongs to."""
+    threads = row.get("threads") or 0
+    return row["stage"], threads if threads > 1 else 0
 
 
 def label(line):
@@ -606,8 +631,45 @@ def ladder(groups, folder):
                       markdown(conditions), "", table, *(f"- {markdown(note)}" for note in notes)])
 
 
+def epoch_text(group, column, line, cell):
+    """A cell of the table of epochs. Empty where there is no such run, or no such number."""
+    value = group.median(column, line, cell)
+    if value is None:
+        return ""
+    text = (f"{100 * value:.2f}" if column.endswith("accuracy") else
+            three_digits(value / 1000 if column == "samples_per_s" else value))
+    return f"{'~' * group.is_noisy(column, line, cell)}{text}"
+
+
+def epochs(groups, folder):
+    """The runs of one cell, for a page in `folder`, in Markdown: the plot of their epochs, and a
+    line for each stage and peer, also for those that did not run. Empty if the rows lack a
+    column."""
+    group = groups[0].without_steps()
+    if any(column not in run for runs in group.runs.values() for run in runs for column in EPOCHS):
+        return ""
+    cell = ladder_cell(group)
+    titles = {"epoch_s": "", group.ladder.time: "total training time (s)"} | EPOCHS
+    lines = [line for line in group.lines if group.time(line, cell) is not None]
+    absent = [stage for stage in [*group.ladder.stages, *group.ladder.peers]
+              if not stage.is_step and stage.name not in dict(lines)]
+    table = markdown_table(["platform", *titles.values()], [
+        [markdown(label(line)), *(epoch_text(group, column, line, cell) for column in titles)]
+        for line in sorted(lines + [(stage.name, 0) for stage in absent])])
+    text = ("A line has the averages over the epochs of a run. The test comes after each epoch, "
+            "and is not in the time. The line of a program that did not run is empty, and the "
+            "reason stands below the table.")
+    conditions = f"{group.conditions(table)}; on {machine(group.folder)}."
+    notes = share_reasons(f"{stage.name}: {why_not(group, stage)}" for stage in absent)
+    plot = group.folder / "plots" / "epochs.svg"
+    picture = [f"![Time, throughput and test accuracy of each epoch, and the average throughput]"
+               f"({url(os.path.relpath(plot, folder))})", ""] if plot.exists() else []
+    return "\n".join([*picture, text, "", markdown(conditions), "", table,
+                      *(f"- {markdown(note)}" for note in notes)])
+
+
 # What stands between the markers of these names in a ladder's README.
-BLOCKS = {"table": headline, "ladder": ladder}
+BLOCKS = {"table": headline, "ladder": ladder, "epochs": epochs}
 
 
 def has_markers(target, name="table"):

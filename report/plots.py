@@ -321,6 +321,46 @@ def learning(group):
     return figure
 
 
+def epochs(group):
+    """The time, the rate and the test accuracy of each epoch, and the average rate of a run."""
+    cell = tables.ladder_cell(group)
+    found = {line: runs for (line, each), runs in sorted(group.epochs.items()) if each == cell}
+    if not found:
+        return None
+    looks = styles(group.lines)
+    figure, axes = plt.subplots(2, 2, figsize=(WIDTH, 6.6), layout="constrained")
+    *panels, bars = axes.flat
+    wanted = [("epoch_s", 1, "time of an epoch (s)"),
+              ("samples_per_s", 1 / 1000, "throughput (1000 samples/s)"),
+              ("test_accuracy", 100, "test accuracy (%)")]
+    for panel, (column, factor, title) in zip(panels, wanted):
+        for i, (line, runs) in enumerate(found.items()):
+            values = [factor * statistics.median(row[column] for row in epoch)
+                      for epoch in zip(*runs)]
+            # Curves may lie on top of each other: the markers of later ones are smaller.
+            panel.plot(range(1, len(values) + 1), values, label=tables.label(line),
+                       **looks[line], markersize=max(3, 8 - i))
+        if column != "test_accuracy":
+            log_axis(panel, "y")
+            low, high = panel.get_ylim()
+            panel.yaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 300 * low else (1,))
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set(xlabel="epoch", ylabel=title)
+    lines = [line for line in group.lines if group.median("samples_per_s", line, cell)]
+    rates = [group.median("samples_per_s", line, cell) / 1000 for line in lines]
+    drawn = bars.barh(range(len(lines)), rates, height=0.7, edgecolor="white",
+                      color=[looks[line]["color"] for line in lines],
+                      hatch=["///" if tables.is_peer(line) else "" for line in lines])
+    bars.bar_label(drawn, map(tables.three_digits, rates), padding=3)
+    bars.set_yticks(range(len(lines)), map(tables.short_label, lines))
+    bars.set_ylim(len(lines) - 0.5, -0.5)
+    bars.grid(False, axis="y")
+    bars.margins(x=0.15)  # room for the numbers
+    bars.set_xlabel("average throughput (1000 samples/s)")
+    legend_below(figure, panels)
+    return figure
+
+
 def intensities_of(group):
     """{cell: operations a byte}, of all phases together. Empty if the ladder has no formulas."""
     found = {}

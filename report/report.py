@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Turns what was measured into pages: `make report`.
 
-Reads results/MACHINE/LADDER/runs.csv and the files beside it: machine.txt, growth.csv, and
-tables.txt, which says why a stage did not run. Reads also results/MACHINE/bench/*.json, the papers'
-figures, the stages' READMEs and profiles. Writes a folder of plots beside each runs.csv, README.md,
-the tables of measurements in the other READMEs, and index.html, which needs no other file. Runs
-each ladder's pictures.py. A second run changes nothing.
+Reads results/MACHINE/LADDER/runs.csv and the files beside it: machine.txt, epochs.csv, growth.csv,
+and tables.txt, which says why a stage did not run. Reads also results/MACHINE/bench/*.json, the
+papers' figures, the stages' READMEs and profiles. Writes a folder of plots beside each runs.csv,
+README.md, the tables of measurements in the other READMEs, and index.html, which needs no other
+file. Runs each ladder's pictures.py. A second run changes nothing.
 """
 
 import base64
@@ -86,10 +86,13 @@ def measure_table(group, paper, measure):
     return tables.markdown_table([axes[-1]["name"] if axes else "", *heads], found)
 
 
-def draw_ladder(group):
-    """Writes the plot of the whole ladder, for light pages and for dark ones."""
-    for name, dark in (("ladder", False), ("ladder-dark", True)):
-        figure, path = plots.ladder(group, dark), group.folder / "plots" / f"{name}.svg"
+def draw_blocks(group):
+    """Writes the plots that READMEs show: that of the whole ladder, for light pages and for dark
+    ones, and that of the epochs."""
+    for name, figure in (("ladder", plots.ladder(group)),
+                         ("ladder-dark", plots.ladder(group, dark=True)),
+                         ("epochs", plots.epochs(group.without_steps()))):
+        path = group.folder / "plots" / f"{name}.svg"
         if figure:
             plots.save(figure, path)
         else:
@@ -137,8 +140,10 @@ def results_section(groups, paper):
     parts = [f"### {md(tables.machine(first.folder))}\n",
              f"[{md(first.folder.parent.name)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n"]
-    draw_ladder(groups[0])
-    parts += ["#### The ladder\n", tables.ladder(groups, HERE) + "\n", *draw(first)]
+    draw_blocks(groups[0])
+    epochs = tables.epochs(groups, HERE)
+    parts += ["#### The ladder\n", tables.ladder(groups, HERE) + "\n", *draw(first),
+              *([f"#### Epoch by epoch\n\n{epochs}\n"] if epochs else [])]
     none = tables.Group(ladder, {}, [])
     for group in (group.without_steps() for group in groups):
         # The paper's figures are for runs with the ladder's own settings only, or with those that

@@ -48,8 +48,20 @@ make_ladder() {
     } >"studies/$1/ladder.toml"
 }
 
-# Makes a ladder of one axis with three phases and a paper, one of no axes, and one without results.
+# Makes a ladder of one axis with three phases and a paper, one of no axes, one with a file of epochs,
+# and one without results.
 make_ladders() {
+    make_ladder deep 00_plain 01_fast 02_gpu <<'END'
+epochs = "epochs-csv"
+[settings]
+epochs = 3
+seed = 1
+END
+    mv studies/deep/02_gpu/run.c{,u}
+    mkdir studies/deep/peers
+    touch studies/deep/peers/peer_{one,two}.py
+    printf '%s\n' '<!-- table: begin -->' '<!-- table: end -->' between '<!-- epochs: begin -->' \
+        '<!-- epochs: end -->' >studies/deep/README.md
     make_ladder waves 00_plain 01_fast <<'END'
 phases = ["load", "turn", "store"]
 [paper]
@@ -139,6 +151,23 @@ write("full/climb", [f"{stage},cpu,{2 if stage == '01_fast' else 1},{points},dra
       "Climb's machine", "stage,device,threads,points,dataset,time_s,gflops")
 write("full/still", ["00_plain,cpu,1,drawn,2,1", "01_fast,cpu,1,drawn,0.5,1"], "Still's machine",
       "stage,device,threads,dataset,time_s,gflops")
+deep = write("full/deep", [f"{stage},{threads},3,1,drawn,{3 * time},{time},{60 / time},0.97,0.975,1,{memory},"
+                           for stage, threads, time, memory in (
+                               ("00_plain", "cpu,1", 10, 12), ("01_fast", "cpu,2", 1, 50.5),
+                               ("peer_one", "cpu,2", 2.5, 612))],
+             "Deep's machine", "stage,device,threads,epochs,seed,dataset,time_s,epoch_s,samples_per_s,"
+             "test_accuracy,best_test_accuracy,gflops,peak_rss_mib,peak_vram_mib")
+(deep / "tables.txt").write_text("peer_two: did not run: not installed: nothing\n")
+# The last runs have another seed, were stopped, and are the simulated device's.
+(deep / "epochs.csv").write_text("\n".join([
+    "stage,device,threads,seed,dataset,run,epoch,epoch_s,test_accuracy,samples_per_s",
+    *(f"{stage},1,drawn,{run},{epoch},{time + epoch / 8},{0.9 + epoch / 50},{60 / time}"
+      for stage, run, time in (("00_plain,cpu,1", 1, 10), ("01_fast,cpu,2", 2, 1),
+                               ("01_fast,cpu,2", 3, 2), ("peer_one,cpu,2", 4, 2))
+      for epoch in (3, 1, 2)),
+    *(f"01_fast,cpu,2,2,drawn,5,{epoch},100,0.1,1" for epoch in (1, 2, 3)),
+    *(f"01_fast,cpu,2,1,drawn,6,{epoch},100,0.1,1" for epoch in (1, 2)),
+    *(f"01_fast,simulated,2,1,drawn,7,{epoch},100,0.1,1" for epoch in (1, 2, 3)), ""]))
 END
 }
 
@@ -253,6 +282,56 @@ END
     for file in README.md stages/README.md; do
         block "$file" ladder | grep -F 'one run of each; on Alone.'
     done
+}
+
+@test "epochs: a run in a line, with those that did not run, and a picture" {
+    block studies/deep/README.md epochs >epochs.md
+    cat epochs.md
+    diff - epochs.md <<'END'
+<!-- epochs: begin -->
+![Time, throughput and test accuracy of each epoch, and the average throughput](../../report/results/full/deep/plots/epochs.svg)
+
+A line has the averages over the epochs of a run. The test comes after each epoch, and is not in the time. The line of a program that did not run is empty, and the reason stands below the table.
+
+random numbers: epochs 3, seed 1; one run of each; on Deep's machine.
+
+| platform | average time of an epoch (s) | total training time (s) | average throughput (1000 samples/s) | final test accuracy (%) | best test accuracy (%) | peak memory (MiB) | peak device memory (MiB) |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| 00_plain | 10.0 | 30.0 | 0.00600 | 97.00 | 97.50 | 12.0 |  |
+| 01_fast, 2 threads | 1.00 | 3.00 | 0.0600 | 97.00 | 97.50 | 50.5 |  |
+| 02_gpu |  |  |  |  |  |  |  |
+| peer_one, 2 threads | 2.50 | 7.50 | 0.0240 | 97.00 | 97.50 | 612 |  |
+| peer_two |  |  |  |  |  |  |  |
+
+- 02_gpu: no GPU in this machine
+- peer_two: did not run: not installed: nothing
+<!-- epochs: end -->
+END
+    # The report has the same, for this ladder only. Its picture has the finished runs.
+    [ "$(grep -c '^#### Epoch by epoch' report/README.md)" -eq 1 ]
+    in_section Deep '| 01_fast, 2 threads | 1.00 | 3.00 | 0.0600 | 97.00 | 97.50 | 50.5 |  |'
+    in_section Deep '![Time, throughput and test accuracy of each epoch, and the average throughput](results/full/deep/plots/epochs.svg)'
+    [ "$(ls report/results/*/*/plots/epochs.svg)" = report/results/full/deep/plots/epochs.svg ]
+    for text in '01_fast, 2 threads' 'peer_one (2)' 'test accuracy (%)' 0.0600; do
+        grep -qF "<!-- $text -->" report/results/full/deep/plots/epochs.svg
+    done
+    python3 - <<'END'
+import sys
+from pathlib import Path
+sys.path.insert(0, "harness")
+import ladders, tables
+group, = tables.read_groups(Path("report/results/full/deep/runs.csv"), ladders.find_ladder("deep"))
+found = {line[0]: [[row["epoch_s"] for row in run] for run in runs]
+         for (line, _), runs in group.epochs.items()}
+assert found == {"00_plain": [[10.125, 10.25, 10.375]], "peer_one": [[2.125, 2.25, 2.375]],
+                 "01_fast": [[1.125, 1.25, 1.375], [2.125, 2.25, 2.375]]}, found
+END
+    # `make headline` writes it too.
+    cp studies/deep/README.md "$BATS_TEST_TMPDIR"
+    cd "$BATS_TEST_TMPDIR"
+    sed -i "/^| 01_fast/d" README.md
+    python3 "$tree/harness/tables.py" --update README.md "$tree/report/results/full/deep/runs.csv"
+    diff <(block README.md epochs | grep "^|") <(grep "^|" "$tree/epochs.md")
 }
 
 @test "a step's README has the cells of the headline, beside the stage before" {
@@ -375,6 +454,7 @@ END
 
 @test "runs of no epochs and of no time are shown as well" {
     copy_tree
+    rm report/results/full/deep/epochs.csv
     for file in runs.csv growth.csv; do
         awk -F, -v OFS=, 'NR > 1 { $6 = 0; $14 = "0.000000"; $17 = ""; $19 = "0.000"
             if ($15 != "") $15 = $16 = "0.000000" } { print }' "report/results/full/stages/$file" >new
@@ -386,6 +466,11 @@ END
     [ "${#lines[@]}" -eq 1 ]
     in_section 'A & B' '| 00_serial | 0 ±0% | 0 ±0% |'
     in_section 'A & B' 'Not drawn: Phases (no times of the phases), Roofline (no work known, or no results of `make bench`), How the cost grows (no growth.csv), How it learns (no losses in growth.csv).'
+    # Without a file of epochs, their table has no picture.
+    [ ! -e report/results/full/deep/plots/epochs.svg ]
+    run grep -F '![Time, throughput' report/README.md studies/deep/README.md
+    [ "$status" -eq 1 ]
+    grep -F '| 01_fast, 2 threads | 1.00 |' studies/deep/README.md
 }
 
 @test "damaged results are refused in one line, and the pages stay" {
@@ -408,6 +493,7 @@ END
 stages/runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
 stages/growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
 stages/machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
+deep/epochs.csv|2s/,10.375,/,-1,/|line 2: epoch_s: found '-1', expected a number, not below 0
 bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; run `make bench` again
 END
 }
@@ -426,7 +512,7 @@ END
 
 @test "a second run changes nothing" {
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
-    [ "$(grep -c plots/ before)" -eq 18 ]
+    [ "$(grep -c plots/ before)" -eq 21 ]
     report/report.py
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
 }
@@ -478,9 +564,9 @@ END
         --dump-dom "file://$PWD/page.html" >dom 2>messages
     grep CONSOLE messages || true
     # Six plots of one machine; time and phases of the other. Three of waves, one of still, two of
-    # climb and the picture of its step. Then the pictures of the main ladder's steps.
+    # climb and the picture of its step, two of deep. Then the pictures of the main ladder's steps.
     stages=$(harness/ladders.py stages | wc -l)
-    images=$((15 + $(find stages -name picture.svg | wc -l)))
+    images=$((17 + $(find stages -name picture.svg | wc -l)))
     grep -o 'data-shown="[^"]*"' dom
     grep -qF "data-shown=\"$images/$images of $stages stages\"" dom
     run grep CONSOLE messages
