@@ -31,7 +31,9 @@ def take(option, count, images, labels):
     if len(images) != len(labels) or len(images) < count or labels.max() >= CLASSES:
         raise ValueError(f"found {len(images)} images and {len(labels)} labels, --{option} expects "
                          f"at least {count} and labels from 0 to 9")
-    return images[:count].astype(np.float32) / np.float32(255), labels[:count].reshape(-1)
+    found = images[:count].astype(np.float32)
+    found /= np.float32(255)  # in place: a copy would be in the peak of the memory
+    return found, labels[:count].reshape(-1)
 
 
 def load_data(options):

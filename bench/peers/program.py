@@ -92,7 +92,9 @@ def set_threads(wanted):
     if not wanted:
         text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
         wanted = int(text) if text.isdecimal() and int(text) else sys.maxsize
-    threads = min(wanted, len(os.sched_getaffinity(0)))
+    # A Mac does not say which processors this process may use.
+    here = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
+    threads = min(wanted, len(here))
     # OpenBLAS, OpenMP (PyTorch), MKL, Numba, JAX.
     for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
@@ -120,41 +122,44 @@ def draw_bits(seed, stream, count):
 
 
 @functools.cache
-def header(ladder):
-    """The header of the rows of a ladder. Its first stage prints it."""
+def header(ladder, option="csv"):
+    """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
+    it."""
     command = ('set -- $(python3 harness/ladders.py stages --cpu "$0") && make -s -C "$1" >&2 && '
-               'source=$(echo "$1"/*.c) && "${source%.c}" --columns')
+               'source=$(echo "$1"/*.c) && "${source%.c}" --' + option.replace("csv", "columns"))
     done = subprocess.run(["sh", "-c", command, ladder], cwd=ROOT, capture_output=True, text=True,
                           check=False)
     if done.returncode:
-        leave(RUN_FAILED, f"--csv: found no header: {done.stderr}")
+        leave(RUN_FAILED, f"--{option}: found no header: {done.stderr}")
     return done.stdout
 
 
-def check_files(ladder, csv, option=None, saved=None):
-    """Checks before a long run that rows of a ladder can be appended to the file of --csv, and that
-    another option's file can be replaced. Creates none."""
-    for wanted, name in (("csv", csv), (option, saved)):
-        path = Path(name or "")
-        if name is not None and (not name or path.is_dir() or not os.access(
-                path if path.exists() else path.parent, os.W_OK)):
+def check_files(ladder, csv, option=None, saved=None, epochs=None):
+    """Checks before a long run that rows of a ladder can be appended to the files of --csv and
+    --epochs-csv, and that another option's file can be replaced. Creates none."""
+    files = [(wanted, name, Path(name)) for wanted, name in
+             (("csv", csv), ("epochs-csv", epochs), (option, saved)) if name is not None]
+    for i, (wanted, name, path) in enumerate(files):
+        if not name or path.is_dir() or not os.access(
+                path if path.exists() else path.parent, os.W_OK):
             leave(BAD_INPUT, f"--{wanted}: cannot write '{name}'; expected a file in a writable "
                   "directory")
-    if csv is not None:
-        columns, path = header(ladder).encode(), Path(csv)  # the header may fail
-        content = path.read_bytes() if path.is_file() else b""
-        if content and not content.startswith(columns):
-            leave(BAD_INPUT, f"--csv: {csv} begins with other columns than a result row's")
-        if content and not content.endswith(b"\n"):
-            leave(BAD_INPUT, f"--csv: {csv} ends within a row: complete or delete that row")
-    if saved is not None:
-        path = Path(saved)
-        if path.exists() and not path.is_file():
+        if wanted == option and path.exists() and not path.is_file():
             leave(BAD_INPUT, f"--{option}: {path} is no regular file: expected a new one, or one "
                   "to replace")
-        if csv and Path(csv).resolve() == path.resolve():
-            leave(BAD_INPUT, f"--{option}: found {path}, which is the file of --csv: expected "
-                  "another")
+        for other, _, earlier in files[:i]:
+            if earlier.resolve() == path.resolve():
+                leave(BAD_INPUT, f"--{wanted}: found {path}, which is the file of --{other}: "
+                      "expected another")
+        if wanted != option:
+            columns = header(ladder, wanted).encode()  # this may fail
+            content = path.read_bytes() if path.is_file() else b""
+            if content and not content.startswith(columns):
+                leave(BAD_INPUT, f"--{wanted}: {path} begins with other columns than a result "
+                      "row's")
+            if content and not content.endswith(b"\n"):
+                leave(BAD_INPUT, f"--{wanted}: {path} ends within a row: complete or delete that "
+                      "row")
 
 
 def save(option, path, *arrays):
@@ -184,15 +189,16 @@ def warm_up(peer, load):
     return seconds
 
 
-def append_row(ladder, name, device, threads, vram, values):
-    """Appends a row of these values to a file, after the header if the file is empty, in one write.
-    A column without a value stays empty. Threads are those of a CPU. vram is in MiB, or None."""
+def append_row(ladder, name, device, threads, vram, values, option="csv"):
+    """Appends a row of these values to the file of --csv or --epochs-csv, after the header if the
+    file is empty, in one write. A column without a value stays empty. Threads are those of a CPU.
+    vram is in MiB, or None."""
     row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     row |= {column: f"{value:.9f}" for column, value in values.items()
             if column.endswith("_s") and value is not None}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
-    columns = header(ladder)
+    columns = header(ladder, option)
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(
         row.get(column, "") for column in columns.strip().split(","))
@@ -202,7 +208,7 @@ def append_row(ladder, name, device, threads, vram, values):
             first = columns if os.fstat(file.fileno()).st_size == 0 else ""
             file.write((first + line.getvalue()).encode())
     except OSError as error:
-        leave(RUN_FAILED, f"--csv: cannot write: {error}; this run's row is not saved")
+        leave(RUN_FAILED, f"--{option}: cannot write: {error}; this run's row is not saved")
 
 
 enter_environment()
