@@ -157,6 +157,93 @@ assert float(row["warmup_s"]) > 0, row
 END
 }
 
+# cnn [PROGRAM] [OPTION...]: runs a stage of studies/cnn, or else a peer that learns nothing.
+cnn() {
+    local program=$dir/peer_fake.py
+    [[ ${1:-} != [0-9]* ]] || { program=$repository/studies/cnn/$1/train && shift; }
+    status=0
+    PYTHONPATH=$repository/studies/cnn/peers "$program" --data "$data" --train 6 --test 4 --batch 4 \
+        --epochs 2 --quiet "$@" >"$dir/output" 2>"$dir/error" || status=$?
+    cat "$dir/error"
+}
+
+@test "a peer's epochs go into a stage's file, one row for each" {
+    cat >"$dir/peer_fake.py" <<'END'
+#!/usr/bin/env python3
+import peer
+
+class Fake(peer.Peer):
+    def __init__(self, options, images, labels):
+        self.samples, self.rate = len(images), options.learning_rate
+
+    def load(self, parameters):
+        self.weights = parameters
+
+    def epoch(self):
+        return self.samples * (2.5 if self.rate < 1 else float("nan")), self.samples / 2
+
+    def parameters(self):
+        return self.weights
+
+peer.main(Fake)
+END
+    chmod +x "$dir/peer_fake.py"
+    files=(--csv "$dir/rows.csv" --epochs-csv "$dir/epochs.csv")
+    cnn "${files[@]}"
+    ((status != 77)) || skip "$(cat "$dir/error")"
+    [ "$status" -eq 0 ]
+    make -s -C "$repository/studies/cnn/00_serial"
+    cnn 00_serial --csv "$dir/rows.csv" --epochs 0
+    cnn 00_serial "${files[@]}"
+    cnn "${files[@]}" --normalize
+    cnn 00_serial --csv "$dir/rows.csv" --epochs 0 --normalize
+    cnn "${files[@]}" --pad --epochs 3
+    python3 - "$dir" <<'END'
+import csv, sys
+runs, epochs = ([*csv.DictReader(open(f"{sys.argv[1]}/{name}.csv"))] for name in ("rows", "epochs"))
+peer, untrained, stage, normal, untrained_normal, padded = runs
+assert [(row["stage"], row["epoch"]) for row in epochs] == [
+    (row["stage"], str(epoch)) for row in runs for epoch in range(1, int(row["epochs"]) + 1)]
+assert len({row["run"] for row in epochs}) == 4
+for one, other, names in (
+        (peer, stage, "device batch epochs learning_rate momentum normalize pad seed train_samples "
+                      "test_samples dataset"),
+        (peer, untrained, "test_accuracy"), (normal, untrained_normal, "test_accuracy normalize pad"),
+        (epochs[0], epochs[2], "batch learning_rate momentum normalize pad seed train_samples "
+                               "test_samples dataset epoch")):
+    for name in names.split():
+        assert one[name] == other[name] or float(one[name]) == float(other[name]), (name, one, other)
+for run, samples in (peer, 6), (normal, 6), (padded, 8):
+    times = [float(row["epoch_s"]) for row in epochs
+             if (row["stage"], row["normalize"], row["pad"]) == ("peer_fake", run["normalize"], run["pad"])]
+    assert len(times) == int(run["epochs"]) and abs(sum(times) - float(run["train_s"])) < 1e-8, run
+    epoch_s, rate = float(run["epoch_s"]), float(run["samples_per_s"])
+    assert abs(epoch_s - float(run["train_s"]) / len(times)) < 1e-8, run
+    assert abs(rate * epoch_s / samples - 1) < 0.01, run
+    assert abs(float(run["gflops"]) * 1e9 / rate / 1200768 - 1) < 0.01, run
+    assert run["final_loss"] == "2.5" and run["train_accuracy"] == "0.5", run
+    assert run["best_test_accuracy"] == run["test_accuracy"] and run["forward_s"] == "", run
+for row in epochs:
+    assert 1 < float(row["rss_mib"]) < 1000 and row["vram_mib"] == "" != row["threads"], row
+END
+    # Each of these errors ends the peer before it trains.
+    cnn --csv "$dir/same" --epochs-csv "$dir/./same"
+    [[ $status == 2 && $(<"$dir/error") == "--epochs-csv: found $dir/same, which is the file of --csv: expected another" ]]
+    cnn --epochs-csv "$dir/same" --save-weights "$dir/same"
+    [[ $status == 2 && $(<"$dir/error") == "--save-weights: found $dir/same, which is the file of --epochs-csv: expected another" ]]
+    cnn --epochs-csv "$dir/rows.csv"
+    [[ $status == 2 && $(<"$dir/error") == "--epochs-csv: $dir/rows.csv begins with other columns than a result row's" ]]
+    truncate -s -1 "$dir/epochs.csv"
+    cnn --epochs-csv "$dir/epochs.csv"
+    [[ $status == 2 && $(<"$dir/error") == "--epochs-csv: $dir/epochs.csv ends within a row: complete or delete that row" ]]
+    cnn --momentum 1
+    [[ $status == 2 && $(<"$dir/error") == "--momentum: found '1', expected a number from 0 to below 1" ]]
+    # The epoch in which the loss is no number has no row.
+    cnn --learning-rate 2 --epochs-csv "$dir/new.csv" --csv "$dir/new.rows"
+    [[ $status == 1 && $(<"$dir/error") == 'peer_fake: the loss became nan in epoch 1: try a --learning-rate below 2' ]]
+    [[ ! -e $dir/new.csv && ! -e $dir/new.rows ]]
+}
+
 @test "an error is one line" {
     choose peer_numpy.py
     fails 2 "--hidden: found '0', expected a whole number" --hidden 0
