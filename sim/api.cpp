@@ -15,11 +15,46 @@ using simulator::device;
 struct simulated_event {
     size_t number; // 0: not recorded
     double milliseconds;
+    bool captured;
+};
+
+struct simulated_stream {
+    bool blocking; // waits for the default stream, and that one for it
 };
 
 namespace {
 
-constexpr int MULTIPROCESSORS = 16, MAX_BLOCKS = 16; // the latter on each
+// What a graph does, in this order.
+struct node {
+    enum { LAUNCH, COPY, SET } what;
+    configuration launch;
+    size_t parameters; // where those of the launch begin in the graph's
+    char *to, *from;
+    size_t bytes;
+    cudaMemcpyKind kind;
+    int byte;
+};
+
+} // namespace
+
+struct simulated_graph {
+    std::vector<node> nodes;
+    std::vector<char> parameters;
+};
+
+struct simulated_graph_exec {
+    simulated_graph graph;
+};
+
+namespace {
+
+// One stream at a time is captured. What it is given is recorded and not done.
+struct {
+    cudaStream_t stream; // nullptr: none
+    cudaStreamCaptureMode mode;
+    cudaGraph_t graph;
+    bool invalid; // because of a call that may not be made then
+} capture;
 
 // Copies to pinned memory that the host has not waited for. Until it has, it finds NaNs there. A
 // GPU would mostly have copied in time.
@@ -46,6 +81,28 @@ cudaError_t check_device(int number = 0) {
     if (!device.present)
         return fail(cudaErrorNoDevice);
     return number == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+// Asks whether work for this stream is recorded. It must not be given to the default stream while
+// one that waits for that is captured.
+cudaError_t check_stream(cudaStream_t stream, bool *recorded) {
+    *recorded = capture.stream && stream == capture.stream;
+    if (cudaError_t error = check_device())
+        return error;
+    if (*recorded && capture.invalid)
+        return fail(cudaErrorStreamCaptureInvalidated);
+    if (!capture.stream || stream || !capture.stream->blocking)
+        return cudaSuccess;
+    capture.invalid = true;
+    return fail(cudaErrorStreamCaptureImplicit);
+}
+
+// The same for calls that may not be made at all while a stream is captured. They wait, or could.
+cudaError_t check_no_capture() {
+    if (!capture.stream || capture.mode == cudaStreamCaptureModeRelaxed)
+        return check_device();
+    capture.invalid = true;
+    return fail(cudaErrorStreamCaptureUnsupported);
 }
 
 enum side { HOST_SIDE = 1, DEVICE_SIDE = 2, EITHER_SIDE = 3 };
@@ -80,13 +137,16 @@ struct rows {
 };
 
 cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t height,
-                 cudaMemcpyKind kind, bool async) {
+                 cudaMemcpyKind kind, bool async, cudaStream_t stream = nullptr) {
     static const int TO[] = {HOST_SIDE, DEVICE_SIDE, HOST_SIDE, DEVICE_SIDE, EITHER_SIDE};
     static const int FROM[] = {HOST_SIDE, HOST_SIDE, DEVICE_SIDE, DEVICE_SIDE, EITHER_SIDE};
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
         return fail(cudaErrorInvalidMemcpyDirection);
     if (width == 0 || height == 0)
-        return check_device();
+        return cudaSuccess;
     if (to.pitch < width || from.pitch < width)
         return fail(cudaErrorInvalidPitchValue);
     if (cudaError_t error = check(function, to.start, to.pitch * (height - 1) + width, TO[kind]))
@@ -94,6 +154,10 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
     if (cudaError_t error =
             check(function, from.start, from.pitch * (height - 1) + width, FROM[kind]))
         return error;
+    if (recorded) {
+        capture.graph->nodes.push_back({node::COPY, {}, 0, to.start, from.start, width, kind, 0});
+        return cudaSuccess;
+    }
     if (!async && kind != cudaMemcpyDeviceToDevice)
         wait_for(device.submitted);
     ++device.submitted;
@@ -112,7 +176,7 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
 
 cudaError_t allocate_on_device(kind kind, void **memory, size_t bytes) {
     *memory = nullptr;
-    if (cudaError_t error = check_device())
+    if (cudaError_t error = check_no_capture())
         return error;
     if (bytes == 0)
         return cudaSuccess;
@@ -127,7 +191,7 @@ cudaError_t allocate_on_device(kind kind, void **memory, size_t bytes) {
 }
 
 cudaError_t free_on_device(const char *function, void *memory, bool pinned) {
-    if (cudaError_t error = check_device())
+    if (cudaError_t error = check_no_capture())
         return error;
     if (!memory)
         return cudaSuccess;
@@ -141,6 +205,24 @@ cudaError_t free_on_device(const char *function, void *memory, bool pinned) {
         return fail(cudaErrorInvalidValue);
     }
     device.allocated -= pinned ? 0 : freed->bytes;
+    return cudaSuccess;
+}
+
+cudaError_t set(const char *function, void *memory, int byte, size_t bytes, cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (cudaError_t error = bytes ? check(function, memory, bytes, DEVICE_SIDE) : cudaSuccess)
+        return error;
+    if (recorded) {
+        capture.graph->nodes.push_back(
+            {node::SET, {}, 0, (char *)memory, nullptr, bytes, cudaMemcpyDefault, byte});
+        return cudaSuccess;
+    }
+    ++device.submitted;
+    give_memory_to_both();
+    memset(memory, byte, bytes);
+    give_memory_to_host();
     return cudaSuccess;
 }
 
@@ -218,7 +300,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     properties->maxGridSize[0] = (int)MAX_GRID_X;
     properties->maxGridSize[1] = properties->maxGridSize[2] = (int)MAX_GRID_YZ;
     properties->maxThreadsPerMultiProcessor = (int)MAX_THREADS;
-    properties->multiProcessorCount = MULTIPROCESSORS;
+    properties->multiProcessorCount = (int)device.multiprocessors;
     properties->major = 7;
     properties->minor = 5;
     properties->l2CacheSize = 4 << 20;
@@ -229,19 +311,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int number) {
-    static const struct {
+    const struct {
         cudaDeviceAttr attribute;
         int value;
     } ATTRIBUTES[] = {{cudaDevAttrMaxThreadsPerBlock, MAX_THREADS},
                       {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_BYTES},
                       {cudaDevAttrWarpSize, warpSize},
-                      {cudaDevAttrMultiProcessorCount, MULTIPROCESSORS},
+                      {cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
                       {cudaDevAttrMaxThreadsPerMultiProcessor, MAX_THREADS},
                       {cudaDevAttrComputeCapabilityMajor, 7},
                       {cudaDevAttrComputeCapabilityMinor, 5},
                       {cudaDevAttrManagedMemory, 1},
                       {cudaDevAttrPageableMemoryAccess, 0},
                       {cudaDevAttrConcurrentManagedAccess, 1},
+                      {cudaDevAttrCooperativeLaunch, 1},
                       {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_BYTES_OPT_IN}};
     for (const auto &known : ATTRIBUTES)
         if (known.attribute == attribute)
@@ -250,7 +333,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
 }
 
 cudaError_t cudaDeviceSynchronize() {
-    if (cudaError_t error = check_device())
+    if (cudaError_t error = check_no_capture())
         return error;
     wait_for(device.submitted);
     return cudaSuccess;
@@ -269,9 +352,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
                                                           size_t shared_bytes) {
     if (threads < 1 || threads > (int)MAX_THREADS)
         return fail(cudaErrorInvalidValue);
-    *blocks = min(MAX_BLOCKS, (int)MAX_THREADS / threads);
-    if (shared_bytes > 0)
-        *blocks = (int)min((size_t)*blocks, SHARED_BYTES_OPT_IN / shared_bytes);
+    *blocks = (int)blocks_at_once((size_t)threads, shared_bytes);
     return check_device();
 }
 
@@ -299,6 +380,8 @@ cudaError_t cudaFreeHost(void *memory) {
 
 // A kernel still cannot reach the host's memory: only copies from it become faster.
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
+    if (cudaError_t error = check_no_capture())
+        return error;
     if (cudaError_t error = check("cudaHostRegister", memory, bytes, HOST_SIDE))
         return error;
     if (std::find(registered.begin(), registered.end(), memory) != registered.end())
@@ -326,9 +409,9 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
-    return copy("cudaMemcpyAsync", {(char *)to, bytes}, {(char *)from, bytes}, bytes, 1, kind,
-                true);
+                            cudaStream_t stream) {
+    return copy("cudaMemcpyAsync", {(char *)to, bytes}, {(char *)from, bytes}, bytes, 1, kind, true,
+                stream);
 }
 
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -338,14 +421,11 @@ cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t fro
 }
 
 cudaError_t cudaMemset(void *memory, int byte, size_t bytes) {
-    if (cudaError_t error =
-            bytes ? check("cudaMemset", memory, bytes, DEVICE_SIDE) : check_device())
-        return error;
-    ++device.submitted;
-    give_memory_to_both();
-    memset(memory, byte, bytes);
-    give_memory_to_host();
-    return cudaSuccess;
+    return set("cudaMemset", memory, byte, bytes, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t stream) {
+    return set("cudaMemsetAsync", memory, byte, bytes, stream);
 }
 
 cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int, cudaStream_t) {
@@ -359,7 +439,7 @@ cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int, cudaStre
 // ---- Events
 
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
-    *event = new simulated_event{0, 0};
+    *event = new simulated_event{};
     return check_device();
 }
 
@@ -368,21 +448,176 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return check_device();
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-    *event = {++device.submitted, milliseconds()};
-    return check_device();
+// An event in a captured stream is a place in the graph. It never gets a time.
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (recorded)
+        *event = {0, 0, true};
+    else
+        *event = {++device.submitted, milliseconds(), false};
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (event->captured)
+        return fail(cudaErrorCapturedEvent);
     wait_for(event->number);
     return check_device();
 }
 
 cudaError_t cudaEventElapsedTime(float *elapsed, cudaEvent_t start, cudaEvent_t end) {
+    if (start->captured || end->captured)
+        return fail(cudaErrorCapturedEvent);
     if (!start->number || !end->number)
         return fail(cudaErrorInvalidResourceHandle);
     if (start->number > device.waited || end->number > device.waited)
         return fail(cudaErrorNotReady);
     *elapsed = (float)(end->milliseconds - start->milliseconds);
     return check_device();
+}
+
+// ---- Streams and graphs
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    *stream = new simulated_stream{flags != cudaStreamNonBlocking};
+    return check_device();
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    if (capture.stream && stream == capture.stream)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    delete stream;
+    return check_device();
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (recorded)
+        return check_no_capture();
+    wait_for(device.submitted);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (recorded == event->captured)
+        return cudaSuccess;
+    complain(print("cudaStreamWaitEvent: a captured stream and another wait for each other, which "
+                   "is not simulated"));
+    return check_no_capture();
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+    if (cudaError_t error = check_device())
+        return error;
+    if (!stream)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    if (capture.stream)
+        return fail(cudaErrorIllegalState);
+    capture = {stream, mode, new simulated_graph, false};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    *graph = nullptr;
+    if (!capture.stream || stream != capture.stream)
+        return fail(cudaErrorIllegalState);
+    capture.stream = nullptr;
+    if (capture.invalid) {
+        delete capture.graph;
+        return fail(cudaErrorStreamCaptureInvalidated);
+    }
+    *graph = capture.graph;
+    ++device.graphs;
+    return check_device();
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long) {
+    *exec = nullptr;
+    if (!graph)
+        return fail(cudaErrorInvalidValue);
+    if (cudaError_t error = check_no_capture())
+        return error;
+    *exec = new simulated_graph_exec{*graph};
+    ++device.graphs;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    return exec && !recorded ? cudaSuccess : fail(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (!exec)
+        return fail(cudaErrorInvalidValue);
+    if (recorded) // a graph in a graph
+        return check_no_capture();
+    for (const node &node : exec->graph.nodes) {
+        cudaError_t error = cudaSuccess;
+        switch (node.what) {
+        case node::LAUNCH:
+            memcpy(parameter_space(), &exec->graph.parameters[node.parameters],
+                   node.launch.parameter_bytes);
+            run(node.launch);
+            break;
+        case node::COPY:
+            error = copy("cudaMemcpyAsync in a graph", {node.to, node.bytes},
+                         {node.from, node.bytes}, node.bytes, 1, node.kind, true, stream);
+            break;
+        case node::SET:
+            error = set("cudaMemsetAsync in a graph", node.to, node.byte, node.bytes, stream);
+            break;
+        }
+        if (error)
+            return error;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    device.graphs -= graph != nullptr;
+    delete graph;
+    return graph ? check_device() : fail(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    device.graphs -= exec != nullptr;
+    delete exec;
+    return exec ? check_device() : fail(cudaErrorInvalidValue);
+}
+
+cudaError_t simulator::submit(const configuration &launch) {
+    bool recorded;
+    if (cudaError_t error = check_stream(launch.stream, &recorded))
+        return error;
+    if (cudaError_t error = check_launch(launch))
+        return fail(error);
+    if (!recorded) {
+        run(launch);
+        return cudaSuccess;
+    }
+    simulated_graph &graph = *capture.graph;
+    const char *const parameters = (const char *)parameter_space();
+    graph.nodes.push_back(
+        {node::LAUNCH, launch, graph.parameters.size(), nullptr, nullptr, 0, cudaMemcpyDefault, 0});
+    graph.parameters.insert(graph.parameters.end(), parameters,
+                            parameters + launch.parameter_bytes);
+    return cudaSuccess;
+}
+
+void simulator::submit_and_go_on(const configuration &launch) {
+    device.launch_failed |= submit(launch) != cudaSuccess;
 }

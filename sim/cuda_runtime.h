@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <new>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #define CUDART_VERSION 13000
 
@@ -115,20 +117,23 @@ inline float atomicAdd(float *address, float value) {
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+inline long long clock64() { // nanoseconds of the host
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1000000000 * (long long)now.tv_sec + now.tv_nsec;
+}
 
 namespace simulator {
 
 // The rest of this header is made of these. `file` and `line` are those of the caller.
 void wait_for_block(const char *file, int line);
+void wait_for_grid(const char *file, int line);
 uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
                   int line);
 int lane();
 int new_shared_array();
 void *shared_memory(int array, size_t bytes);
 void *dynamic_shared_memory();
-void *parameter_space();
-void run(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, const void *function,
-         void (*thread)(const void *parameters));
 
 // The variable that a block has for one `__shared__` declaration. Each of these has its own `Site`.
 template <class T, class Site> T &shared(Site) {
@@ -192,11 +197,20 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
+    X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")        \
     X(cudaErrorNotReady, 600, "device not ready")                                                  \
     X(cudaErrorHostMemoryAlreadyRegistered, 712,                                                   \
       "part or all of the requested memory range is already mapped")                               \
     X(cudaErrorHostMemoryNotRegistered, 713,                                                       \
-      "pointer does not correspond to a registered memory region")
+      "pointer does not correspond to a registered memory region")                                 \
+    X(cudaErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")            \
+    X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")  \
+    X(cudaErrorStreamCaptureInvalidated, 901,                                                      \
+      "operation failed due to a previous error during capture")                                   \
+    X(cudaErrorStreamCaptureImplicit, 906,                                                         \
+      "operation would make the legacy stream depend on a capturing blocking stream")              \
+    X(cudaErrorCapturedEvent, 907,                                                                 \
+      "operation not permitted on an event last recorded in a capturing stream")
 
 enum cudaError {
 #define X(name, number, words) name = number,
@@ -240,6 +254,7 @@ enum cudaDeviceAttr {
     cudaDevAttrManagedMemory = 83,
     cudaDevAttrPageableMemoryAccess = 88,
     cudaDevAttrConcurrentManagedAccess = 89,
+    cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
@@ -276,8 +291,15 @@ struct cudaDeviceProp {
     int concurrentManagedAccess;
     int pageableMemoryAccess;
 };
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
 typedef struct simulated_event *cudaEvent_t;
 typedef struct simulated_stream *cudaStream_t;
+typedef struct simulated_graph *cudaGraph_t;
+typedef struct simulated_graph_exec *cudaGraphExec_t;
 
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
@@ -319,9 +341,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *memory, int byte, size_t bytes);
-inline cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t = 0) {
-    return cudaMemset(memory, byte, bytes);
-}
+cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t stream = 0);
 
 // The next two functions come twice: as they were until CUDA 12, then as they are since CUDA 13.
 cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int device,
@@ -350,22 +370,27 @@ inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaEventSynchronize(event); // otherwise a loop that asks would never end
 }
 
-// All streams are one.
+// All streams are one, except while one of them is captured.
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 inline cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-    *stream = nullptr;
-    return cudaSetDevice(0);
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-    return cudaStreamCreate(stream);
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) {
-    return cudaSetDevice(0);
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return cudaDeviceSynchronize();
-}
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
-    return cudaSetDevice(0);
+
+// A graph is a line of launches, copies and memsets: what one stream was given.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags = 0);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                        unsigned long long flags = 0) {
+    return cudaGraphInstantiateWithFlags(exec, graph, flags);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value);
@@ -384,32 +409,78 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *kernel
 
 namespace simulator {
 
+// A launch, without the parameters.
+struct configuration {
+    const char *kernel;
+    dim3 grid, block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+    bool cooperative;
+    const void *function;
+    void (*thread)(const void *parameters);
+    size_t parameter_bytes;
+};
+
+// Where the parameters have to be at a launch. The device cannot reach the caller's stack.
+void *parameter_space();
+
+// Runs the kernel, or records it if its stream is captured.
+cudaError_t submit(const configuration &launch);
+
+// The same for a launch whose error is only asked for later.
+void submit_and_go_on(const configuration &launch);
+
+// Puts the parameters where they have to be.
+template <class... Parameters>
+configuration with_parameters(configuration launch, void (*function)(Parameters...),
+                              Parameters... parameters) {
+    using call = std::tuple<void (*)(Parameters...), Parameters...>;
+    static_assert(sizeof(call) <= 4096, "the parameters of a kernel take at most 4 KiB");
+    new (parameter_space()) call(function, parameters...);
+    launch.function = (const void *)function;
+    launch.thread = [](const void *space) {
+        std::apply([](auto kernel, const auto &...values) { kernel(values...); },
+                   *(const call *)space);
+    };
+    launch.parameter_bytes = sizeof(call);
+    return launch;
+}
+
 // `kernel<<<grid, block, shared_bytes, stream>>>(arguments)`, as translate.sed writes it:
 // launch(kernel, "kernel", grid, block, shared_bytes, stream)(arguments).
 template <class... Parameters> struct configured_kernel {
+    configuration configured;
     void (*function)(Parameters...);
-    const char *name;
-    dim3 grid, block;
-    size_t shared_bytes;
 
     void operator()(Parameters... arguments) const {
-        // The device cannot reach the caller's stack, so the arguments are copied for it.
-        using call = std::tuple<void (*)(Parameters...), Parameters...>;
-        static_assert(sizeof(call) <= 4096, "the parameters of a kernel take at most 4 KiB");
-        new (parameter_space()) call(function, arguments...);
-        run(name, grid, block, shared_bytes, (const void *)function, [](const void *parameters) {
-            std::apply([](auto kernel, const auto &...values) { kernel(values...); },
-                       *(const call *)parameters);
-        });
+        submit_and_go_on(with_parameters(configured, function, arguments...));
     }
 };
 template <class... Parameters>
 configured_kernel<Parameters...> launch(void (*function)(Parameters...), const char *name,
                                         dim3 grid, dim3 block, size_t shared_bytes = 0,
-                                        cudaStream_t = 0) {
-    return {function, name, grid, block, shared_bytes};
+                                        cudaStream_t stream = 0) {
+    return {{name, grid, block, shared_bytes, stream, false, nullptr, nullptr, 0}, function};
+}
+
+template <class... Parameters, size_t... I>
+cudaError_t launch_together(const configuration &configured, void (*function)(Parameters...),
+                            [[maybe_unused]] void **arguments, std::index_sequence<I...>) {
+    return submit(
+        with_parameters<Parameters...>(configured, function, *(const Parameters *)arguments[I]...));
+}
+template <class... Parameters>
+cudaError_t launch_together(void (*function)(Parameters...), const char *name, dim3 grid,
+                            dim3 block, void **arguments, size_t shared_bytes = 0,
+                            cudaStream_t stream = 0) {
+    return launch_together({name, grid, block, shared_bytes, stream, true, nullptr, nullptr, 0},
+                           function, arguments, std::index_sequence_for<Parameters...>());
 }
 
 } // namespace simulator
+
+// A macro, because messages have the kernel's name.
+#define cudaLaunchCooperativeKernel(kernel, ...)                                                   \
+    simulator::launch_together(kernel, #kernel, __VA_ARGS__)
 
 #endif

@@ -318,6 +318,9 @@ void at_exit(int status, void *) {
             complain(print("%zu bytes of %s were never freed", bytes, FUNCTIONS[kind]));
         bad |= bytes > 0;
     }
+    if (device.graphs)
+        complain(print("%zu graphs were never destroyed", device.graphs));
+    bad |= device.graphs > 0;
     if (bad) {
         fflush(nullptr);
         _exit(EXIT_FAILURE);
@@ -396,6 +399,10 @@ int __wrap_main(int argc, char **argv, char **environment) {
     fflush(stdout);
     device.present = from_environment("SIM_DEVICES", 1) > 0;
     device.name = getenv("SIM_NAME") ? getenv("SIM_NAME") : "simulated";
+    device.multiprocessors = from_environment("SIM_MULTIPROCESSORS", 16);
+    if (device.multiprocessors < 1 || device.multiprocessors > MAX_MULTIPROCESSORS)
+        die(print("SIM_MULTIPROCESSORS: found %zu, expected 1 to %zu", device.multiprocessors,
+                  MAX_MULTIPROCESSORS));
     device.memory = from_environment("SIM_MEMORY", (size_t)4 << 30);
     device.seed = from_environment("SIM_SEED", 1);
     struct sigaction action = {};

@@ -9,6 +9,8 @@ namespace simulator {
 // The limits of compute capability 7.5, the oldest that the stages are compiled for.
 constexpr size_t MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_X = INT32_MAX, MAX_GRID_YZ = 65535;
 constexpr size_t SHARED_BYTES = 48 << 10, SHARED_BYTES_OPT_IN = 64 << 10;
+// A multiprocessor has room for so many blocks, and for MAX_THREADS and SHARED_BYTES_OPT_IN in all.
+constexpr size_t MAX_BLOCKS = 16, MAX_MULTIPROCESSORS = 256;
 // Memory that nobody has written to has this byte: it makes a NaN as float and as double, and an
 // index that is out of every bound.
 constexpr int UNINITIALISED = 0xff;
@@ -16,7 +18,9 @@ constexpr int UNINITIALISED = 0xff;
 extern struct device {
     bool present;
     const char *name;
+    size_t multiprocessors;
     size_t memory, allocated; // bytes
+    size_t graphs;            // that are not destroyed
     size_t seed;              // for the order of blocks and threads; 0: from first to last
     cudaError_t last_error;   // what cudaGetLastError() gives
     bool launch_failed;       // and nobody has asked for the error
@@ -100,6 +104,16 @@ const allocation *find_shared_memory(const void *address);
 
 // Sets how much dynamic shared memory a block of the kernel may have. False if that is too much.
 bool set_shared_limit(const void *kernel, size_t bytes);
+
+// The number of blocks, of so many threads and so much dynamic shared memory, that a multiprocessor
+// runs at once.
+size_t blocks_at_once(size_t threads, size_t shared_bytes);
+
+// What is wrong with a launch.
+cudaError_t check_launch(const configuration &launch);
+
+// Runs a kernel, with the parameters that are in parameter_space().
+void run(const configuration &launch);
 
 } // namespace simulator
 

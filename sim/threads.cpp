@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <gnu/lib-names.h>
+#include <omp.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -18,6 +19,8 @@ namespace {
 struct {
     size_t threads, blocks; // in a block, in the grid
     size_t shared_bytes;    // of dynamic shared memory
+    size_t shared_limit;    // of all shared memory of a block
+    bool cooperative;
     uint3 indices[MAX_THREADS];
     void (*thread)(const void *parameters);
     alignas(64) char parameters[4096];
@@ -27,6 +30,7 @@ struct place {
     const char *what, *file;
     int line;
 };
+const char GRID_BARRIER[] = "grid.sync";
 enum thread_state : uint8_t { RUNNING, READY, AT_BARRIER, IN_EXCHANGE, RETURNED };
 struct thread {
     thread_state state;
@@ -56,9 +60,12 @@ constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 
 // A core of the machine runs one block at a time. It runs one of the block's threads until that
 // thread must wait for others. As long as none must wait, all threads share a fibre. A thread that
-// waits keeps its fibre, and the next threads run on another.
+// waits keeps its fibre, and the next threads run on another. Blocks that are all alive at once
+// have a `core` each, and a core of the machine takes turns with several.
 struct core {
+    size_t block;
     order starting;
+    size_t moment;                                   // how often its threads have taken turns
     size_t unstarted, unreturned, at_barrier, ready; // threads
     size_t running;                                  // the thread
     thread threads[MAX_THREADS];
@@ -75,6 +82,7 @@ struct core {
     allocation arrays[MAX_SHARED_ARRAYS];
 };
 __thread core *this_core;
+core *together[MAX_MULTIPROCESSORS * MAX_BLOCKS]; // those of blocks that are all alive at once
 
 // The C library's own function. Those of _FORTIFY_SOURCE and the sanitizers, which replace it, take
 // a jump to another stack for an error.
@@ -178,61 +186,81 @@ bool same(const place &a, const place &b) {
            (a.what == b.what || strcmp(a.what, b.what) == 0);
 }
 
-// No thread can go on: the threads wait at different places, or for threads that have returned.
-[[noreturn]] void report_stall() {
+// No thread or block can go on: they wait at different places, or for some that have returned. Says
+// where they wait, if at(i) is the place of thread or block i, or nullptr where it has returned.
+template <class At>
+[[noreturn]] void report_stall(const text &whose, const char *what, size_t n, At at) {
     text places = {};
     size_t returned = 0;
-    bool counted[MAX_THREADS] = {};
-    for (size_t t = 0; t < grid.threads; ++t) {
-        const thread &first = this_core->threads[t];
+    bool counted[max(MAX_THREADS, MAX_MULTIPROCESSORS * MAX_BLOCKS)] = {};
+    for (size_t i = 0; i < n; ++i) {
+        const place *const first = at(i);
         size_t count = 0;
-        returned += first.state == RETURNED;
-        if (first.state == RETURNED || counted[t])
+        returned += !first;
+        if (!first || counted[i])
             continue;
-        for (size_t other = t; other < grid.threads; ++other) {
-            const thread &waiting = this_core->threads[other];
-            if (waiting.state == RETURNED || !same(waiting.at, first.at))
+        for (size_t other = i; other < n; ++other) {
+            if (!at(other) || !same(*at(other), *first))
                 continue;
             counted[other] = true;
             ++count;
         }
-        places = print("%s, %zu wait at %s in %s:%d", places.text, count, first.at.what,
-                       first.at.file, first.at.line);
+        places = print("%s, %zu wait at %s in %s:%d", places.text, count, first->what, first->file,
+                       first->line);
     }
-    die(print("kernel %s, block (%u,%u,%u): of %zu threads %zu returned%s", device.kernel,
-              blockIdx.x, blockIdx.y, blockIdx.z, grid.threads, returned, places.text));
+    die(print("%s: of %zu %s %zu returned%s", whose.text, n, what, returned, places.text));
 }
 
-void open_barrier() {
-    for (size_t t = 0; t < grid.threads; ++t)
-        if (!same(this_core->threads[t].at, this_core->threads[0].at))
-            report_stall();
-    for (size_t t = 0; t < grid.threads; ++t)
-        this_core->threads[t].state = READY;
-    this_core->at_barrier = 0;
-    this_core->ready = grid.threads;
+[[noreturn]] void report_stalled_threads() {
+    report_stall(
+        print("kernel %s, block (%u,%u,%u)", device.kernel, blockIdx.x, blockIdx.y, blockIdx.z),
+        "threads", grid.threads, [](size_t t) {
+            const thread &thread = this_core->threads[t];
+            return thread.state == RETURNED ? nullptr : &thread.at;
+        });
 }
 
-void run_block(size_t block) {
+// All threads go on from a barrier.
+void open_barrier(core *core) {
+    for (size_t t = 0; t < grid.threads; ++t)
+        core->threads[t].state = READY;
+    core->at_barrier = 0;
+    core->ready = grid.threads;
+}
+
+void begin_block(size_t block) {
     if (!this_core)
         this_core = make_core();
-    blockIdx.x = (unsigned)(block % gridDim.x);
-    blockIdx.y = (unsigned)(block / gridDim.x % gridDim.y);
-    blockIdx.z = (unsigned)(block / gridDim.x / gridDim.y);
     poison(this_core->shared, this_core->shared_used);
     this_core->shared_used = this_core->shared_bytes = 0;
     memset(this_core->arrays, 0, sizeof this_core->arrays);
-
+    this_core->block = block;
     this_core->starting = shuffle(grid.threads, block, 0);
+    this_core->moment = 1;
     this_core->unstarted = this_core->unreturned = grid.threads;
+}
+
+// Runs a block that has begun until all its threads have returned, or wait for the other blocks.
+void run_block() {
+    const size_t block = this_core->block;
+    blockIdx.x = (unsigned)(block % gridDim.x);
+    blockIdx.y = (unsigned)(block / gridDim.x % gridDim.y);
+    blockIdx.z = (unsigned)(block / gridDim.x / gridDim.y);
     for (size_t fibre = 0; this_core->unstarted; ++fibre)
         start_threads(fibre);
-    for (size_t moment = 1; this_core->unreturned; ++moment) {
-        if (this_core->at_barrier == grid.threads)
-            open_barrier();
+    for (; this_core->unreturned; ++this_core->moment) {
+        if (this_core->at_barrier == grid.threads) {
+            const place &at = this_core->threads[0].at;
+            for (size_t t = 0; t < grid.threads; ++t)
+                if (!same(this_core->threads[t].at, at))
+                    report_stalled_threads();
+            if (at.what == GRID_BARRIER)
+                return;
+            open_barrier(this_core);
+        }
         if (!this_core->ready)
-            report_stall();
-        order order = shuffle(grid.threads, block, moment);
+            report_stalled_threads();
+        order order = shuffle(grid.threads, block, this_core->moment);
         for (size_t i = 0; i < grid.threads; ++i) {
             const size_t thread = order.take();
             if (this_core->threads[thread].state == READY)
@@ -241,13 +269,62 @@ void run_block(size_t block) {
     }
 }
 
+// All blocks have returned, or wait for the others. Returns whether some may go on now.
+bool open_grid_barrier() {
+    const auto at = [](size_t block) {
+        return together[block]->unreturned ? &together[block]->threads[0].at : nullptr;
+    };
+    size_t returned = 0;
+    for (size_t block = 0; block < grid.blocks; ++block)
+        returned += !at(block);
+    if (returned == grid.blocks)
+        return false;
+    for (size_t block = 0; block < grid.blocks; ++block)
+        if (returned || !same(*at(block), *at(0)))
+            report_stall(print("kernel %s", device.kernel), "blocks", grid.blocks, at);
+    for (size_t block = 0; block < grid.blocks; ++block) {
+        open_barrier(together[block]);
+        ++together[block]->moment;
+    }
+    return true;
+}
+
+// Runs blocks that are all alive at once. Each stays on its core of the machine, because a thread
+// may hold addresses of that core's variables.
+void run_blocks_together() {
+    bool more = true;
+#pragma omp parallel if (grid.blocks > 1)
+    {
+        core *const own = this_core;
+        const size_t cores = (size_t)omp_get_num_threads(), number = (size_t)omp_get_thread_num();
+        for (size_t block = number; block < grid.blocks; block += cores) {
+            this_core = together[block];
+            begin_block(block);
+            together[block] = this_core;
+        }
+        for (size_t moment = 0; more; ++moment) {
+            order order = shuffle(grid.blocks, 0, moment);
+            for (size_t i = 0; i < grid.blocks; ++i) {
+                const size_t block = order.take();
+                this_core = together[block];
+                if (block % cores == number)
+                    run_block();
+            }
+#pragma omp barrier
+#pragma omp single
+            more = open_grid_barrier();
+        }
+        this_core = own;
+    }
+}
+
 void run_blocks() {
     const order order = shuffle(grid.blocks, 0, 0);
-    give_memory_to_kernel();
 #pragma omp parallel for schedule(dynamic) if (grid.blocks > 1)
-    for (size_t i = 0; i < grid.blocks; ++i)
-        run_block((size_t)((order.next + (unsigned __int128)i * order.step) % order.n));
-    give_memory_to_host();
+    for (size_t i = 0; i < grid.blocks; ++i) {
+        begin_block((size_t)((order.next + (unsigned __int128)i * order.step) % order.n));
+        run_block();
+    }
 }
 
 // While kernels run, nothing may need the host's stack. So its thread runs blocks on another one.
@@ -255,7 +332,12 @@ jmp_buf host, launcher;
 
 void launcher_main() {
     for (;;) {
-        run_blocks();
+        give_memory_to_kernel();
+        if (grid.cooperative)
+            run_blocks_together();
+        else
+            run_blocks();
+        give_memory_to_host();
         switch_stack(launcher, host);
     }
 }
@@ -266,18 +348,22 @@ struct {
     size_t bytes;
 } shared_limits[64];
 
-size_t shared_limit(const void *kernel) {
+// Returns nullptr if it is the usual one.
+const size_t *shared_limit(const void *kernel) {
     for (const auto &limit : shared_limits)
         if (limit.kernel == kernel)
-            return limit.bytes;
-    return SHARED_BYTES;
+            return &limit.bytes;
+    return nullptr;
+}
+
+size_t count(dim3 size) {
+    return (size_t)size.x * size.y * size.z;
 }
 
 bool valid(dim3 grid, dim3 block) {
     return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= MAX_GRID_X &&
            grid.y <= MAX_GRID_YZ && grid.z <= MAX_GRID_YZ && block.x <= MAX_THREADS &&
-           block.y <= MAX_THREADS && block.z <= MAX_BLOCK_Z &&
-           (size_t)block.x * block.y * block.z <= MAX_THREADS;
+           block.y <= MAX_THREADS && block.z <= MAX_BLOCK_Z && count(block) <= MAX_THREADS;
 }
 
 } // namespace
@@ -292,6 +378,11 @@ bool set_shared_limit(const void *kernel, size_t bytes) {
         return true;
     }
     return false;
+}
+
+size_t blocks_at_once(size_t threads, size_t shared_bytes) {
+    const size_t blocks = min(MAX_BLOCKS, MAX_THREADS / threads);
+    return shared_bytes ? min(blocks, SHARED_BYTES_OPT_IN / shared_bytes) : blocks;
 }
 
 text who() {
@@ -317,6 +408,14 @@ const allocation *find_shared_memory(const void *address) {
 void wait_for_block(const char *file, int line) {
     ++this_core->at_barrier;
     wait(AT_BARRIER, {"__syncthreads", file, line});
+}
+
+void wait_for_grid(const char *file, int line) {
+    if (!grid.cooperative)
+        die(print("%s called %s in %s:%d, and cudaLaunchCooperativeKernel has not launched it",
+                  who().text, GRID_BARRIER, file, line));
+    ++this_core->at_barrier;
+    wait(AT_BARRIER, {GRID_BARRIER, file, line});
 }
 
 int lane() {
@@ -371,11 +470,10 @@ int new_shared_array() {
 void *shared_memory(int number, size_t bytes) {
     allocation &array = this_core->arrays[number];
     if (!array.start) {
-        const size_t limit = grid.shared_bytes > SHARED_BYTES ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
         this_core->shared_bytes += bytes;
-        if (this_core->shared_bytes > limit)
+        if (this_core->shared_bytes > grid.shared_limit)
             die(print("kernel %s needs %zu bytes of shared memory for a block, found %zu",
-                      device.kernel, this_core->shared_bytes, limit));
+                      device.kernel, this_core->shared_bytes, grid.shared_limit));
         char *const start = this_core->shared + round_up(this_core->shared_used + SHARED_GAP, 128);
         array = {start, bytes, "__shared__", true};
         this_core->shared_used = (size_t)(start - this_core->shared) + bytes;
@@ -393,34 +491,41 @@ void *parameter_space() {
     return grid.parameters;
 }
 
-void run(const char *kernel, dim3 size, dim3 block, size_t shared_bytes, const void *function,
-         void (*thread)(const void *parameters)) {
-    static bool started;
-    cudaError_t error = cudaSuccess;
+cudaError_t check_launch(const configuration &launch) {
     if (!device.present)
-        error = cudaErrorNoDevice;
-    else if (!valid(size, block))
-        error = cudaErrorInvalidConfiguration;
-    else if (shared_bytes > shared_limit(function))
-        error = cudaErrorInvalidValue;
-    if (error) {
-        device.launch_failed = true;
-        fail(error);
-        return;
-    }
+        return cudaErrorNoDevice;
+    if (!valid(launch.grid, launch.block))
+        return cudaErrorInvalidConfiguration;
+    const size_t *const limit = shared_limit(launch.function);
+    if (launch.shared_bytes > (limit ? *limit : SHARED_BYTES))
+        return cudaErrorInvalidValue;
+    if (launch.cooperative &&
+        count(launch.grid) >
+            device.multiprocessors * blocks_at_once(count(launch.block), launch.shared_bytes))
+        return cudaErrorCooperativeLaunchTooLarge;
+    return cudaSuccess;
+}
 
-    device.kernel = kernel;
+void run(const configuration &launch) {
+    static bool started;
+    device.kernel = launch.kernel;
     device.last_kernel = ++device.submitted;
-    gridDim = size;
-    blockDim = block;
-    grid.blocks = (size_t)size.x * size.y * size.z;
+    gridDim = launch.grid;
+    blockDim = launch.block;
+    grid.blocks = count(gridDim);
     grid.threads = 0;
-    for (unsigned z = 0; z < block.z; ++z)
-        for (unsigned y = 0; y < block.y; ++y)
-            for (unsigned x = 0; x < block.x; ++x)
+    for (unsigned z = 0; z < blockDim.z; ++z)
+        for (unsigned y = 0; y < blockDim.y; ++y)
+            for (unsigned x = 0; x < blockDim.x; ++x)
                 grid.indices[grid.threads++] = {x, y, z};
-    grid.shared_bytes = shared_bytes;
-    grid.thread = thread;
+    grid.shared_bytes = launch.shared_bytes;
+    grid.shared_limit = shared_limit(launch.function) ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
+    if (launch.cooperative) { // the blocks share the multiprocessors
+        const size_t most = (grid.blocks - 1) / device.multiprocessors + 1;
+        grid.shared_limit = min(grid.shared_limit, SHARED_BYTES_OPT_IN / most);
+    }
+    grid.cooperative = launch.cooperative;
+    grid.thread = launch.thread;
 
     set_innermost_frame(__builtin_frame_address(0));
     if (started)

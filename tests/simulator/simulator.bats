@@ -37,7 +37,7 @@ line_of() {
 
 @test "right programs give the same result in every order, on one core and on four" {
     expected=$(SIM_SEED=0 OMP_NUM_THREADS=1 build/correct.sim)
-    [[ $(wc -l <<<"$expected") == 10 ]]
+    [[ $(wc -l <<<"$expected") == 12 ]]
     for seed in 0 1 2 3 4; do
         for threads in 1 4; do
             for program in build/correct.sim build/correct.sanitized.sim; do
@@ -186,10 +186,68 @@ kernel='kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)'
     finds_always lane_not_in_mask "$kernel called __syncwarp in .* with the mask 0x0000ffff"
 }
 
+# Graphs.
+
+unsupported=cudaErrorStreamCaptureUnsupported
+invalidated=cudaErrorStreamCaptureInvalidated
+
+@test "calls that are illegal while a stream is captured" {
+    [[ $(result_of allocation_in_capture 1) == "$unsupported, $invalidated" ]]
+    [[ $(result_of wait_in_capture 1) == "$unsupported, $invalidated" ]]
+    [[ $(result_of copy_in_capture 1) == "cudaErrorStreamCaptureImplicit, $invalidated" ]]
+    [[ $(result_of launch_into_default_stream_in_capture 1) == \
+        "cudaErrorStreamCaptureImplicit, $invalidated" ]]
+    [[ $(result_of capture_of_default_stream 1) == "$unsupported" ]]
+    [[ $(result_of capture_that_has_not_begun 1) == 'cudaSuccess, cudaErrorIllegalState' ]]
+    [[ $(result_of time_of_captured_event 1) == $'cudaSuccess, cudaSuccess\ncudaErrorCapturedEvent' ]]
+}
+
+@test "what is captured is not done" {
+    [[ $(result_of captured_work_is_not_done 1) == 0 ]]
+}
+
+@test "a graph that copies to freed memory" {
+    finds_always graph_of_freed_memory \
+        'cudaMemcpyAsync in a graph of 1024 bytes: too many at .* of cudaMalloc, freed since'
+}
+
+# A grid whose blocks wait for each other. With its barrier, the first program would print 130970.
+
+@test "a missing barrier of the grid changes the result, in every order" {
+    for seed in 0 1 2 3; do
+        [[ $(result_of missing_grid_barrier "$seed") != 130970 ]]
+    done
+}
+
+@test "a barrier of the grid that not all blocks reach, or not all threads of a block" {
+    finds_always grid_barrier_not_reached_by_all_blocks \
+        "kernel wait_in_some: of 20 blocks 1 returned, 19 wait at grid.sync in programs/broken.cu:$(line_of 'sync(); // not in all')\$"
+    OMP_NUM_THREADS=1 finds_always grid_barrier_not_reached_by_all_threads \
+        "kernel wait_in_some, block \([0-9]+,0,0\): of 64 threads 33 returned, 31 wait at grid.sync in programs/broken.cu:$(line_of 'sync(); // not in all')\$"
+}
+
+@test "a barrier of the grid in a launch that is not cooperative" {
+    finds_always grid_barrier_without_cooperative_launch \
+        "kernel add_all, block \([0-9]+,0,0\), thread \(0,0,0\) called grid.sync in programs/broken.cu:$(line_of 'sync(); // of the sum'), and cudaLaunchCooperativeKernel has not launched it"
+}
+
+@test "more blocks that wait for each other than fit" {
+    for multiprocessors in 1 16; do
+        [[ $(SIM_MULTIPROCESSORS=$multiprocessors result_of more_blocks_than_fit 1) == \
+            cudaErrorCooperativeLaunchTooLarge ]]
+    done
+    finds_always too_much_shared_memory_for_all_blocks \
+        'kernel share_much needs 40000 bytes of shared memory for a block, found 32768'
+}
+
 # Left behind.
 
 @test "device memory that is never freed" {
     finds_always leaked_device_memory '1024 bytes of cudaMalloc were never freed'
+}
+
+@test "a graph that is never destroyed" {
+    finds_always graph_never_destroyed '1 graphs were never destroyed'
 }
 
 @test "a launch that fails, and nobody asks" {

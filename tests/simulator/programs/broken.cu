@@ -1,4 +1,5 @@
 // Wrong programs. Each is named after its fault: broken NAME.
+#include <cooperative_groups.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -349,6 +350,196 @@ static void lane_not_in_mask() {
     cudaDeviceSynchronize();
 }
 
+// ---- Graphs.
+
+static cudaStream_t begin_capture() {
+    cudaStream_t stream;
+    if (cudaStreamCreate(&stream) != cudaSuccess ||
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) != cudaSuccess)
+        exit(3);
+    return stream;
+}
+
+// Prints the names of the error, and of the one that the capture ends with because of it.
+static void print_error(cudaError_t error, cudaStream_t stream) {
+    cudaGraph_t graph;
+    const cudaError_t end = cudaStreamEndCapture(stream, &graph);
+    printf("%s, %s\n", cudaGetErrorName(error), cudaGetErrorName(end));
+    cudaGetLastError();
+    if (graph)
+        cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+}
+
+static void allocation_in_capture() {
+    cudaStream_t stream = begin_capture();
+    float *x;
+    print_error(cudaMalloc(&x, BYTES), stream);
+}
+
+static void wait_in_capture() {
+    cudaStream_t stream = begin_capture();
+    print_error(cudaStreamSynchronize(stream), stream);
+}
+
+static void copy_in_capture() {
+    static float host[N];
+    float *const x = device_memory();
+    cudaStream_t stream = begin_capture();
+    print_error(cudaMemcpy(host, x, BYTES, cudaMemcpyDeviceToHost), stream);
+    cudaFree(x);
+}
+
+static void launch_into_default_stream_in_capture() {
+    float *const x = device_memory();
+    cudaStream_t stream = begin_capture();
+    fill<<<1, N>>>(x, N, 1);
+    print_error(cudaGetLastError(), stream);
+    cudaFree(x);
+}
+
+static void capture_of_default_stream() {
+    printf("%s\n", cudaGetErrorName(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal)));
+}
+
+static void capture_that_has_not_begun() {
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    print_error(cudaSuccess, stream);
+}
+
+static void time_of_captured_event() {
+    float milliseconds;
+    cudaEvent_t event;
+    cudaEventCreate(&event);
+    cudaStream_t stream = begin_capture();
+    cudaEventRecord(event, stream);
+    print_error(cudaSuccess, stream);
+    printf("%s\n", cudaGetErrorName(cudaEventElapsedTime(&milliseconds, event, event)));
+    cudaEventDestroy(event);
+}
+
+// Returns the graph of fill(x, N, value) in a stream.
+static cudaGraphExec_t graph_of_fill(cudaStream_t stream, float *x, float value) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    fill<<<1, N, 0, stream>>>(x, N, value);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    return exec;
+}
+
+static void captured_work_is_not_done() {
+    float *const x = device_memory();
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    cudaGraphExec_t exec = graph_of_fill(stream, x, 1);
+    print(x); // zeros, as they were
+    cudaGraphExecDestroy(exec);
+    cudaStreamDestroy(stream);
+    cudaFree(x);
+}
+
+static void graph_of_freed_memory() {
+    static float host[N];
+    float *const x = device_memory();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStream_t stream = begin_capture();
+    cudaMemcpyAsync(x, host, BYTES, cudaMemcpyHostToDevice, stream);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    cudaFree(x);
+    exit(cudaGraphLaunch(exec, stream) != cudaSuccess);
+}
+
+static void graph_never_destroyed() {
+    float *const x = device_memory();
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    cudaGraphLaunch(graph_of_fill(stream, x, 1), stream);
+    cudaStreamDestroy(stream);
+    cudaFree(x);
+}
+
+// ---- A grid whose blocks wait for each other.
+
+enum { BLOCKS = 20 };
+
+// Each block writes a number, and adds up those of all blocks.
+__global__ void add_all(float *x, bool with_barrier) {
+    x[blockIdx.x] = (float)(blockIdx.x + 1);
+    if (with_barrier)
+        cooperative_groups::this_grid().sync(); // of the sum
+    float sum = 0;
+    for (unsigned block = 0; block < gridDim.x; ++block)
+        sum += x[block];
+    x[BLOCKS + blockIdx.x] = sum;
+}
+
+static void missing_grid_barrier() {
+    float *const x = device_memory();
+    bool with_barrier = false;
+    void *arguments[] = {(void *)&x, &with_barrier};
+    cudaLaunchCooperativeKernel(add_all, BLOCKS, 1, arguments);
+    print(x);
+    cudaFree(x);
+}
+
+static void grid_barrier_without_cooperative_launch() {
+    add_all<<<BLOCKS, 1>>>(device_memory(), true);
+    cudaDeviceSynchronize();
+}
+
+static void more_blocks_than_fit() {
+    float *const x = device_memory();
+    bool with_barrier = true;
+    void *arguments[] = {(void *)&x, &with_barrier};
+    cudaDeviceProp properties;
+    cudaGetDeviceProperties(&properties, 0);
+    int blocks;
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add_all, 1, 0);
+    const cudaError_t error = cudaLaunchCooperativeKernel(
+        add_all, blocks * properties.multiProcessorCount + 1, 1, arguments);
+    printf("%s\n", cudaGetErrorName(error));
+    cudaFree(x);
+}
+
+__global__ void wait_in_some(int blocks, int threads) {
+    if ((int)blockIdx.x < blocks && (int)threadIdx.x < threads)
+        cooperative_groups::this_grid().sync(); // not in all
+}
+
+static void launch_wait_in_some(int blocks, int threads) {
+    void *arguments[] = {&blocks, &threads};
+    cudaLaunchCooperativeKernel(wait_in_some, BLOCKS, 64, arguments);
+    cudaDeviceSynchronize();
+}
+
+static void grid_barrier_not_reached_by_all_blocks() {
+    launch_wait_in_some(BLOCKS - 1, 64);
+}
+
+static void grid_barrier_not_reached_by_all_threads() {
+    launch_wait_in_some(BLOCKS, 31);
+}
+
+__global__ void share_much(float *x) {
+    __shared__ float tile[10000];
+    tile[threadIdx.x] = 1;
+    cooperative_groups::this_grid().sync();
+    x[threadIdx.x] = tile[threadIdx.x];
+}
+
+static void too_much_shared_memory_for_all_blocks() {
+    float *x = device_memory();
+    void *arguments[] = {&x};
+    cudaLaunchCooperativeKernel(share_much, BLOCKS, 32, arguments);
+    cudaDeviceSynchronize();
+}
+
 // ---- Left behind.
 
 static void leaked_device_memory() {
@@ -397,6 +588,22 @@ static const struct {
     PROGRAM(different_barriers),
     PROGRAM(lane_missing_in_shuffle),
     PROGRAM(lane_not_in_mask),
+    PROGRAM(allocation_in_capture),
+    PROGRAM(wait_in_capture),
+    PROGRAM(copy_in_capture),
+    PROGRAM(launch_into_default_stream_in_capture),
+    PROGRAM(capture_of_default_stream),
+    PROGRAM(capture_that_has_not_begun),
+    PROGRAM(time_of_captured_event),
+    PROGRAM(captured_work_is_not_done),
+    PROGRAM(graph_of_freed_memory),
+    PROGRAM(graph_never_destroyed),
+    PROGRAM(missing_grid_barrier),
+    PROGRAM(grid_barrier_without_cooperative_launch),
+    PROGRAM(more_blocks_than_fit),
+    PROGRAM(grid_barrier_not_reached_by_all_blocks),
+    PROGRAM(grid_barrier_not_reached_by_all_threads),
+    PROGRAM(too_much_shared_memory_for_all_blocks),
     PROGRAM(leaked_device_memory),
     PROGRAM(launch_error_nobody_asked_for),
 };

@@ -1,5 +1,6 @@
 // Right kernels, of the kinds that the stages have. Each result is compared with the host's, and
 // printed as a checksum. It must be the same for every order of threads and blocks.
+#include <cooperative_groups.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -306,6 +307,98 @@ static void test_stream() {
     CHECK(cudaFree(x));
 }
 
+// Tests a graph: what is recorded is done only when it is launched, and with the values of its
+// recording.
+static void test_graph() {
+    enum { N = 1000 };
+    float *x, *pinned;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaMallocHost(&pinned, N * sizeof(float)));
+    CHECK(cudaMalloc(&x, 2 * N * sizeof(float)));
+    CHECK(cudaStreamCreate(&stream));
+    struct line line = {2, 3};
+    CHECK(cudaMemset(x, 0, 2 * N * sizeof(float)));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(x + N, 0, N * sizeof(float), stream));
+    for (int i = 0; i < 3; ++i) {
+        evaluate<<<(2 * N + 255) / 256, 256, 0, stream>>>(line, 2 * N, x);
+        CHECK(cudaGetLastError());
+        line.offset = 1; // of the second and the third
+    }
+    CHECK(cudaMemcpyAsync(pinned, x, N * sizeof(float), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphUpload(exec, stream));
+    line = {0, 0};
+    for (int i = 0; i < 2; ++i)
+        CHECK(cudaGraphLaunch(exec, stream));
+    evaluate<<<1, 1, 0, stream>>>({1, 1}, 1, x); // after what the graph copies
+    CHECK(cudaGetLastError());
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < N; ++i) // each replay: 8 x + 15
+        REQUIRE(pinned[i] == 8 * 15 + 15);
+    CHECK(cudaMemcpy(pinned, x + N, N * sizeof(float), cudaMemcpyDeviceToHost));
+    for (int i = 0; i < N; ++i) // set to 0 by each replay
+        REQUIRE(pinned[i] == 15);
+    print_checksum("graph", pinned, N * sizeof(float));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(x));
+}
+
+// Each block doubles what its neighbour had in the round before. So every round needs a barrier.
+// The sums of the blocks' threads are in shared memory, which keeps them from round to round.
+__global__ void pass_on(struct line line, int rounds, float *x, float *sums) {
+    __shared__ float total;
+    const int neighbour = (blockIdx.x + 1) % gridDim.x;
+    if (threadIdx.x == 0)
+        total = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const float *from = x + round % 2 * gridDim.x;
+        if (threadIdx.x == 0)
+            x[(round + 1) % 2 * gridDim.x + blockIdx.x] = line.slope * from[neighbour];
+        const float sum = sum_of_block(from[neighbour]);
+        if (threadIdx.x == 1)
+            total += sum;
+        cooperative_groups::this_grid().sync();
+    }
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = total + line.offset;
+}
+
+// Tests as many blocks as fit, all alive at once.
+static void test_cooperative() {
+    enum { THREADS = 96, SHARED = 10000 };
+    int each, multiprocessors, rounds = 5;
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, pass_on, THREADS, SHARED));
+    CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+    const int blocks = each * multiprocessors;
+    float *host = (float *)malloc(2 * blocks * sizeof(float));
+    for (int i = 0; i < blocks; ++i)
+        host[i] = (float)(i + 1);
+    float *x = upload(host, 2 * blocks), *sums = upload<float>(nullptr, blocks);
+    struct line line = {2, 1};
+    void *arguments[] = {&line, &rounds, &x, &sums};
+    CHECK(cudaLaunchCooperativeKernel(pass_on, blocks, THREADS, arguments, SHARED));
+    REQUIRE(cudaLaunchCooperativeKernel(pass_on, blocks + 1, THREADS, arguments, SHARED) ==
+            cudaErrorCooperativeLaunchTooLarge);
+    REQUIRE(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
+    download(host, sums, blocks);
+    for (int i = 0; i < blocks; ++i) {
+        float sum = 1;
+        for (int round = 0; round < rounds; ++round)
+            sum += THREADS * (float)(1 << round) * (float)((i + round + 1) % blocks + 1);
+        REQUIRE(host[i] == sum);
+    }
+    print_checksum("cooperative", host, blocks * sizeof(float));
+    CHECK(cudaFree(x));
+    free(host);
+}
+
 static void test_errors() {
     float *x;
     size_t available, total;
@@ -358,6 +451,8 @@ int main() {
     test_histogram();
     test_tiles();
     test_stream();
+    test_graph();
+    test_cooperative();
     test_errors();
     return 0;
 }
