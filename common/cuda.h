@@ -90,9 +90,9 @@ static inline struct phase_events create_events(size_t count) {
 
 // Marks the start of the first phase, or the end of a phase, in the stream of kernels. An event
 // takes the device a microsecond or more, so a run whose whole time counts has none: NULL.
-static inline void mark_phase(struct phase_events *events) {
+static inline void mark_phase(struct phase_events *events, cudaStream_t stream = 0) {
     if (events)
-        CHECK(cudaEventRecord(events->events[events->recorded++]));
+        CHECK(cudaEventRecord(events->events[events->recorded++], stream));
 }
 
 // Adds the times between the marks to the timers of the phases in turn, and destroys the events.
