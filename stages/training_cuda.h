@@ -1,4 +1,5 @@
-// What the CUDA stages share beside that: the device, and the times of the phases.
+// What the CUDA stages share beside that: the device, the times of the phases, and data sets of
+// bytes.
 #ifndef STAGES_TRAINING_CUDA_H
 #define STAGES_TRAINING_CUDA_H
 
@@ -18,6 +19,28 @@ static inline void collect_events(struct phase_events *events, const struct opti
     collect_events(events, {&result->forward, &result->backward});
     timer_repeat(&result->forward, options->epochs);
     timer_repeat(&result->backward, options->epochs);
+}
+
+// A data set on the device. A pixel is the byte that its file has.
+struct byte_dataset {
+    int samples;
+    uint8_t *images; // samples × 784: 255·x
+    uint8_t *labels; // samples
+};
+
+// Consecutive samples of it.
+struct byte_batch {
+    size_t samples;        // n
+    const uint8_t *images; // n × 784: 255·x
+    const uint8_t *labels; // n
+};
+
+// Returns the batch that begins at sample `first`: `size` samples, or the rest of the data set.
+static inline __host__ __device__ struct byte_batch batch_at(const struct byte_dataset *dataset,
+                                                             size_t first, int size) {
+    const size_t left = (size_t)dataset->samples - first;
+    return {left < (size_t)size ? left : (size_t)size, dataset->images + first * PIXELS,
+            dataset->labels + first};
 }
 
 #endif
