@@ -104,7 +104,7 @@ END
 # Allows the C library of C11, OpenMP, common/ and the ladder's headers. CUDA comes with them.
 includes_little() {
     local allowed='<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio'
-    allowed+='|stdlib|string|time|omp)\.h>|"(common|stages)/[a-z_]+\.h"'
+    allowed+='|stdlib|string|time|omp|cooperative_groups)\.h>|"(common|stages)/[a-z_]+\.h"'
     ! grep -h '#include' "$stages/$1"/train.c* | grep -vE "^#include ($allowed)\$"
 }
 

@@ -34,6 +34,20 @@ same_for_every_order() {
     for_each_cuda_stage same_for_every_order
 }
 
+# hidden 70 is more than one or three multiprocessors of the device can keep in shared memory.
+same_on_every_device() {
+    local multiprocessors
+    for multiprocessors in 1 3 16; do
+        SIM_MULTIPROCESSORS=$multiprocessors \
+            succeeds --hidden 70 --save-weights "$dir/$multiprocessors.weights" &&
+            cmp "$dir/1.weights" "$dir/$multiprocessors.weights" || return 1
+    done
+}
+
+@test "every number of multiprocessors gives the same bytes" {
+    for_each_cuda_stage same_on_every_device
+}
+
 is_labelled() {
     rm -f "$dir/rows.csv"
     succeeds --csv "$dir/rows.csv" && head -n 1 "$dir/output" | grep -q simulated &&
