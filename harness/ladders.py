@@ -36,6 +36,14 @@ def fail(message, status=2):
     sys.exit(status)
 
 
+def variable(folder, name):
+    """The value of a variable in a folder's Makefile, or ""."""
+    path = folder / "Makefile"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    found = re.search(rf"^{re.escape(name)} *:?= *(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
 class Stage:
     """A program of a ladder: a stage, or a peer that the stages are compared with."""
 
@@ -51,12 +59,6 @@ class Stage:
         return self.is_cuda or (self.source.suffix == ".py" and "GPU" in
                                 self.source.read_text(encoding="utf-8").split(".", 1)[0])
 
-    def _variable(self, name):
-        """The value of a variable in the Makefile, or ""."""
-        text = (self.folder / "Makefile").read_text(encoding="utf-8", errors="replace")
-        found = re.search(rf"^{name} *:?= *(.*)$", text, re.MULTILINE)
-        return found[1].strip() if found else ""
-
     @property
     def program(self):
         """The file that is started."""
@@ -65,7 +67,7 @@ class Stage:
     @property
     def command(self):
         """The words that start the program. RUN in a stage's Makefile goes before its name."""
-        return [*("" if self.is_peer else self._variable("RUN")).split(), str(self.program)]
+        return [*("" if self.is_peer else variable(self.folder, "RUN")).split(), str(self.program)]
 
     @property
     def build(self):
@@ -79,7 +81,7 @@ class Stage:
     def before(self):
         """The stage that this one is compared with: its origin, if its Makefile names one, or else
         the one before it. None for the first."""
-        origin = self._variable("ORIGIN")
+        origin = variable(self.folder, "ORIGIN")
         if origin:
             return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
         place = self.ladder.stages.index(self)
@@ -171,12 +173,21 @@ class Ladder:
         return found
 
     @property
+    def peers_folder(self):
+        return (self.folder / self.toml.get("peers", "peers")).resolve()
+
+    @property
     def peers(self):
         """What the stages are compared with: libraries and frameworks."""
-        folder = (self.folder / self.toml.get("peers", "peers")).resolve()
-        return [Stage(self, folder, source, is_peer=True)
-                for source in sorted(folder.glob("peer_*"))
+        return [Stage(self, self.peers_folder, source, is_peer=True)
+                for source in sorted(self.peers_folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]
+
+    def skips(self, name):
+        """What the stage or the peer of this name leaves out of the operations that its rows count,
+        in words, or "": SKIPS in a stage's Makefile, NAME_SKIPS in that of the peers."""
+        return (variable(self.peers_folder, f"{name}_SKIPS") if name.startswith("peer_")
+                else variable(self.folder / name, "SKIPS"))
 
     def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""

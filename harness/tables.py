@@ -37,6 +37,7 @@ SPEEDUP = "speedup"  # the measure that no row has
 MARKER = "<!-- {}: {} -->"  # "table", "ladder" or "epochs", "begin" or "end"
 HEADLINE_LINES = 8
 WIDTH = 80  # of a terminal
+SKIPS = "†"
 LIMIT = f"±{100 * rows.NOISY:.0f} %"
 # The columns of epochs(), beside the ladder's time. A row has them all, or the table is left out.
 EPOCHS = {"epoch_s": "average time of an epoch (s)",
@@ -225,6 +226,10 @@ class Group:
         """The part of its ceiling that a cell reaches. None where there is no ceiling."""
         rate, ceiling = self.median("gflops", line, cell), self.ceiling(line)
         return 1e9 * rate / ceiling if rate and ceiling else None
+
+    def mark(self, line):
+        """The sign of a line that leaves out operations which its rates count, or ""."""
+        return SKIPS if self.ladder.skips(line[0]) else ""
 
     def fastest_peer(self):
         """(line, cells): the CPU peer with the smallest geometric mean of its times, and the number
@@ -494,11 +499,11 @@ def cell_text(group, line, cell, rate=False):
     texts = [group.signed(group.ladder.time, line, cell)]
     gflops, part = group.median("gflops", line, cell), group.part_of_ceiling(line, cell)
     if rate and gflops is not None:
-        texts.append(f"{three_digits(gflops)} GFLOP/s")
+        texts.append(f"{three_digits(gflops)} GFLOP/s{group.mark(line)}")
     if line != group.baseline and group.speedup(line, cell):
         texts.append(group.signed(SPEEDUP, line, cell))
     if part:
-        texts.append(percent(part))
+        texts.append(percent(part) + group.mark(line))
     return ", ".join(texts)
 
 
@@ -516,6 +521,16 @@ def ceiling_in_words(group, lines):
         " A GPU's line has no ceiling here.")
 
 
+def skips_in_words(group, lines):
+    """Says which of these lines leave out operations that their rates count. Empty if none does."""
+    names = defaultdict(list)
+    for stage in dict.fromkeys(line[0] for line in lines if group.mark(line)):
+        names[group.ladder.skips(stage)].append(stage)
+    return " ".join(f"{SKIPS} {listing(stages)} {'leave' if stages[1:] else 'leaves'} out {what}. "
+                    "A rate counts them, so it may pass the ceiling."
+                    for what, stages in names.items())
+
+
 def cell_in_words(group, lines, cells, rate=False):
     """Says what cell_text() has of these lines and cells, and what the ceiling is."""
     what = [f"the {group.time_name()}"]
@@ -523,15 +538,15 @@ def cell_in_words(group, lines, cells, rate=False):
         what.append("the operations a second")
     if group.baseline and lines != [group.baseline]:
         what.append(f"the speedup over {label(group.baseline)}")
-    ceiling = ceiling_in_words(group, lines)
+    ceiling, skips = ceiling_in_words(group, lines), skips_in_words(group, lines)
     if not ceiling:
-        return f"A cell has {listing(what)}."
+        return " ".join(filter(None, (f"A cell has {listing(what)}.", skips if rate else "")))
     text = f"A cell has {listing([*what, 'the part of the ceiling'])}. {ceiling}"
     parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell) for cell in cells)))
     if parts and group.baseline in lines:
         reached = dict.fromkeys((percent(parts[0]), percent(parts[-1])))
         text += f" {label(group.baseline)} reaches {' to '.join(reached)} of the ceiling."
-    return text
+    return " ".join(filter(None, (text, skips)))
 
 
 def headline_cells(group):
@@ -610,7 +625,8 @@ def ladder(groups, folder):
             f"[{stage.name}]({url(os.path.relpath(stage.folder, folder))})"
             + (label(line)[len(stage.name):] if line else ""),
             "".join(group.texts(group.ladder.time, line, cell)),
-            *(compared if stage.before else ["", ""]), percent(part) if part else "-",
+            *(compared if stage.before else ["", ""]),
+            percent(part) + group.mark(line) if part else "-",
             str(sum(changed_lines(stage))) if stage.before else "", markdown(move(stage))])
     over = f"over {label(group.baseline)}" if group.baseline else "speedup"
     table = markdown_table([
@@ -621,10 +637,11 @@ def ladder(groups, folder):
               if stage.before != above]
     conditions = (f"{cell_name(group.ladder, cell)}; {group.conditions(table)}; "
                   f"on {machine(group.folder)}.")
+    shown = [line for line, _ in rungs.values() if line]
     text = " ".join([
         f"A line has the {group.time_name()}. The first ratio says how many times as fast it is as",
         "the nearest line above that has a time. Changed lines are those added and those removed.",
-        *others, ceiling_in_words(group, [line for line, _ in rungs.values() if line])])
+        *others, ceiling_in_words(group, shown), skips_in_words(group, shown)])
     notes = share_reasons(f"{stage.name}: {why_not(group, stage)}"
                           for stage, (line, _) in rungs.items() if not line)
     return "\n".join([*picture(group.folder / "plots", folder), markdown(text.rstrip()), "",

@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import statistics
+import textwrap
 from collections import defaultdict
 
 import matplotlib
@@ -113,7 +114,8 @@ def ladder(group, dark=False):
         figure.set_size_inches(5.7, 1.2 + 0.31 * len(before))
         figure.set_facecolor("none")
         panel.set_facecolor("none")
-        panel.set_yticks(range(len(before)), map(tables.short_label, before))
+        panel.set_yticks(range(len(before)),
+                         [tables.short_label(line) + group.mark(line) for line in before])
         for y, (line, other) in enumerate(before.items()):
             time, look = group.scale * group.time(line, cell), looks.get(line[0][:2], {})
             colour = look.get("color", "#7d8590")
@@ -135,11 +137,12 @@ def ladder(group, dark=False):
         panel.margins(x=0.06)
         low, high = panel.get_xlim()
         panel.xaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 300 * low else (1,))
+        skips = textwrap.wrap(tables.skips_in_words(group, before), 60)
         panel.set_xlabel(f"{group.time_name()} ({group.unit}), "
                          f"{tables.cell_name(group.ladder, cell)}\n"
                          "A bar begins at the time of the line above, or of the origin.\n"
                          "The ratio compares the two. In brackets: threads.\n"
-                         "An upright line is the time at the ceiling.")
+                         + "\n".join(["An upright line is the time at the ceiling.", *skips]))
     return figure
 
 
@@ -229,7 +232,8 @@ def roofline(group):
         for line, look in styles(group.lines).items():
             rate = group.median("gflops", line, corner)
             if rate and group.is_on_cpu(line):  # the ceilings are the processor's
-                panel.plot(intensities[corner], rate, label=tables.label(line), markersize=7,
+                panel.plot(intensities[corner], rate, markersize=7,
+                           label=tables.label(line) + group.mark(line),
                            **{**look, "linestyle": "none"})
         name = tables.cell_name(group.ladder, corner).replace(", ", ",\n")
         panel.annotate(name, (intensities[corner], 0), xytext=(0, 6),
@@ -238,7 +242,9 @@ def roofline(group):
     log_axis(panel, "x")
     log_axis(panel, "y")
     panel.margins(0.15)  # room for the names of the cells and of the memories
-    panel.set_xlabel("operations for each byte that must be read or written once")
+    skips = tables.skips_in_words(group, group.lines)
+    panel.set_xlabel("\n".join(["operations for each byte that must be read or written once",
+                                *textwrap.wrap(skips, 90)]))
     panel.set_ylabel("10⁹ operations a second")
     legend_below(figure, [panel])
     return figure

@@ -291,6 +291,35 @@ END
     [ "$output" = 'tables.py: bench/ceilings.json: expected the JSON of Google Benchmark; run `make bench` again' ]
 }
 
+@test "a stage or a peer that leaves out operations is marked where its rate is shown" {
+    mkdir -p stages/{00_serial,02_fewer,03_fewer} bench/peers
+    touch stages/00_serial/{Makefile,train.c} stages/0{2,3}_fewer/train.c
+    echo 'SKIPS = products with 0' | tee stages/0{2,3}_fewer/Makefile
+    echo 'peer_b_SKIPS := all that it can' >bench/peers/Makefile
+    {
+        echo "$header"
+        row 00_serial 1 32 32 4 0 0 0.9 mnist 5 10
+        row 02_fewer 1 32 32 0.25 0 0 0.9 mnist 5 160
+        row peer_a 1 32 32 0.5 '' '' 0.9 mnist 5 80
+        row peer_b 1 32 32 0.2 '' '' 0.9 mnist 5 200
+    } >runs.csv
+    run python3 harness/tables.py --markdown runs.csv
+    (! grep † <<<"$output") # no rate is shown
+    ceilings 1 100e9
+    printf '%s\n' '<!-- '{table,ladder}': '{begin,end}' -->' >README.md
+    python3 harness/tables.py --update README.md runs.csv
+    grep -qxF '| 00_serial | 4.00 s, 10 % |' README.md
+    grep -qxF '| 02_fewer | 0.250 s, 16.0×, 160 %† |' README.md
+    grep -qxF '| peer_b | 0.200 s, 20.0×, 200 %† |' README.md
+    grep -F '| [02_fewer](stages/02_fewer) | ' README.md | grep -qF ' | 16.0× | 160 %† | '
+    said='† 02_fewer leaves out products with 0. A rate counts them, so it may pass the ceiling.'
+    [[ $(grep -cF "$said" README.md) == 2 ]]
+    [[ $(grep -cF "$said † peer_b leaves out all that it can." README.md) == 1 ]]
+    row 03_fewer 1 32 32 0.25 0 0 0.9 mnist 5 160 >>runs.csv
+    python3 harness/tables.py --markdown runs.csv |
+        grep -qF '† 02_fewer and 03_fewer leave out products with 0. A rate'
+}
+
 @test "the headline has eight lines at most: the first stage, the last ones and a peer" {
     {
         echo "$header"
