@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 // Options without a short form have numbers that are not characters.
-enum { DATA = 256, HIDDEN, BATCH, EPOCHS, LEARNING_RATE, TRAIN, TEST };
+enum { DATA = 256, HIDDEN, BATCH, EPOCHS, LEARNING_RATE, TRAIN, TEST, FLAG };
 
 static const struct argp_option ARGP_OPTIONS[] = {
     {"data", DATA, "DIR", 0,
@@ -47,9 +47,21 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     case TEST:
         options->test_samples = parse_int("test", arg, 1, INT_MAX);
         return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = options;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+static error_t parse_flag(int key, char *arg, struct argp_state *state) {
+    struct options *options = state->input;
+    (void)arg;
+    if (key != FLAG)
+        return ARGP_ERR_UNKNOWN;
+    options->flag = true;
+    return 0;
 }
 
 // A multiply-add is two operations. For each sample, W1 takes part in two products and W2 in three.
@@ -88,6 +100,11 @@ static struct row make_row(const struct options *options, const struct data *dat
 }
 
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
+    return parse_options_and_flag(argc, argv, about, max_threads, NULL, NULL);
+}
+
+struct options parse_options_and_flag(int argc, char **argv, const char *about, int max_threads,
+                                      const char *flag, const char *flag_help) {
     struct options options = {.data = default_data(),
                               .hidden = 128,
                               .batch = 64,
@@ -95,7 +112,10 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
                               .learning_rate = 0.1f,
                               .train_samples = 37800,
                               .test_samples = 4200};
-    const struct argp own = {ARGP_OPTIONS, parse_option, NULL, NULL, NULL, NULL, NULL};
+    const struct argp_option flags[] = {{flag, flag ? FLAG : 0, NULL, 0, flag_help, 0}, {0}};
+    const struct argp with_flag = {flags, parse_flag, NULL, NULL, NULL, NULL, NULL};
+    const struct argp_child children[] = {{&with_flag, 0, NULL, 0}, {0}};
+    const struct argp own = {ARGP_OPTIONS, parse_option, NULL, NULL, children, NULL, NULL};
     const struct row row =
         make_row(&options, &(struct data){.name = ""}, &(struct result){.device = ""});
     const struct common_options common =
@@ -115,6 +135,13 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
     options.csv = common.csv;
     options.save_weights = common.save;
     options.quiet = common.quiet;
+    if (options.flag && options.csv) {
+        fprintf(stderr,
+                "--%s: found --csv, whose rows have no column for it; expected one of "
+                "the two\n",
+                flag);
+        exit(EXIT_BAD_INPUT);
+    }
     return options;
 }
 
