@@ -37,24 +37,20 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// A pixel that is not zero. `place` says which pixel it is in the list of a sample, and which
-// sample of the batch in the list of a pixel.
-struct entry {
-    uint32_t place;
-    float value;
-};
-
 struct list {
     uint32_t owner;  // the sample or the pixel whose list it is
     uint32_t length; // entries
 };
 
-// The lists of a batch. Their entries lie one list after another.
+// The lists of a batch. An entry is a pixel that is not zero: its place and its value. Places and
+// values lie one list after another. In the list of a sample, a place is a pixel. In that of a
+// pixel, it is a sample of the batch.
 struct lists {
     size_t count;
     struct list *lists;
-    struct entry *entries;
-    size_t total; // of the entries
+    size_t total; // entries
+    void *places; // uint16_t of pixels, to read less; uint32_t of samples
+    float *values;
 };
 
 // A data set in lists.
@@ -149,17 +145,19 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// Returns room for lists with so many entries in all.
-static struct lists allocate_lists(size_t count, size_t entries) {
+// Returns room for lists with so many entries in all, whose places have so many bytes.
+static struct lists allocate_lists(size_t count, size_t entries, size_t place_bytes) {
     return (struct lists){
         .lists = (struct list *)allocate_floats(count * sizeof(struct list) / sizeof(float)),
-        .entries = (struct entry *)allocate_floats(entries * sizeof(struct entry) / sizeof(float)),
+        .places = allocate_floats((entries * place_bytes + sizeof(float) - 1) / sizeof(float)),
+        .values = allocate_floats(entries),
     };
 }
 
 static void free_lists(struct lists *lists) {
     free(lists->lists);
-    free(lists->entries);
+    free(lists->places);
+    free(lists->values);
 }
 
 // Returns the lists of a batch's samples.
@@ -168,17 +166,19 @@ static struct lists list_samples(const struct batch *batch) {
     size_t total = 0;
     for (size_t i = 0; i < pixels; ++i)
         total += batch->images[i] != 0;
-    struct lists samples = allocate_lists(batch->samples, total + 1);
+    struct lists samples = allocate_lists(batch->samples, total + 1, sizeof(uint16_t));
     samples.count = batch->samples;
     samples.total = total;
-    struct entry *entry = samples.entries;
+    uint16_t *places = samples.places;
+    size_t entry = 0;
     for (uint32_t s = 0; s < batch->samples; ++s) {
-        const struct entry *first = entry;
+        const size_t first = entry;
         // Without a branch: each pixel is written, and the next one overwrites a zero. So there is
         // one entry more than the lists need.
-        for (uint32_t k = 0; k < PIXELS; ++k) {
-            *entry = (struct entry){k, batch->images[s * PIXELS + k]};
-            entry += entry->value != 0;
+        for (size_t k = 0; k < PIXELS; ++k) {
+            places[entry] = (uint16_t)k;
+            samples.values[entry] = batch->images[s * PIXELS + k];
+            entry += batch->images[s * PIXELS + k] != 0;
         }
         samples.lists[s] = (struct list){s, (uint32_t)(entry - first)};
     }
@@ -191,9 +191,11 @@ static struct lists list_samples(const struct batch *batch) {
 static void list_pixels(const struct lists *samples, struct lists *pixels) {
     enum { LONGEST = 255 }; // lists from here on are not sorted: their ends matter less
     uint32_t length[PIXELS] = {0}, next_list[LONGEST + 2] = {0};
-    size_t next_entry[PIXELS], total = 0;
+    size_t next_entry[PIXELS], total = 0, entry = 0;
+    const uint16_t *from = samples->places;
+    uint32_t *to = pixels->places;
     for (size_t i = 0; i < samples->total; ++i)
-        ++length[samples->entries[i].place];
+        ++length[from[i]];
 
     // next_list[l] is where the next list of length l goes.
     for (size_t k = 0; k < PIXELS; ++k)
@@ -211,10 +213,12 @@ static void list_pixels(const struct lists *samples, struct lists *pixels) {
         next_entry[pixels->lists[i].owner] = total;
         total += pixels->lists[i].length;
     }
-    const struct entry *entry = samples->entries;
     for (uint32_t s = 0; s < samples->count; ++s)
-        for (uint32_t i = 0; i < samples->lists[s].length; ++i, ++entry)
-            pixels->entries[next_entry[entry->place]++] = (struct entry){s, entry->value};
+        for (uint32_t i = 0; i < samples->lists[s].length; ++i, ++entry) {
+            const size_t place = next_entry[from[entry]]++;
+            to[place] = s;
+            pixels->values[place] = samples->values[entry];
+        }
     pixels->total = total;
 }
 
@@ -240,12 +244,12 @@ static struct sparse create_lists(const struct dataset *dataset, const struct op
         largest = samples.total > largest ? samples.total : largest;
         if (!sparse.rebuild) {
             const size_t most = samples.total < PIXELS ? samples.total : PIXELS;
-            sparse.pixels[b] = allocate_lists(most, samples.total);
+            sparse.pixels[b] = allocate_lists(most, samples.total, sizeof(uint32_t));
             list_pixels(&samples, &sparse.pixels[b]);
         }
     }
     for (size_t t = 0; sparse.rebuild && t < threads; ++t)
-        sparse.pixels[t] = allocate_lists(PIXELS, largest);
+        sparse.pixels[t] = allocate_lists(PIXELS, largest, sizeof(uint32_t));
     return sparse;
 }
 
@@ -258,21 +262,26 @@ static void destroy_lists(struct sparse *sparse) {
     free(sparse->pixels);
 }
 
-// sum += Σ value · rows[place] over a list, for `columns` columns of rows that are `stride` apart.
-// Entries take turns in using several sets of sums.
-INLINED void add_products(vec *sum, const struct entry *entries, size_t length, const vec *rows,
-                          size_t stride, size_t columns) {
+INLINED size_t place_of(const struct lists *lists, size_t entry, bool is_pixel) {
+    return is_pixel ? ((const uint16_t *)lists->places)[entry]
+                    : ((const uint32_t *)lists->places)[entry];
+}
+
+// sum += Σ value · rows[place] over the entries from `entry` to `last` − 1, for `columns` columns
+// of rows that are `stride` apart. Entries take turns in using several sets of sums.
+INLINED void add_products(vec *sum, const struct lists *lists, size_t entry, size_t last,
+                          bool is_pixel, const vec *rows, size_t stride, size_t columns) {
     const size_t sets = SUMS / columns;
+    const float *values = lists->values;
     vec part[SUMS] = {0};
-    size_t i = 0;
-    for (; i + sets <= length; i += sets)
+    for (; entry + sets <= last; entry += sets)
         for (size_t j = 0; j < sets; ++j)
             for (size_t c = 0; c < columns; ++c)
                 part[j * columns + c] +=
-                    entries[i + j].value * rows[c * stride + entries[i + j].place];
-    for (; i < length; ++i)
+                    values[entry + j] * rows[c * stride + place_of(lists, entry + j, is_pixel)];
+    for (; entry < last; ++entry)
         for (size_t c = 0; c < columns; ++c)
-            part[c] += entries[i].value * rows[c * stride + entries[i].place];
+            part[c] += values[entry] * rows[c * stride + place_of(lists, entry, is_pixel)];
     for (size_t j = 0; j < sets; ++j)
         for (size_t c = 0; c < columns; ++c)
             sum[c] += part[j * columns + c];
@@ -281,17 +290,18 @@ INLINED void add_products(vec *sum, const struct entry *entries, size_t length, 
 // a = max(0, x·W1 + b1) for `columns` vectors of hidden units from v on.
 INLINED void forward_panels(const struct network *network, const struct lists *samples, size_t v,
                             size_t columns) {
-    const struct entry *entries = samples->entries;
+    size_t entry = 0;
     for (size_t s = 0; s < samples->count; ++s) {
-        const size_t length = samples->lists[s].length;
+        const size_t last = entry + samples->lists[s].length;
         vec sum[FORWARD_COLUMNS];
         for (size_t c = 0; c < columns; ++c)
             sum[c] = network->bias1[v + c];
-        add_products(sum, entries, length, network->weights1 + v * PIXELS, PIXELS, columns);
+        add_products(sum, samples, entry, last, true, network->weights1 + v * PIXELS, PIXELS,
+                     columns);
         for (size_t c = 0; c < columns; ++c)
             network->activations[(v + c) * network->stride + s] =
                 (vec)((vec_mask)sum[c] & (sum[c] > 0));
-        entries += length;
+        entry = last;
     }
 }
 
@@ -299,15 +309,15 @@ INLINED void forward_panels(const struct network *network, const struct lists *s
 // straight to the weights. That of a pixel without a list is zero.
 INLINED void backward_panels(const struct network *network, const struct lists *pixels,
                              float learning_rate, size_t v, size_t columns) {
-    const struct entry *entries = pixels->entries;
+    size_t entry = 0;
     for (size_t i = 0; i < pixels->count; ++i) {
-        const struct list list = pixels->lists[i];
+        const size_t k = pixels->lists[i].owner, last = entry + pixels->lists[i].length;
         vec sum[BACKWARD_COLUMNS] = {0};
-        add_products(sum, entries, list.length, network->activations + v * network->stride,
+        add_products(sum, pixels, entry, last, false, network->activations + v * network->stride,
                      network->stride, columns);
         for (size_t c = 0; c < columns; ++c)
-            network->weights1[(v + c) * PIXELS + list.owner] -= learning_rate * sum[c];
-        entries += list.length;
+            network->weights1[(v + c) * PIXELS + k] -= learning_rate * sum[c];
+        entry = last;
     }
 }
 
