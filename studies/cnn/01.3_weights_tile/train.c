@@ -25,8 +25,9 @@ typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
 // The sizes of the tiles. A third of the registers to a half has sums, the others operands.
 enum {
-    TILE_FILTERS = 2,              // of a convolution, with the 4 outputs of each
-    TILE_KERNELS = REGISTERS / 16, // of a convolution's weights, 9 each
+    TILE_FILTERS = 2,                         // of a convolution, with the 4 outputs of each
+    TILE_STEP = REGISTERS == 32 ? KERNEL : 1, // weights of a filter at a time
+    TILE_KERNELS = REGISTERS / 16,            // of a convolution's weights, 9 each
 };
 
 enum {
@@ -120,7 +121,8 @@ static void turn(const float *const rows[LANES], vec *columns, size_t count) {
 
 // m = pool(max(0, W ∗ x + b)) for TILE_FILTERS filters, in one place. `x` is the first of its 4 × 4
 // inputs in each channel, and images are side × side. The first filter's weights begin at
-// `weights`. Each step has 8 inputs and 6 weights for 24 multiply-adds.
+// `weights`. Each step has 8 inputs and 6 weights for 24 multiply-adds, or with few registers 4
+// inputs and 2 weights for 8.
 INLINED void convolve_tile(const float *weights, const float *bias, const vec *x, vec *m,
                            vec_mask *taken, size_t channels, size_t side, size_t places) {
     vec sum[TILE_FILTERS][WINDOW];
@@ -131,7 +133,7 @@ INLINED void convolve_tile(const float *weights, const float *bias, const vec *x
         for (size_t i = 0; i < KERNEL; ++i) {
             const vec *image = x + (c * side + i) * side;
             const float *w = weights + c * TAPS + i * KERNEL;
-            UNROLLED
+#pragma GCC unroll TILE_STEP
             for (size_t j = 0; j < KERNEL; ++j)
                 for (size_t f = 0; f < TILE_FILTERS; ++f)
                     for (size_t q = 0; q < WINDOW; ++q)
