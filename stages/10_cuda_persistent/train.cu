@@ -197,7 +197,10 @@ __device__ void hidden_units(const struct byte_batch *batch, const float4 *row, 
             const float4 x = pixels(fours[k]);
             for (int u = 0; u < UNITS; ++u) {
                 const float4 w = row[u * ROW + k];
-                sum[u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+                sum[u] += x.x * w.x;
+                sum[u] += x.y * w.y;
+                sum[u] += x.z * w.z;
+                sum[u] += x.w * w.w;
             }
         }
         for (int u = 0; u < UNITS; ++u) {
