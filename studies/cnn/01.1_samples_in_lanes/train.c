@@ -14,8 +14,6 @@
 enum { VECTOR_BYTES = 64 };
 #elif defined(__AVX__)
 enum { VECTOR_BYTES = 32 };
-#elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
