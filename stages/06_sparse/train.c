@@ -435,8 +435,6 @@ static void backward(struct network *network, struct slice *slice, const struct 
         backward_panels(network, pixels, learning_rate, v, BACKWARD_COLUMNS);
     for (; v + 2 <= slice->last; v += 2)
         backward_panels(network, pixels, learning_rate, v, 2);
-    for (; v + 2 <= slice->last; v += 2)
-        backward_panels(network, pixels, learning_rate, v, 2);
     for (; v < slice->last; ++v)
         backward_panels(network, pixels, learning_rate, v, 1);
 }
