@@ -373,10 +373,20 @@ class Sweep:
                 if len(self.times[stage.name, cell]) < number and self.missing(stage, cell):
                     self.run_stage(stage, cell)
 
+    def earlier_notes(self, tables):
+        """{name: reason} of the programs that are not in this sweep, from the tables before it."""
+        others = {stage.name for stage in [*self.ladder.stages, *self.ladder.peers]
+                  if stage not in self.stages}
+        lines = rows.read(tables).splitlines() if self.options.resume and tables.exists() else []
+        found = (line.split(": ", 1) for line in lines if ": " in line)
+        return {name: reason for names, reason in found for name in names.split(", ")
+                if name in others}
+
     def print_tables(self):
         self.screen.stop()
-        notes = [f"--note={name}: {reason}" for name, reason in self.notes.items()]
         tables = self.output / "tables.txt"
+        notes = [f"--note={name}: {reason}" for name, reason in sorted(
+            (self.earlier_notes(tables) | self.notes).items())]
         self.commands.ask(sys.executable, "harness/tables.py", "--ladder", self.ladder.name, *notes,
                           "--output", str(tables), str(self.runs))
         subprocess.run(["cat", tables], check=False)

@@ -573,6 +573,13 @@ END
         '4 00_one 4 02_three' ]
     [ "$(grep -c 01_two/train calls)" -eq 1 ]
     grep -qx '01_two: did not run: no CUDA-capable device is detected' results/tables.txt
+    # A sweep that goes on without the stage keeps the reason. One that has the stage finds its own.
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2 --resume --stages 02
+    grep -qx '01_two: did not run: no CUDA-capable device is detected' results/tables.txt
+    make_stage 01_two
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2 --resume --stages 01
+    [ "$status" -eq 0 ]
+    ! grep '01_two: did not run' results/tables.txt
 }
 
 @test "a reason that several stages share is said once" {
