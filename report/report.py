@@ -128,7 +128,7 @@ def draw(group):
         else:
             path.unlink(missing_ok=True)  # the results that it showed may be gone
             reasons.append(f"{title} ({reason})")
-    return parts + ([f"Not drawn: {', '.join(reasons)}.\n"] if reasons else [])
+    return parts + (["Not drawn:\n", *(f"- {reason}" for reason in reasons), ""] if reasons else [])
 
 
 def results_section(groups, paper):
@@ -184,8 +184,8 @@ def ladder_section(ladder, found):
     folder = tables.url(os.path.relpath(ladder.folder, HERE))
     if paper:
         parts.append(f"The paper is {paper['cite']}" + (
-            f" ([its figures]({folder}/{tables.url(paper['file'])}))" if "file" in paper else "")
-            + ".\n")
+            f". It has [these figures]({folder}/{tables.url(paper['file'])})" if "file" in paper
+            else "") + ".\n")
     if not found:
         study = "" if ladder.name == ladders.MAIN else f" --study {ladder.name}"
         parts.append(f"No results yet: `./run_all.sh{study}` writes some.\n")

@@ -579,7 +579,7 @@ END
     make_stage 01_two
     run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2 --resume --stages 01
     [ "$status" -eq 0 ]
-    ! grep '01_two: did not run' results/tables.txt
+    run ! grep '01_two: did not run' results/tables.txt
 }
 
 @test "a reason that several stages share is said once" {

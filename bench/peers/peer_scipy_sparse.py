@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""SciPy's sparse matrices for the products with x, NumPy for everything else. The matrices are made
-once, x for the forward product and its transpose for the gradient. SciPy's product uses one core."""
+"""SciPy's sparse matrices for the products with x, NumPy for everything else. They are made once,
+x for the forward product and its transpose for the gradient. SciPy's product uses one core."""
 
 import peer
 import numpy as np

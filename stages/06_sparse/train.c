@@ -171,7 +171,7 @@ static struct lists list_samples(const struct batch *batch) {
     samples.total = total;
     uint16_t *places = samples.places;
     size_t entry = 0;
-    for (uint32_t s = 0; s < batch->samples; ++s) {
+    for (size_t s = 0; s < batch->samples; ++s) {
         const size_t first = entry;
         // Without a branch: each pixel is written, and the next one overwrites a zero. So there is
         // one entry more than the lists need.
@@ -180,7 +180,7 @@ static struct lists list_samples(const struct batch *batch) {
             samples.values[entry] = batch->images[s * PIXELS + k];
             entry += batch->images[s * PIXELS + k] != 0;
         }
-        samples.lists[s] = (struct list){s, (uint32_t)(entry - first)};
+        samples.lists[s] = (struct list){(uint32_t)s, (uint32_t)(entry - first)};
     }
     return samples;
 }

@@ -15,6 +15,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +132,7 @@ static void add_scaled(double *restrict sum, double factor, const double *restri
 // A block: `in` has channels × side × side numbers.
 static void predict_block(int b, const double *parameters, const double *in,
                           struct values *values) {
-    const int side = BLOCK[b].side, out = BLOCK[b].out, pooled = BLOCK[b].pooled;
+    const ptrdiff_t side = BLOCK[b].side, out = BLOCK[b].out, pooled = BLOCK[b].pooled;
     const double *weight = parameters + part_offset(W1 + 2 * b);
     const double *bias = parameters + part_offset(B1 + 2 * b);
     for (int f = 0; f < BLOCK[b].filters; ++f) {

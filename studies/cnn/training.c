@@ -265,7 +265,7 @@ int load_data(const struct options *options, struct data *data) {
 static const struct {
     size_t inputs, weights, biases;
 } SIZES[LAYERS] = {{TAPS, WEIGHTS1, CHANNELS1},
-                   {CHANNELS1 * TAPS, WEIGHTS2, CHANNELS2},
+                   {(size_t)CHANNELS1 * TAPS, WEIGHTS2, CHANNELS2},
                    {FEATURES, WEIGHTS3, HIDDEN},
                    {HIDDEN, WEIGHTS4, CLASSES}};
 
@@ -332,5 +332,6 @@ int write_weights(const struct options *options, float *const weights[LAYERS],
         arrays[2 * l] = (struct array){weights[l], SIZES[l].weights};
         arrays[2 * l + 1] = (struct array){biases[l], SIZES[l].biases};
     }
-    return write_arrays("save-weights", options->common.save, arrays, 2 * LAYERS);
+    return write_arrays("save-weights", options->common.save, arrays,
+                        sizeof arrays / sizeof *arrays);
 }
