@@ -189,7 +189,7 @@ in_section() {
     in_section 'A & B' "On the CPU, the fastest stage is 4.00 times as fast as each cell's fastest peer (geometric mean over 4 cells; 4.00 to 4.00)."
     in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
     in_section 'A & B' '| 03_cuda_unified | - | - |'
-    in_section 'A & B' '- 03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling: no GPU in this machine'
+    in_section 'A & B' '- 03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling, 08_cuda_graphs, 09_cuda_bytes, 10_cuda_persistent: no GPU in this machine'
     # That machine has no serial run, so it has no ratio, not even with another machine's run.
     in_section 'Alone' '| 01_vectorized | 0.500 |'
     run in_section 'Alone' '##### Speedup over 00_serial'

@@ -47,7 +47,7 @@ THREADS = 1, 2, 3, 5, 17
 LIMIT = 600  # seconds that a run may take
 TOO_SLOW, NOT_HERE = 124, 77  # exit statuses: of timeout(1), and of a stage without its device
 # Selections that a ladder need not have.
-EXTRA = "wide", "simulated_wide", "simulated_steps", "long", "longer"
+EXTRA = "wide", "simulated_wide", "long", "longer"
 DIGITS = {"train": 207, "t10k": 200}  # a stage may take 5 ms a sample, so there are no more
 
 
