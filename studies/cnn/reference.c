@@ -145,15 +145,15 @@ static void predict_block(int b, const double *parameters, const double *in,
                     for (int y = 0; y < out; ++y)
                         add_scaled(plane + y * out, *weight, in + (c * side + y + i) * side + j,
                                    (size_t)out);
-        for (int y = 0; y < pooled; ++y) {
-            for (int x = 0; x < pooled; ++x) {
-                const int corner = (f * out + 2 * y) * out + 2 * x;
-                const int four[] = {corner, corner + 1, corner + out, corner + out + 1};
-                int place = four[0];
+        for (ptrdiff_t y = 0; y < pooled; ++y) {
+            for (ptrdiff_t x = 0; x < pooled; ++x) {
+                const ptrdiff_t corner = (f * out + 2 * y) * out + 2 * x;
+                const ptrdiff_t four[] = {corner, corner + 1, corner + out, corner + out + 1};
+                ptrdiff_t place = four[0];
                 for (int i = 1; i < 4; ++i)
                     if (values->before[b][four[i]] > values->before[b][place])
                         place = four[i];
-                values->place[b][(f * pooled + y) * pooled + x] = place;
+                values->place[b][(f * pooled + y) * pooled + x] = (int)place;
                 values->pooled[b][(f * pooled + y) * pooled + x] =
                     fmax(values->before[b][place], 0);
             }
