@@ -1,7 +1,8 @@
-// MNIST from files into memory.
+// MNIST from files into memory, and its batches.
 #ifndef COMMON_DATA_H
 #define COMMON_DATA_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -35,6 +36,21 @@ const char *default_data(void);
 int load_mnist(const char *directory, int train_samples, int test_samples, struct data *data);
 
 void free_data(struct data *data);
+
+// Consecutive samples of a data set.
+struct batch {
+    size_t samples;        // n
+    const float *images;   // n × 784
+    const uint8_t *labels; // n
+};
+
+// Returns the batch that begins at sample `first`: `size` samples, or the rest of the data set.
+static inline struct batch batch_at(const struct dataset *dataset, size_t first, int size) {
+    size_t left = (size_t)dataset->samples - first;
+    struct batch batch = {left < (size_t)size ? left : (size_t)size,
+                          dataset->images + first * PIXELS, dataset->labels + first};
+    return batch;
+}
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// What the stages share beside the network: options, batches, initial weights, and the result.
+// What the stages share beside the network: options, initial weights, and the result.
 #ifndef STAGES_TRAINING_H
 #define STAGES_TRAINING_H
 
@@ -39,21 +39,6 @@ struct options parse_options_and_flag(int argc, char **argv, const char *about, 
 
 // Loads the data that the options name: see load_mnist().
 int load_data(const struct options *options, struct data *data);
-
-// Consecutive samples of a data set.
-struct batch {
-    size_t samples;        // n
-    const float *images;   // n × 784
-    const uint8_t *labels; // n
-};
-
-// Returns the batch that begins at sample `first`: `size` samples, or the rest of the data set.
-static inline struct batch batch_at(const struct dataset *dataset, size_t first, int size) {
-    size_t left = (size_t)dataset->samples - first;
-    struct batch batch = {left < (size_t)size ? left : (size_t)size,
-                          dataset->images + first * PIXELS, dataset->labels + first};
-    return batch;
-}
 
 // Returns the samples of a run's largest batch. A stage allocates its buffers for this many.
 static inline size_t largest_batch(const struct options *options) {
