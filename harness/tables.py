@@ -72,6 +72,11 @@ def plural(number, thing):
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def mean_over(cells, more=""):
+    """What a figure is a mean over, in brackets. Empty for the figure of one cell."""
+    return f" (geometric mean over {cells} cells{more})" if cells > 1 else ""
+
+
 def listing(things):
     """a; a and b; a, b and c."""
     return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
@@ -259,9 +264,8 @@ class Group:
         if not ratios:
             return ""
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
-                f"{statistics.geometric_mean(ratios):.2f} times as fast as each cell's fastest "
-                f"peer (geometric mean over {plural(len(ratios), 'cell')}; "
-                f"{min(ratios):.2f} to {max(ratios):.2f})." + (
+                f"{statistics.geometric_mean(ratios):.2f} times as fast as each cell's fastest peer"
+                + mean_over(len(ratios), f"; {min(ratios):.2f} to {max(ratios):.2f}") + "." + (
                     f" In {plural(marked, 'cell')} this rests on a single run, or on runs that "
                     f"differ by more than {LIMIT}." if marked else ""))
 
@@ -594,9 +598,8 @@ def headline(groups, folder):
     if peer:
         peers = group.ladder.folder / group.ladder.toml.get("peers", "peers")
         below = (f"{markdown(peer[0])} is the fastest CPU [peer]"
-                 f"({url(os.path.relpath(peers, folder))}) (geometric mean over "
-                 f"{plural(count, 'cell')}). A peer is a library or framework that you might use "
-                 f"instead. {group.against_peers()} ")
+                 f"({url(os.path.relpath(peers, folder))}){mean_over(count)}. A peer is a library "
+                 f"or framework that you might use instead. {group.against_peers()} ")
     full = os.path.relpath(group.folder / "tables.txt", folder)
     below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
     conditions = f"{group.conditions(table)}; on {machine(group.folder)}."
