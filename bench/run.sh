@@ -23,7 +23,7 @@ for name in $(make -s --no-print-directory -C "$root/bench" list); do
     json=$scratch/$name.json status=0
     "$root/bench/build/$name" --benchmark_filter="$filter" \
         --benchmark_repetitions="${REPETITIONS:-3}" --benchmark_min_time="${MIN_TIME:-0.1}" \
-        --benchmark_display_aggregates_only=true --benchmark_out="$json" \
+        --benchmark_report_aggregates_only=true --benchmark_out="$json" \
         --benchmark_out_format=json 2>"$scratch/$name.messages" |
         sed -u -E '/_(mean|stddev|cv) /d; s/_median / /' || status=$?
     ((status != 77)) || continue # the GPU is gone

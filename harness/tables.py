@@ -180,18 +180,21 @@ class Group:
     @functools.cached_property
     def ceilings(self):
         """{"flops", "L1", ..., "memory": {threads: rate}} from what `make bench` has written to the
-        folder of results or to the machine's folder above it. The rates are operations or bytes a
-        second."""
+        folder of results or to the machine's folder above it. A quick look's are those of the
+        machine. The rates are operations or bytes a second."""
         found = defaultdict(lambda: defaultdict(list))
         above = self.folder.absolute().parent
-        for path in sorted([*self.folder.glob("bench/*.json"), *above.glob("bench/*.json")]):
+        places = {self.folder, above, above.parent / above.name.removesuffix("-quick")}
+        for path in sorted(path for place in places for path in place.glob("bench/*.json")):
             try:
                 for run in json.loads(read(path), parse_constant=int)["benchmarks"]:  # no NaN
-                    parts = run["name"].split("/")
+                    parts = run.get("run_name", run["name"]).split("/")
                     options = dict(part.split(":", 1) for part in parts if ":" in part)
                     flops = run.get("flops", 0) / self.ladder.width  # measured in float32
                     rate = flops or run.get("bytes_read")
-                    if run.get("run_type") == "iteration" and parts[0] == "ceilings" and rate:
+                    single = run.get("run_type") == "iteration"
+                    if ((single or run.get("aggregate_name") == "median") and rate
+                            and parts[0] == "ceilings"):
                         level = "flops" if parts[1] == "multiply_add" else parts[2]
                         found[level][int(options.get("threads", 1))].append(rate)
             except (ValueError, KeyError, TypeError, AttributeError):

@@ -24,11 +24,14 @@ run_bench() {
     FILTER=$1 RESULTS=$dir/results MIN_TIME=0.001 REPETITIONS=2 "$bench/run.sh" >"$dir/output"
 }
 
-# check PROGRAM EXPRESSION: it holds for every single run in the program's JSON. `b` is the run.
+# check PROGRAM EXPRESSION: it holds for every median in the program's JSON, which has no single runs.
+# `b` is the median.
 check() {
     python3 - "$dir/results/$1.json" "$2" <<'END'
 import json, sys
-runs = [b for b in json.load(open(sys.argv[1]))["benchmarks"] if b["run_type"] == "iteration"]
+runs = json.load(open(sys.argv[1]))["benchmarks"]
+assert {b["run_type"] for b in runs} == {"aggregate"}, runs
+runs = [b for b in runs if b["aggregate_name"] == "median"]
 assert runs, "no runs"
 for b in runs:
     assert eval(sys.argv[2]), b

@@ -284,6 +284,15 @@ END
     run python3 harness/tables.py --markdown runs.csv
     grep -qxF '| 02_openmp, 2 threads | 0.500 s, 8.00× | 0.500 s, 16.0× | 0.500 s, 64.0× |' <<<"$output"
     [[ $output == *'line has: 100 GFLOP/s with 1 thread. A GPU'* ]]
+    # A file without the single runs.
+    name=ceilings/multiply_add/real_time/threads:2
+    echo '{"benchmarks": [' "{\"name\": \"${name}_median\", \"run_name\": \"$name\"," \
+        '"run_type": "aggregate", "aggregate_name": "median", "flops": 200e9},' \
+        "{\"name\": \"${name}_stddev\", \"run_name\": \"$name\"," \
+        '"run_type": "aggregate", "aggregate_name": "stddev", "flops": 7}]}' >bench/ceilings.json
+    python3 harness/tables.py --markdown runs.csv |
+        grep -xF '| 02_openmp, 2 threads | 0.500 s, 8.00×, 60 % | 0.500 s, 16.0×, 60 % | 0.500 s, 64.0×, 60 % |'
+    ceilings 1 100e9
     # The file of the ceilings is damaged.
     sed -i s/100e9/NaN/ bench/ceilings.json
     run python3 harness/tables.py --markdown runs.csv
