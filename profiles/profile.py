@@ -6,8 +6,8 @@ when the GPU has none to run. README.md says how to read the results.
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
     profile.py --gpu STAGE
 
-Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,heap.txt}, or kernels.txt, gaps.txt and
-timeline.nsys-rep. Reads from the environment or make's command line:
+Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,stacks.txt,heap.txt}, or kernels.txt, gaps.txt
+and timeline.nsys-rep. Reads from the environment or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
@@ -162,6 +162,8 @@ class Profile:
         self.write("lines.txt", *self.hottest(profile, own))
         (self.folder / "flame.svg").write_text(flamegraph.draw(
             title(self.stage, self.options), stacks), encoding="utf-8")
+        (self.folder / "stacks.txt").write_text("".join(
+            f"{';'.join(names)} {count}\n" for names, count in sorted(stacks)), encoding="utf-8")
 
     def stacks(self, profile):
         """(samples of the main thread, [(names, from the outermost function; samples)]). Leaves out

@@ -72,6 +72,10 @@ for name in "main", "forward", "backward":
     assert any(line.startswith(name) for line in flame), name
 END_OF_PYTHON
 
+    # The stacks are the same samples.
+    [ "$(awk '{ sum += $NF } END { print sum }' stacks.txt)" -eq "$total" ]
+    grep -qE '^([^;]+;)*(forward|backward)[^;]* [0-9]+$' stacks.txt
+
     # No file names a path of this machine.
     run grep -rF -e "$tree" -e "$repository" -e /tmp/ -e /usr/ -e /lib/ -e /home/ .
     [ "$status" -eq 1 ]
