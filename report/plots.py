@@ -1,14 +1,18 @@
 """The plots of a ladder's results, as SVG: the same input gives the same bytes.
 
 Each function draws one plot and returns the figure, or None if it has no data to draw. A stage
-keeps its colour, marker and line in all plots. They differ enough to be told apart in grey too.
+keeps its colour, marker and line in all plots, and no other has the same colour. The markers differ
+enough to tell stages apart in grey too.
 """
 
+import colorsys
+import functools
 import io
 import itertools
 import math
 import statistics
 import textwrap
+import zlib
 from collections import defaultdict
 
 import matplotlib
@@ -16,6 +20,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
+import ladders
 import rows
 import tables
 
@@ -23,7 +28,13 @@ import tables
 # turns, for a printer without colours.
 PHASES = "#56B4E9", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#0072B2"
 HATCHES = "", "///", "...", "\\\\\\", "xxx", "---"
-COLOURS = "#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
+# Those of the stages, by number, and the duller ones of the peers. All can be seen on white and on
+# black.
+STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
+          "#a2790b", "#5b8a12", "#a3574a", "#4d63c9")
+PEERS = ("#6f8fae", "#b08968", "#6e9f86", "#b58ba5", "#978fb8", "#b87f7f", "#6fa0a6", "#a39768",
+         "#8a9c6b", "#9a8478", "#7f8cc4", "#84845c")
+INK, GROUND, GRID = "#1f2328", "#ffffff", "#dddddd"
 MARKERS = "osD^vPX*<>hp"
 DASHES = "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))
 RING = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none",
@@ -32,12 +43,16 @@ WIDTH = 9  # inches
 
 plt.rcParams.update({
     "svg.hashsalt": "report",  # ids that do not change from run to run
+    "svg.fonttype": "none",  # text that can be searched
+    "font.family": "DejaVu Sans",
     "font.size": 9,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
+                     "ytick.color"), INK),
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "grid.color": "#dddddd",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "hatch.linewidth": 0.6,
     "lines.markersize": 5,
@@ -52,16 +67,41 @@ def save(figure, path):
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight", facecolor=figure.get_facecolor())
     plt.close(figure)
-    tables.write(path, picture.getvalue())
+    text = picture.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    tables.write(path, text)
+
+
+@functools.cache
+def peers():
+    """The names of the peers of all ladders."""
+    return sorted({peer.name for ladder in ladders.ladders() for peer in ladder.peers})
+
+
+@functools.cache
+def place(name):
+    """(number, colour) of a stage or a peer, in all plots of all ladders. A step has those of the
+    stage that it leads to. Beyond the lists, colours are made up."""
+    is_peer = name.startswith("peer_")
+    known, colours = (peers(), PEERS) if is_peer else ((), STAGES)
+    number = (int(name[:2]) if name[:2].isdigit() else
+              known.index(name) if name in known else 100 + zlib.crc32(name.encode()) % 10000)
+    if number < len(colours):
+        return number, colours[number]
+    parts = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.45 + number % 7 / 50,
+                                0.3 if is_peer else 0.6)
+    return number, matplotlib.colors.to_hex(parts)
 
 
 def styles(lines):
     """{line: what plot() needs to draw it}. A peer's line is thin."""
-    looks = zip(lines, *map(itertools.cycle, (COLOURS, MARKERS, DASHES)))
-    return {line: {"color": colour, "marker": marker, "linestyle": dashes,
-                   "linewidth": 1 if tables.is_peer(line) else 1.8,
-                   "markerfacecolor": "white" if tables.is_peer(line) else colour}
-            for line, colour, marker, dashes in looks}
+    looks = {}
+    for line in lines:
+        number, colour = place(line[0])
+        looks[line] = {"color": colour, "marker": MARKERS[number % len(MARKERS)],
+                       "linestyle": DASHES[number % len(DASHES)],
+                       "linewidth": 1 if tables.is_peer(line) else 1.8,
+                       "markerfacecolor": "white" if tables.is_peer(line) else colour}
+    return looks
 
 
 def log_axis(panel, which, base=10):
@@ -103,10 +143,8 @@ def ladder(group, dark=False):
     peer, _ = group.fastest_peer()
     if group.time(peer, cell):
         before[peer] = peer
-    ink, ground = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "white")
-    # A step looks like the stage that it leads to, which looks as in the other plots.
-    looks = {line[0][:2]: look for line, look in styles(group.without_steps().lines).items()
-             if not tables.is_peer(line)}
+    ink, ground = ("#e6edf3", "#0d1117") if dark else (INK, "white")
+    looks = styles(before)
     colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
                              "ytick.color"), ink)
     with plt.rc_context({**colours, "font.size": 11, "axes.grid": False}):
@@ -117,15 +155,13 @@ def ladder(group, dark=False):
         panel.set_yticks(range(len(before)),
                          [tables.short_label(line) + group.mark(line) for line in before])
         for y, (line, other) in enumerate(before.items()):
-            time, look = group.scale * group.time(line, cell), looks.get(line[0][:2], {})
-            colour = look.get("color", "#7d8590")
-            colour = ink if colour == COLOURS[0] else colour
+            time, colour = group.scale * group.time(line, cell), looks[line]["color"]
             start = group.scale * group.time(other, cell)
             panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.6)
             part = group.part_of_ceiling(line, cell)
             if part:
                 panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=ink, linewidth=1.5)
-            panel.plot(time, y, marker=look.get("marker", "o"), color=colour, markersize=7,
+            panel.plot(time, y, marker=looks[line]["marker"], color=colour, markersize=7,
                        markerfacecolor=ground if tables.is_peer(line) else colour)
             gain = "" if other == line else f", {group.ratio_text(line, other, cell)}"
             panel.text(1.02, y, group.signed(group.ladder.time, line, cell) + gain, va="center",
@@ -166,6 +202,10 @@ def time(group):
                 panel.plot(values, scaled, markevery=noisy, **RING)
         log_axis(panel, "y")
         log_axis(panel, "x", base=2)
+        panel.set_xticks(values)
+        panel.minorticks_off()
+        low, high = panel.get_ylim()
+        panel.yaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 100 * low else (1,))
         if page:
             panel.set_title(f"{axes[0]['option']} {page[0]}")
         panel.set_xlabel(axes[-1]["name"])
@@ -198,54 +238,82 @@ def phases(group):
         panel.secondary_yaxis("right").set_yticks(
             range(len(lines)), [group.signed(group.ladder.time, line, cell) for line in lines])
         panel.set_title(tables.cell_name(group.ladder, cell))
-        panel.set_xlabel(f"% of the {group.time_name()}")
+        panel.set(xlim=(0, 100), xticks=(0, 50, 100), xlabel=f"% of the {group.time_name()}")
     legend_below(figure, panels)
     return figure
 
 
-def roofline(group):
-    """Where whole runs lie under the machine's ceilings."""
+def roofs(group):
+    """[(label, [(operations a byte, operations a second)])]: the lines that no run can lie above,
+    if its data come from there. Empty if there are no results of `make bench`."""
     ceilings, intensities = group.ceilings, intensities_of(group)
-    corners = tables.headline_cells(group)
-    corners = [cell for cell in dict.fromkeys((corners[0], corners[-1])) if cell in intensities]
-    if not corners or "flops" not in ceilings:
-        return None
-    figure, panel = plt.subplots(figsize=(WIDTH, 5), layout="constrained")
-    small = {"textcoords": "offset points", "fontsize": 8}
-    low = min(intensities[corner] for corner in corners) / 30
-    high = max(intensities[corner] for corner in corners) * 8
+    if not intensities or "flops" not in ceilings:
+        return []
     threads, top = max(ceilings["flops"].items())
     ends = {level: top / bandwidth[threads] for level, bandwidth in ceilings.items()
-            if level != "flops" and threads in bandwidth}  # where the multiply-adds take longer
-    for level, end in ends.items():
-        start = max(low, end / 300)
-        panel.plot([start, end], [start / end * top / 1e9, top / 1e9], color="black", linewidth=1,
-                   linestyle="-" if level == "memory" else ":")
-        panel.annotate(level, (start, start / end * top / 1e9), xytext=(-4, 0), ha="right",
-                       va="center", **small)
-    for threads, flops in ceilings["flops"].items():
-        panel.plot([min([high, *ends.values()]), high], [flops / 1e9] * 2,
-                   color="#777777" if threads == 1 else "black")
-        panel.annotate(f"multiply-adds, {tables.plural(threads, 'thread')}", (high, flops / 1e9),
-                       xytext=(0, 3), ha="right", **small)
-    for corner in corners:
-        for line, look in styles(group.lines).items():
-            rate = group.median("gflops", line, corner)
-            if rate and group.is_on_cpu(line):  # the ceilings are the processor's
-                panel.plot(intensities[corner], rate, markersize=7,
-                           label=tables.label(line) + group.mark(line),
-                           **{**look, "linestyle": "none"})
-        name = tables.cell_name(group.ladder, corner).replace(", ", ",\n")
-        panel.annotate(name, (intensities[corner], 0), xytext=(0, 6),
-                       xycoords=("data", "axes fraction"), ha="center", **small,
+            if level != "flops" and bandwidth.get(threads)}  # where the multiply-adds take longer
+    low = min([*intensities.values(), *ends.values()]) / 2
+    high = max([*intensities.values(), *ends.values()]) * 4
+    return [(f"{level}, {tables.plural(threads, 'thread')}",
+             [(low, low * top / end), (end, top)]) for level, end in ends.items()] + [
+            (f"multiply-adds, {tables.plural(count, 'thread')}",
+             [(min(end * flops / top for end in [high, *ends.values()]), flops), (high, flops)])
+            for count, flops in ceilings["flops"].items()]
+
+
+def above_memory(group):
+    """Says which runs lie above the roof of the memory, and why. Empty if none does."""
+    memory = next((points for label, points in roofs(group) if label.startswith("memory,")), None)
+    rates = [(group.median("gflops", line, cell), intensity) for line in group.lines
+             for cell, intensity in intensities_of(group).items() if group.is_on_cpu(line)]
+    rates = [(1e9 * rate, intensity) for rate, intensity in rates if rate]
+    above = sum(rate > intensity * memory[0][1] / memory[0][0] for rate, intensity in rates
+                ) if memory else 0
+    return (f"{above} of the {len(rates)} marks lie above the roof of the memory. What they read "
+            "again and again stays in the caches. So memory sends fewer bytes than the axis counts."
+            if above else "")
+
+
+def roofline(group):
+    """Where whole runs lie under the machine's ceilings. Those of the ladder's cell are large, and
+    arrows lead from stage to stage."""
+    intensities, lines = intensities_of(group), roofs(group)
+    if not lines:
+        return None
+    figure, panel = plt.subplots(figsize=(WIDTH, 5.5), layout="constrained")
+    for label, points in lines:
+        xs, ys = zip(*points)
+        panel.plot(xs, [y / 1e9 for y in ys], color=INK, linewidth=1,
+                   linestyle="-" if label.startswith(("memory", "multiply")) else ":")
+        flat = ys[0] == ys[1]
+        panel.annotate(label, (xs[flat], ys[flat] / 1e9), textcoords="offset points", fontsize=8,
+                       xytext=(-2, 4) if flat else (6, 0), ha="right" if flat else "left",
                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+    shown, before = tables.ladder_cell(group), None
+    for line, look in styles(group.lines).items():
+        if not group.is_on_cpu(line):  # the ceilings are the processor's
+            continue
+        rates = {cell: rate for cell in intensities if (rate := group.median("gflops", line, cell))}
+        small = [cell for cell in rates if cell != shown]
+        look = {**look, "linestyle": "none"}
+        panel.plot([intensities[cell] for cell in small], [rates[cell] for cell in small],
+                   **{**look, "markersize": 3, "alpha": 0.5})
+        if shown in rates:
+            place = intensities[shown], rates[shown]
+            panel.plot(*place, label=tables.label(line) + group.mark(line),
+                       **{**look, "markersize": 8})
+            if before and not tables.is_peer(line):
+                panel.annotate("", place, before, arrowprops={
+                    "arrowstyle": "->", "color": INK, "shrinkA": 5, "shrinkB": 5})
+            before = place
     log_axis(panel, "x")
     log_axis(panel, "y")
-    panel.margins(0.15)  # room for the names of the cells and of the memories
     skips = tables.skips_in_words(group, group.lines)
-    panel.set_xlabel("\n".join(["operations for each byte that must be read or written once",
-                                *textwrap.wrap(skips, 90)]))
-    panel.set_ylabel("10⁹ operations a second")
+    panel.set_xlabel("\n".join([
+        "operations for each byte that must be read or written once",
+        f"Large marks: {tables.cell_name(group.ladder, shown)}. Small marks: the other cells.",
+        *textwrap.wrap(skips, 90)]))
+    panel.set_ylabel("GFLOP/s")
     legend_below(figure, [panel])
     return figure
 
@@ -375,4 +443,27 @@ def intensities_of(group):
                              for what in ("operations", "bytes"))
         if operations and all((*operations, *moved)):
             found[cell] = sum(operations) / sum(moved)
+    return found
+
+
+def panels(figure):
+    """The lines of a figure's panels as numbers, for a page that draws them itself."""
+    found = []
+    if not figure:
+        return found
+    for axes in figure.axes:
+        series = []
+        for line in axes.get_lines():
+            points = [list(map(float, point)) for point in zip(*line.get_data())]
+            if not line.get_label().startswith("_") and line.get_marker() in tuple(MARKERS):
+                series.append({"name": line.get_label(), "colour": line.get_color(),
+                               "shape": MARKERS.index(line.get_marker()), "points":
+                               [point for point in points if all(map(math.isfinite, point))]})
+        scales = {which: {"label": getattr(axes, f"get_{which}label")(),
+                          "log": getattr(axes, f"get_{which}scale")() == "log",
+                          "limits": list(map(float, getattr(axes, f"get_{which}lim")()))}
+                  for which in "xy"}
+        if series and axes.get_visible():
+            found.append({"title": axes.get_title(), "series": series, **scales})
+    plt.close(figure)
     return found

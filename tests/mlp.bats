@@ -58,7 +58,7 @@ for row in csv.DictReader(open(sys.argv[1])): print(row["hidden"], row["batch"],
 }
 
 @test "the report has the paper's figures beside runs of 40 epochs at its learning rate, and no others" {
-    /usr/bin/python3 -c 'import matplotlib' 2>/dev/null || skip 'found no matplotlib'
+    /usr/bin/python3 -c 'import matplotlib, pygments' 2>/dev/null || skip 'found no matplotlib or no pygments'
     train=$mlp/00_serial/train
     for settings in '2 0.1' '40 0.001'; do
         succeeds --hidden 128,128 --batch 128 --epochs "${settings% *}" --learning-rate "${settings#* }" \
@@ -70,13 +70,12 @@ import sys
 from pathlib import Path
 sys.path[:0] = [f"{sys.argv[2]}/harness", f"{sys.argv[2]}/report"]
 sys.dont_write_bytecode = True
-import ladders, report, tables
+import ladders, report, results, tables
 ladder = ladders.find_ladder("mlp")
 groups = tables.read_groups(Path(sys.argv[1]), ladder)
 for group in groups:
     group.folder = report.HERE / "results/machine/mlp"
-report.draw = lambda *_: []
-text = report.results_section(groups, report.read_paper(ladder))
+text = report.results_section(groups, results.read_paper(ladder), [])
 two, forty = text.split("#### Tables\n")[1:]
 assert "2 epochs" in two and "paper" not in two, two
 assert "40 epochs" in forty and "*paper:* peer_cupy | *0.35" in forty, forty

@@ -1,0 +1,80 @@
+// Shows the machine that the reader chooses, what is behind a mark, and what a link leads to.
+const sets = JSON.parse(document.getElementById("data").textContent);
+const tip = document.getElementById("tip"), list = document.getElementById("contents");
+const select = document.getElementById("machine");
+function choose() {
+  for (const part of document.querySelectorAll("[data-machine]"))
+    part.hidden = part.dataset.machine !== select.value;
+  for (const place of document.querySelectorAll(".plots"))
+    if (!place.hasChildNodes() && place.clientWidth) plots(place, sets[place.dataset.set]);
+}
+document.getElementById("choice").hidden = select.options.length < 2;
+select.addEventListener("input", choose);
+choose();
+
+addEventListener("pointerover", (event) => {
+  const words = event.target.closest && event.target.closest("[data-tip]");
+  tip.hidden = !words || !words.dataset.tip;
+  if (tip.hidden) return;
+  tip.textContent = words.dataset.tip;
+  const mark = words.getBoundingClientRect(), own = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(innerWidth - own.width - 4, mark.right + 8))}px`;
+  tip.style.top = `${Math.max(4, Math.min(innerHeight - own.height - 4, mark.top - own.height - 4))}px`;
+});
+
+if (matchMedia("(max-width: 69.99rem)").matches) list.open = false;
+list.addEventListener("click", (event) => {
+  if (event.target.matches("a") && matchMedia("(max-width: 69.99rem)").matches) list.open = false;
+});
+// A link into what is folded opens it. So does printing, except for the diffs.
+function unfold() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.matches("details")) target.open = true;
+}
+addEventListener("hashchange", unfold);
+unfold();
+addEventListener("beforeprint", () => {
+  for (const each of document.querySelectorAll("main details:not([id])")) each.open = true;
+});
+const watch = new IntersectionObserver((entries) => entries.forEach(({target, isIntersecting}) => {
+  const link = list.querySelector(`a[href="#${CSS.escape(target.id)}"]`);
+  if (link) link.classList.toggle("here", isIntersecting);
+}), {rootMargin: "0px 0px -70% 0px"});
+document.querySelectorAll("main section").forEach((section) => watch.observe(section));
+
+// A flame graph: a click on a box makes it as wide as the graph, and one on the lowest undoes that. A
+// word in the field marks the functions that have it, and says which part of the samples they are in.
+for (const figure of document.querySelectorAll(".flame")) {
+  const boxes = [...figure.querySelectorAll("g")].map((group) => {
+    const rect = group.querySelector("rect"), title = group.querySelector("title").textContent;
+    const text = group.querySelector("text") || group.appendChild(svg("text",
+      {y: Number(rect.getAttribute("y")) + 13}));
+    return {group, rect, text, title, name: title.replace(/: \d+ samples.*/, ""),
+      x: Number(rect.getAttribute("x")), width: Number(rect.getAttribute("width"))};
+  });
+  const all = boxes[0], field = html("input", {type: "search", "aria-label": "function"});
+  const found = html("output"), room = (width) => Math.floor((width - 6) / 6.6);
+  function zoom({x, width}) {
+    for (const box of boxes) {
+      const scale = all.width / width, left = Math.max(all.x, all.x + (box.x - x) * scale);
+      const right = Math.min(all.x + all.width, all.x + (box.x + box.width - x) * scale);
+      const wide = Math.max(0, right - left), name = box.name;
+      box.rect.setAttribute("x", left);
+      box.rect.setAttribute("width", wide);
+      box.text.setAttribute("x", left + 3);
+      box.text.textContent = room(wide) < 3 ? "" : name.length <= room(wide) ? name
+        : `${name.slice(0, room(wide) - 1)}…`;
+    }
+  }
+  for (const box of boxes) box.group.addEventListener("click", () => zoom(box));
+  field.addEventListener("input", () => {
+    let part = 0, end = -1;
+    for (const {rect, name, x, width} of boxes) {
+      const fits = field.value && name.includes(field.value);
+      rect.classList.toggle("found", Boolean(fits));
+      if (fits && x > end - 0.1) [part, end] = [part + width, x + width];
+    }
+    found.value = field.value ? `${(100 * part / all.width).toFixed(1)} % of the samples` : "";
+  });
+  figure.prepend(html("label", {}, "Search ", field, " ", found));
+}

@@ -1,0 +1,480 @@
+"""The report as one page for a browser: index.html. It needs no network and no other file.
+
+template.html has its frame, page.css its looks, plots.js its plots, page.js what else answers to
+the reader. The rest is written here: the result, the numbers that plots.js draws, the tables, and
+the stages with their diffs and profiles. Without scripts, all machines and the plots of README.md
+are there.
+"""
+
+import base64
+import functools
+import json
+import os
+import re
+import subprocess
+import tempfile
+from html import escape, unescape
+from itertools import groupby
+from pathlib import Path
+from string import Template
+from urllib.parse import unquote, urlsplit
+
+import diffs
+import ladders
+import plots
+import results
+import tables
+from results import HERE, read
+
+ROOT = HERE.parent
+FOLDED = "The prediction", "Measured"  # a reader predicts first
+THEME = {plots.INK: "--ink", plots.GROUND: "--ground", plots.GRID: "--line"}
+COLUMNS = 7  # of the ladder
+
+
+class Machine:
+    """The results of one folder, of all ladders."""
+
+    def __init__(self, folder, name):
+        self.folder, self.ladders = folder, {}
+        self.is_quick = folder.name.endswith("-quick")
+        self.is_here = folder.name.removesuffix("-quick") == name
+        self.key = escape(folder.name)
+
+    def title(self):
+        names = dict.fromkeys(tables.machine(groups[0].folder) for groups in self.ladders.values())
+        return next(iter(names))
+
+    def badges(self):
+        return [text for text, holds in (("this machine", self.is_here),
+                                         ("a quick look", self.is_quick)) if holds]
+
+    def heading(self):
+        marks = "".join(f" <b class=badge>{text}</b>" for text in self.badges())
+        return escape(self.title()) + marks
+
+
+def machines(everything, shown):
+    """All machines. This one comes first, then the one that the READMEs are about."""
+    name = subprocess.run(["report/machine.sh", "--name"], capture_output=True, check=False,
+                          encoding="utf-8", errors="replace").stdout.strip()
+    found = {}
+    for ladder, results_ in everything.items():
+        for groups in results_:
+            folder = groups[0].folder.parent
+            found.setdefault(folder, Machine(folder, name)).ladders[ladder] = groups
+    first = shown and shown[0].folder.parent
+    return sorted(found.values(), key=lambda each: (
+        not each.is_here, each.is_quick, each.folder != first, each.folder))
+
+
+# --- Markdown to HTML ---
+
+def pandoc(pieces):
+    """Turns pieces of GitHub's Markdown into HTML, with one start of pandoc. No piece affects
+    another."""
+    with tempfile.TemporaryDirectory() as folder:
+        files, mark = [], Path(folder, "mark.md")
+        mark.write_text("<!-- piece -->\n", encoding="utf-8")
+        for number, piece in enumerate(pieces):
+            files += [Path(folder, f"{number}.md"), mark]
+            files[-2].write_text(piece + "\n", encoding="utf-8")
+        try:
+            text = subprocess.run(
+                ["pandoc", "--from=gfm", "--to=html", "--no-highlight", "--wrap=preserve",
+                 "--file-scope", "--shift-heading-level-by=1", *files],
+                capture_output=True, check=True, encoding="utf-8").stdout
+        except FileNotFoundError:
+            ladders.fail("found no pandoc in PATH (Debian's package pandoc)", 1)
+        except subprocess.CalledProcessError as error:
+            ladders.fail(f"pandoc: {error.stderr}", 1)
+    return text.split("<!-- piece -->\n")[:len(pieces)]
+
+
+def embedded(path, label):
+    """An SVG as a part of the page. Its colours follow the page's, and its ids are its own."""
+    prefix = re.sub(r"\W+", "-", str(path.relative_to(ROOT)))
+    text = re.sub(r"^.*?(?=<svg)", "", read(path), flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    text = re.sub(r"#[0-9a-f]{6}\b", lambda match: f"var({THEME[match[0]]})"
+                  if match[0] in THEME else match[0], text)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+
+
+def finish(text, folder, about):
+    """Makes links relative to report/, pictures a part of the page, and tables ones that can be
+    read aloud. `folder` is where the Markdown lies."""
+
+    def relink(match):
+        target = unescape(match[1])
+        if urlsplit(target).scheme:
+            return match[0]
+        path = os.path.normpath(folder / target)
+        if path in stage_ids():
+            return f'href="#{stage_ids()[path]}"'
+        return "" if target.startswith("#") else f'href="{escape(os.path.relpath(path, HERE))}"'
+
+    def embed(match):
+        picture = base64.b64encode(read(folder / unquote(unescape(match[1]))).encode()).decode()
+        return f'src="data:image/svg+xml;base64,{picture}"'
+
+    text = re.sub(r'(<h\d[^>]*) id="[^"]*"', r"\1", text)
+    text = re.sub(r'src="([^":]+\.svg)"', embed, re.sub(r'href="([^"]*)"', relink, text))
+    heading, parts = about, []
+    for part in re.split(r"(<h\d[^>]*>.*?</h\d>|<table>)", text, flags=re.DOTALL):
+        if part.startswith("<h"):
+            heading = f"{about}: {re.sub('<[^>]*>', '', part)}"
+        elif part == "<table>":
+            part = ('<div class="scroll" tabindex="0"><table><caption class="unseen">'
+                    f"{heading}</caption>")
+        parts.append(part)
+    text = "".join(parts).replace("</table>", "</table></div>")
+    text = re.sub(r"<th\b", '<th scope="col"', text)
+    text = re.sub(r"(<tr[^>]*>\s*)<td([^>]*)>(.*?)</td>", r'\1<th scope="row"\2>\3</th>', text,
+                  flags=re.DOTALL)
+    return re.sub(r"<td([^>]*)>([^<]*~[^<]*)</td>", r'<td class="noisy"\1>\2</td>', text)
+
+
+# --- results ---
+
+def cell(text):
+    return f"<td{' class=noisy' if '~' in text else ''}>{escape(text)}</td>"
+
+
+def link(stage):
+    return f'<a href="#{identity(stage)}">{escape(stage.name)}</a>'
+
+
+def identity(stage):
+    return escape(f"{stage.ladder.name}-{stage.name}")
+
+
+@functools.cache
+def stage_ids():
+    """{folder: identity} of all stages: a link to a stage leads to its place on the page."""
+    return {str(stage.folder): identity(stage) for ladder in ladders.ladders()
+            for stage in ladder.stages}
+
+
+def move(stage):
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(tables.move(stage), quote=False))
+
+
+def changed(stage):
+    """How many lines a stage changed, as a link to its diff."""
+    return (f'<a href="#diff-{identity(stage)}">{sum(tables.changed_lines(stage))}</a>'
+            if stage.before else "")
+
+
+def quoted(words):
+    """Prose of a ladder.toml, with its emphasis."""
+    return re.sub(r"\*(.+?)\*", r"<cite>\1</cite>", escape(words))
+
+
+def sentence(group):
+    """The result in one sentence. Empty if there is nothing to compare."""
+    at, time = tables.ladder_cell(group), group.ladder.time
+    timed = [line for line in group.lines if group.time(line, at)]
+    peers, stages = ([line for line in timed if tables.is_peer(line) == kind]
+                     for kind in (True, False))
+    if not stages or len(stages) + len(peers) < 2:
+        return ""
+    best = min(stages, key=lambda line: group.time(line, at))
+    stage = next((each for each in group.ladder.stages if each.name == best[0]), None)
+    name = (link(stage) if stage else escape(best[0])) + escape(tables.label(best)[len(best[0]):])
+    name = name.replace("</a>,", "</a> on")
+    found = [f"<b>{group.ratio_text(best, group.baseline, at)[:-1]} times as fast</b> as "
+             f"{escape(tables.label(group.baseline))}"] if group.time(group.baseline, at) and (
+                 best != group.baseline) else []
+    if peers:
+        peer = min(peers, key=lambda line: group.time(line, at))
+        found.append(f"<b>{group.ratio_text(best, peer, at)[:-1]} times as fast</b> as "
+                     f"{escape(tables.label(peer))}, the fastest library")
+    return (f"<p class=lead>{name} takes {escape(group.signed(time, best, at))}: it is "
+            f"{' and '.join(found)}.</p>\n" if found else "")
+
+
+def ladder_html(group):
+    """The whole ladder in one cell: a line for each stage and step. Those without a time share a
+    line."""
+    at = tables.ladder_cell(group)
+    rungs = group.rungs(at)
+    over = f"over {escape(tables.label(group.baseline))}" if group.baseline else "speedup"
+    names = [escape(group.title(group.ladder.time)), "over the line above", over,
+             "part of the ceiling", "changed lines", "the move"]
+    lines = []
+    for has_time, part in groupby(rungs.items(), lambda item: item[1][0] is not None):
+        part = list(part)
+        if not has_time:
+            notes = tables.share_reasons(f"{stage.name}: {tables.why_not(group, stage)}"
+                                         for stage, _ in part)
+            first, last = part[0][0].name, part[-1][0].name
+            names_ = first if first == last else f"{first} to {last}"
+            why = f"{len(notes)} reasons" if notes[1:] else notes[0].partition(": ")[2]
+            listed = "".join(f"<li>{link(stage)}: {move(stage)}" + (
+                f" ({changed(stage)} lines)" if stage.before else "") for stage, _ in part)
+            reasons = "".join(f"<p>{escape(note)}</p>" for note in notes if notes[1:])
+            lines.append(f"<tr class=absent><td colspan={COLUMNS}><details><summary>"
+                         f"{escape(names_)}, {tables.plural(len(part), 'stage')} without a time: "
+                         f"{escape(why)}</summary><ul>{listed}</ul>{reasons}</details></td></tr>")
+            continue
+        for stage, (line, above) in part:
+            share = group.part_of_ceiling(line, at)
+            texts = ["".join(group.texts(group.ladder.time, line, at)),
+                     *([group.ratio_text(line, other, at) for other in (above, group.baseline)]
+                       if stage.before else ["", ""]),
+                     tables.percent(share) + group.mark(line) if share else "-"]
+            cells = [cell(text) for text in texts]
+            if share:
+                cells[-1] = cells[-1].replace("<td", f'<td style="--part:{min(share, 1):.3f}"')
+            cells = "".join(f'{each[:3]} data-name="{name}"{each[3:]}'
+                            for each, name in zip(cells, names))
+            lines.append(
+                f"<tr{' class=step' if stage.is_step else ''}><th scope=row>"
+                f'<i class=key style="--key:{plots.place(stage.name)[1]}"></i>{link(stage)}'
+                f"{escape(tables.label(line)[len(stage.name):])}</th>{cells}"
+                f'<td data-name="{names[4]}">{changed(stage)}</td>'
+                f"<td class=move>{move(stage)}</td></tr>")
+    heads = "".join(f"<th scope=col>{name}</th>" for name in ["stage", *names])
+    shown = [line for line, _ in rungs.values() if line]
+    others = [f"{stage.name} is compared with {stage.before.name} instead."
+              for above, stage in zip(group.ladder.stages, group.ladder.stages[1:])
+              if stage.before != above]
+    text = " ".join(filter(None, [
+        "The first ratio compares with the nearest line above that has a time.", *others,
+        tables.ceiling_in_words(group, shown), tables.skips_in_words(group, shown)]))
+    conditions = group.conditions(" ".join(lines))
+    return (f"<p>{escape(tables.cell_name(group.ladder, at))}; {escape(conditions)}.</p>\n"
+            f'<div class=scroll tabindex=0><table class=ladder><caption class=unseen>The ladder: '
+            f"{escape(tables.machine(group.folder))}</caption>\n<thead><tr>{heads}</tr></thead>\n"
+            f"<tbody>{chr(10).join(lines)}</tbody></table></div>\n"
+            f"<p class=small>{escape(text)}</p>\n")
+
+
+def tables_html(group, paper):
+    """A table for each measure, each below a line that opens it."""
+    paper, found = results.paper_for(group, paper), []
+    for measure in (each for each in group.measures if group.lines_of(each)):
+        lines = []
+        for kind, name, cells in results.table(group, paper, measure):
+            if kind == "page":
+                lines.append(f"<tr class=page><th scope=rowgroup colspan={len(group.columns) + 1}>"
+                             f"{escape(name)}</th></tr>")
+            else:
+                prefix = "paper: " if kind == "paper" else ""
+                lines.append(f"<tr class={kind}><th scope=row>{prefix}{escape(name)}</th>"
+                             f"{''.join(map(cell, cells))}</tr>")
+        heads = "".join(f"<th scope=col>{escape(head)}</th>" for head in results.heads(group))
+        title = escape(group.title(measure))
+        found.append(
+            f"<details{'' if found else ' open'}><summary>{title}</summary>\n"
+            f"<div class=scroll tabindex=0><table><caption class=unseen>{title}</caption>\n"
+            f"<thead><tr>{heads}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table></div>"
+            "</details>\n")
+    text = "".join(found)
+    notes = "".join(f"<li>{escape(reason)}</li>" for reason in results.reasons(group))
+    peers = " ".join(filter(None, (group.against_peers(), group.against_peers(on_cpu=False))))
+    return (f"<h4>Tables</h4>\n<p>{escape(group.conditions(text))}. {escape(peers)}</p>\n"
+            f"{f'<ul>{notes}</ul>' if notes else ''}{text}")
+
+
+def numbers(whole):
+    """What plots.js draws of a group: its runs, its roofs, and the figures with fixed axes."""
+    group = whole.without_steps()
+    ladder, at = whole.ladder, tables.ladder_cell(whole)
+    above = {line: other for line, other in whole.rungs(at).values() if line}
+    intensities, lines = plots.intensities_of(group), []
+    for line, look in plots.styles(whole.lines).items():
+        ceiling, runs = whole.ceiling(line), {}
+        for number, cell_ in enumerate(whole.cells):
+            times = whole.values(ladder.time, line, cell_)
+            if times:
+                runs[number] = {
+                    "times": [whole.scale * time for time in times],
+                    "phases": [whole.median(f"{name}_s", line, cell_) for name in ladder.phases],
+                    "noisy": whole.is_noisy(ladder.time, line, cell_),
+                    "gflops": whole.median("gflops", line, cell_)}
+        if runs:
+            lines.append({
+                "name": tables.label(line), "stage": line[0], "colour": look["color"],
+                "shape": plots.MARKERS.index(look["marker"]), "peer": tables.is_peer(line),
+                "all": line in group.lines, "rung": line in above or tables.is_peer(line),
+                "above": above.get(line) and tables.label(above[line]),
+                "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
+                "ceiling": ceiling and ceiling / 1e9, "runs": runs})
+    figures = ("Epoch by epoch", plots.epochs), ("How the cost grows", plots.growth), (
+        "How it learns", plots.learning)
+    return {
+        "axes": [{"option": axis["option"], "name": axis["name"]} for axis in ladder.axes],
+        "cells": whole.cells, "start": at, "lines": lines, "time": whole.time_name(),
+        "unit": whole.unit, "phases": ladder.phases,
+        "phaseColours": plots.PHASES[:len(ladder.phases)],
+        "intensities": [intensities.get(each) for each in whole.cells],
+        "roofs": [[label, [[x, y / 1e9] for x, y in points]]
+                  for label, points in plots.roofs(group)],
+        "note": plots.above_memory(group),
+        "figures": [{"title": title, "panels": found} for title, plot in figures
+                    if (found := plots.panels(plot(group)))]}
+
+
+def static(group):
+    """The plots that README.md shows, for a page without scripts."""
+    paths = sorted((group.folder / "plots").glob("*.svg"))
+    return "".join(f"<figure>{embedded(path, f'{path.stem}: {tables.machine(group.folder)}')}"
+                   "</figure>\n" for path in paths if path.stem != "ladder-dark")
+
+
+def machine_html(machine, ladder, paper, sets, is_first):
+    """A machine's part of a ladder. `sets` gets the numbers of its plots."""
+    groups = machine.ladders.get(ladder)
+    if not groups:
+        study = "" if ladder.name == ladders.MAIN else f" --study {escape(ladder.name)}"
+        return (f'<div data-machine="{machine.key}"><p>No results of {machine.heading()}: '
+                f"<code>./run_all.sh{study}</code> writes some.</p></div>\n")
+    first = groups[0]
+    fields = tables.machine_fields(first.folder)
+    facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
+    folder = tables.url(first.folder.relative_to(HERE))
+    sets.append(numbers(first))
+    epochs = tables.epochs(groups, HERE)
+    epochs = re.sub(r"^!\[.*\n", "", epochs, flags=re.MULTILINE)
+    return "".join([
+        f'<div data-machine="{machine.key}">\n',
+        f"<h{3 - is_first}>{machine.heading()}</h{3 - is_first}>\n",
+        "<p class=quick>This is a quick look: few cells, few runs, short runs. It is no result.</p>"
+        if machine.is_quick else "",
+        sentence(first), ladder_html(first),
+        f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
+        f'<a href="{folder}/machine.txt">the machine</a> ({escape(facts)}).</p>\n',
+        f'<div class=plots data-set="{len(sets) - 1}"></div>\n',
+        f"<noscript>{static(first)}</noscript>\n",
+        f"<h4>Epoch by epoch</h4>\n{finish(pandoc([epochs])[0], HERE, 'Epochs')}" if epochs else "",
+        *(tables_html(group.without_steps(), paper) for group in groups), "</div>\n"])
+
+
+def beside(found, ladder):
+    """All machines beside each other: a line for each stage and peer, and three columns for each
+    machine."""
+    found = [(machine, machine.ladders[ladder][0]) for machine in found
+             if ladder in machine.ladders]
+    if not found:
+        return ""
+    names = [stage.name for stage in [*ladder.stages, *ladder.peers]]
+    lines = []
+    for name in names:
+        cells = ""
+        for _, group in found:
+            at = tables.ladder_cell(group)
+            line = max((line for line in group.lines if line[0] == name and group.time(line, at)),
+                       default=None)
+            if not line:
+                cells += "<td>" * 3
+                continue
+            share = group.part_of_ceiling(line, at)
+            cells += cell("".join(group.texts(ladder.time, line, at))) + cell(
+                group.ratio_text(line, group.baseline, at) if group.baseline else "-") + cell(
+                tables.percent(share) + group.mark(line) if share else "-")
+        if re.search("<td[^>]*>[^<]", cells):
+            lines.append(f"<tr><th scope=row>{escape(name)}</th>{cells}</tr>")
+    tops = "".join(f"<th colspan=3 scope=colgroup>{machine.heading()}<br><small>"
+                   f"{escape(tables.cell_name(ladder, tables.ladder_cell(group)))}; "
+                   f"{escape(group.heading())}</small></th>" for machine, group in found)
+    heads = "".join(f"<th scope=col>{escape(text)}</th>" for _, group in found for text in (
+        group.title(ladder.time), "over the first", "of the ceiling"))
+    return ("<div data-machine=all><div class=scroll tabindex=0><table class=beside>"
+            f"<caption class=unseen>All machines: {escape(ladder.title)}</caption>"
+            f"<thead><tr><td></td>{tops}</tr><tr><th scope=col>stage</th>{heads}</tr></thead>"
+            f"<tbody>{''.join(lines)}</tbody></table></div></div>\n")
+
+
+def ladder_section(ladder, found, sets):
+    """A ladder's results, with all machines. The first thing on the page is the main ladder's."""
+    is_first, paper = ladder.name == ladders.MAIN, ladder.toml.get("paper", {})
+    figures = results.read_paper(ladder)
+    cite = f"<p>The paper is {quoted(paper['cite'])}. Rows marked <i>paper</i> are its figures, " \
+           "from other machines and other code.</p>\n" if paper else ""
+    title = "" if is_first else f"<h2>{escape(ladder.title)}</h2>\n"
+    return "".join([f'<section id="{escape(ladder.name)}">\n', title, beside(found, ladder),
+                    *(machine_html(machine, ladder, figures, sets, is_first) for machine in found),
+                    "" if found else "<p>No results yet: <code>./run_all.sh</code> writes some.",
+                    cite, "</section>\n"])
+
+
+# --- stages ---
+
+def profile_html(stage):
+    """The flame graph, and a link to the rest."""
+    is_main = stage.ladder.name == ladders.MAIN
+    folder = (ROOT if is_main else stage.ladder.folder) / "profiles" / stage.name
+    if not (folder / "flame.svg").exists():
+        return ""
+    files = ", ".join(
+        f'<a href="{tables.url(os.path.relpath(path, HERE))}">{escape(path.name)}</a>'
+        for path in sorted(folder.iterdir()) if path.suffix in (".svg", ".txt"))
+    return (f"<h3>Profile</h3>\n<p>{files}. A click on a box makes it wide, and a click on the "
+            f"lowest undoes that.</p>\n<figure class=flame>"
+            f"{embedded(folder / 'flame.svg', f'flame graph of {stage.name}')}</figure>\n")
+
+
+def diff_html(stage):
+    if not stage.before:
+        return ""
+    added, removed = tables.changed_lines(stage)
+    return (f'<details id="diff-{identity(stage)}"><summary>The diff against '
+            f"{escape(stage.before.name)}: {added} lines added, {removed} removed</summary>\n"
+            f"{diffs.table(stage.before.source, stage.source)}</details>\n")
+
+
+def stage_section(stage, text):
+    """A stage's README with its diff. What answers its question is folded."""
+    diff, parts = diff_html(stage), []
+    for part in re.split(r"(?=<h3>)", finish(text, stage.folder, stage.name)):
+        title = re.match("<h3>(.*?)</h3>", part)
+        if title and title[1] in FOLDED:
+            part = f"<details class=folded><summary>{title[0]}</summary>{part[title.end():]}" \
+                   "</details>\n"
+        if title and title[1] == "What the diff shows":
+            part, diff = part + diff, ""
+        parts.append(part)
+    source = os.path.relpath(stage.source, HERE)
+    return (f'<section class="stage" id="{identity(stage)}">\n' + "".join(parts) + diff
+            + f'<p>Source: <a href="{tables.url(source)}">'
+            f"{escape(os.path.relpath(stage.source, ROOT))}</a></p>\n{profile_html(stage)}"
+            "</section>\n")
+
+
+def contents(found):
+    """The list of all ladders and stages."""
+    return "".join(
+        f'<details{" open" if ladder.name == ladders.MAIN else ""}><summary>'
+        f'<a href="#{escape(ladder.name)}">{escape(ladder.title)}</a></summary><ul>' + "".join(
+            f"<li{' class=step' if stage.is_step else ''}>{link(stage)}"
+            for stage in ladder.stages) + "</ul></details>\n" for ladder in found)
+
+
+def write(everything, shown):
+    """Writes index.html. Returns words on what of this machine is in it."""
+    found, sets = machines(everything, shown), []
+    stages = [stage for ladder in everything for stage in ladder.stages]
+    texts = pandoc([read(stage.folder / "README.md") or f"# {tables.markdown(stage.name)}"
+                    for stage in stages])
+    options = [f'<option value="{machine.key}">'
+               f"{escape(', '.join([machine.title(), *machine.badges()]))}</option>"
+               for machine in found] + (["<option value=all>all, side by side</option>"]
+                                        if found[1:] else [])
+    sections = [ladder_section(ladder, found, sets) for ladder in everything]
+    data = json.dumps(sets, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = Template(read(HERE / "template.html")).substitute(
+        title="One network, made fast step by step", style=read(HERE / "page.css"),
+        script=read(HERE / "plots.js") + read(HERE / "page.js"), data=data,
+        contents=contents(everything),
+        machines="".join(options), results="".join(sections),
+        stages="".join(map(stage_section, stages, texts)))
+    base = os.environ.get("LINKS")  # where the repository is, if the page lies elsewhere
+    if base:
+        text = re.sub(r'href="(?![#\w]*:|#)([^"]*)"', lambda match: (
+            f'href="{base}/{os.path.normpath(f"report/{match[1]}")}"'), text)
+    tables.write(HERE / "index.html", text)
+    own = [f"this machine's {'quick look' if machine.is_quick else 'results'}"
+           for machine in found if machine.is_here]
+    return f" (with {tables.listing(own)})" if own else ""
