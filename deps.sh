@@ -21,11 +21,23 @@ is_there() {
     esac >/dev/null 2>&1
 }
 
+# Returns whether the package lists have the package. A new machine has no lists.
+is_listed() {
+    [[ $(apt-cache madison "$1" 2>/dev/null) ]]
+}
+
+# Sets which packages are missing. A release that does not have an optional package lacks it.
 find_missing() {
-    missing=()
+    local group package probe
+    missing=() lacking=()
     while read -r group package probe; do
         [[ ! $wanted || $group == run || $group == "$wanted" ]] || continue
-        is_there "$probe" || missing+=("$package")
+        is_there "$probe" && continue
+        if [[ $package == *\? ]] && is_listed apt && ! is_listed "${package%\?}"; then
+            lacking+=("${package%\?}")
+        else
+            missing+=("${package%\?}")
+        fi
     done < <(grep -v -e '^#' -e '^$' packages.txt)
 }
 
@@ -33,7 +45,7 @@ find_missing() {
 install_missing() {
     local package packages=()
     for package in "${missing[@]}"; do
-        apt-cache show "$package" >/dev/null 2>&1 && packages+=("$package")
+        is_listed "$package" && packages+=("$package")
     done
     ((${#packages[@]})) && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >&2
@@ -44,6 +56,7 @@ wanted=${1:-}
     echo "deps.sh: found '$wanted', expected a group of packages.txt" >&2
     exit 2
 }
+trap '((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2' EXIT
 find_missing
 ((${#missing[@]})) || exit 0
 

@@ -714,8 +714,9 @@ END
     printf '#!/bin/sh\nenv >seen\necho "not installed" >&2\nexit 77\n' >bench/peers/peer_one.py
     chmod +x bench/peers/peer_one.py
     cleared=(ATEN_CPU_CAPABILITY BLIS_ARCH_TYPE CUBLAS_WORKSPACE_CONFIG CUDA_LAUNCH_BLOCKING
-        JAX_ENABLE_X64 KMP_BLOCKTIME LIBXSMM_TARGET MKL_NUM_THREADS NPY_DISABLE_CPU_FEATURES
-        NUMBA_DISABLE_JIT NVIDIA_TF32_OVERRIDE ONEDNN_MAX_CPU_ISA OPENBLAS_CORETYPE
+        DNNL_MAX_CPU_ISA JAX_ENABLE_X64 KMP_BLOCKTIME LIBXSMM_TARGET MKL_NUM_THREADS
+        NPY_DISABLE_CPU_FEATURES NUMBA_DISABLE_JIT NVIDIA_TF32_OVERRIDE ONEDNN_MAX_CPU_ISA
+        ONEDNN_DEFAULT_FPMATH_MODE OPENBLAS_CORETYPE
         TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCHINDUCTOR_MAX_AUTOTUNE XLA_FLAGS)
     run env "${cleared[@]/%/=1}" OMP_PLACES=cores KEPT=1 \
         ./run_all.sh --peers --output results --hidden 8 --batch 4 --repeats 1
@@ -950,7 +951,7 @@ fake() {
 
 # An apt-get that knows packages after `update`, and installs the command of the wanted package.
 fake_apt() {
-    fake apt-cache '[ -e lists ]'
+    fake apt-cache '[[ ! -e lists || $2 == lacking ]] || echo "$2 | 1.0"'
     fake apt-get 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
         case $1 in
         update) touch lists ;;
@@ -1008,6 +1009,38 @@ END
     run env PATH="$PWD/bin" ./deps.sh run
     [ "$status" -eq 1 ]
     [ "${lines[-1]}" = "Needed, and not installed: wanted. Type: sh -c 'apt-get update && apt-get install -y wanted'" ]
+}
+
+@test "deps: an optional package that the release does not have is left out with a line" {
+    for user in 0 1000; do
+        rm -rf bin lists apt.log
+        fake_system $user
+        fake_apt
+        fake sudo 'exit 1'
+        echo 'run  lacking?  no-such-command' >>packages.txt
+        ((user == 0)) || touch lists # nobody who may update them
+        run env PATH="$PWD/bin" ./deps.sh run
+        echo "$output"
+        [ "${lines[-1]}" = 'Left out, not in this release: lacking' ]
+        if ((user == 0)); then
+            [ "$status" -eq 0 ]
+            [ "$(tail -n 1 apt.log)" = 'apt-get install -y -qq --no-install-recommends wanted (noninteractive)' ]
+        else
+            [ "$status" -eq 1 ]
+            [ "${lines[0]}" = "Needed, and not installed: wanted. Type: sudo sh -c 'apt-get update && apt-get install -y wanted'" ]
+        fi
+    done
+    # If nothing else is missing, nothing is installed.
+    : >bin/wanted-command && chmod +x bin/wanted-command
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 0 ]
+    [ "$output" = 'Left out, not in this release: lacking' ]
+    [ ! -e apt.log ]
+    # A release that has it gets it.
+    sed -i 's/lacking/other/' packages.txt
+    run env PATH="$PWD/bin" ./deps.sh run
+    [ "$status" -eq 1 ]
+    [ "$output" = "Needed, and not installed: other. Type: sudo sh -c 'apt-get update && apt-get install -y other'" ]
 }
 
 @test "deps: without apt-get it names what is missing and goes on" {
