@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Which of two stages is faster, by how much, and is the difference real?
+"""Which of two stages or peers is faster, by how much, and is the difference real?
 
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
 
@@ -157,11 +157,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", help="a ladder (the main one)")
     parser.add_argument("--table", default="compare", help="of its ladder.toml (compare)")
-    parser.add_argument("a", metavar="A", help="a stage, by name or the beginning of it")
+    parser.add_argument("a", metavar="A", help="a stage or a peer, by name or the beginning of it")
     parser.add_argument("b", metavar="B")
     arguments = parser.parse_args()
     ladder = ladders.find_ladder(arguments.study)
-    stages = ladder.find(arguments.a, "A"), ladder.find(arguments.b, "B")
+    among = ladder.stages + ladder.peers
+    stages = ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)
     options = {"runs": "30", **ladder.options(arguments.table)}
     runs = str(options.pop("runs"))
     if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:

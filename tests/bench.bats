@@ -158,6 +158,20 @@ END
     grep -q '^But the two do not compute the same: final_loss is 0.5 in 01_fast and 0.7 in' "$dir/output"
 }
 
+@test "compare: a stage against a peer" {
+    make_fakes
+    mkdir -p "$dir/bench/peers"
+    printf '%s\n\t%s\n' 'peer_here: peer_here.c' 'cp $< $@ && chmod +x $@' \
+        peer_gone: '@echo "$@: left out, not installed: no library"' >"$dir/bench/peers/Makefile"
+    sed s/01_fast/peer_here/ "$dir/stages/01_fast/train.c" >"$dir/bench/peers/peer_here.c"
+    touch "$dir/bench/peers/peer_gone.c"
+    RUNS=8 "$dir/harness/compare.py" 00 peer_here >"$dir/output"
+    grep -q '^The difference is real: peer_here is [12]' "$dir/output"
+    run "$dir/harness/compare.py" peer_gone 00
+    [[ $status == 77 && ${lines[0]} == 'peer_gone: left out, not installed: no library' ]]
+    [[ ${#lines[@]} == 2 && ${lines[1]} == *'peer_gone cannot run here: see above' ]]
+}
+
 @test "compare: a busy machine" {
     make_fakes
     make_fake 03_noisy 0.21 0.5 0.5
