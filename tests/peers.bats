@@ -28,9 +28,30 @@ check_weights() {
     check_weights peers
 }
 
+@test "peer_openblas_pypi: its weights, from a library of its own" {
+    choose peer_openblas_pypi
+    ldd "$train" | grep -q '/scipy_openblas32/lib/libscipy_openblas'
+    check_weights peers
+}
+
 @test "peer_libxsmm: its weights, on one thread and on several" {
     choose peer_libxsmm
     check_weights stages
+}
+
+@test "peer_onednn: its weights, on one thread and on several" {
+    choose peer_onednn
+    check_weights check
+}
+
+@test "peer_onednn: its matmuls are compiled, with what comes after them" {
+    choose peer_onednn
+    grep -q avx512vl /proc/cpuinfo || skip 'oneDNN compiles matmuls for AVX-512 only'
+    DNNL_VERBOSE=1 succeeds --hidden 33 --threads 2
+    grep -q '^onednn_verbose,exec,cpu,matmul,brg:avx512_core,.*eltwise_relu' "$dir/output"
+    grep -q '^onednn_verbose,exec,cpu,matmul,brg:avx512_core,.*sum' "$dir/output"
+    run grep -E '^onednn_verbose,exec,cpu,matmul,(gemm|ref)' "$dir/output"
+    [ "$status" -eq 1 ]
 }
 
 @test "peer_libxsmm says where LIBXSMM compiles no kernels, with status 77" {
@@ -43,15 +64,17 @@ check_weights() {
     cp -r "$repository/common" "$dir"
     cp "$peers"/{Makefile,*.c} "$dir/bench/peers"
     cd "$dir/bench/peers"
-    # Without the headers of either.
-    run make -s CC='gcc -nostdinc' peer_openblas peer_libxsmm
+    # Without any library's headers.
+    run make -s CC='gcc -nostdinc'
     echo "$output"
     [ "$status" -eq 0 ]
     diff <(echo "$output") - <<'END'
-peer_openblas: left out, not installed: found no OpenBLAS (libopenblas-dev)
 peer_libxsmm: left out, not installed: found no LIBXSMM (libxsmm-dev)
+peer_onednn: left out, not installed: found no oneDNN for OpenMP (libdnnl-dev)
+peer_openblas: left out, not installed: found no OpenBLAS (libopenblas-dev)
+peer_openblas_pypi: left out, not installed: found no scipy-openblas32 in env (make peers)
 END
-    [[ ! -e peer_openblas && ! -e peer_libxsmm ]]
+    [[ -z $(find . -name 'peer_*' -perm /1) ]]
 }
 
 @test "nvcc is found where the stages find it, outside PATH too" {
@@ -88,9 +111,19 @@ simulate() {
     done
 }
 
-@test "make versions names that of LIBXSMM" {
-    choose peer_libxsmm
-    make -s -C "$peers" versions | grep -E '[ ,]LIBXSMM [0-9]+(\.[0-9]+)+(,|$)'
+@test "make versions names those of the libraries for C" {
+    make -s -C "$peers" versions >"$dir/versions"
+    cat "$dir/versions"
+    for peer in libxsmm onednn openblas openblas_pypi; do
+        make -s -C "$peers" peer_$peer
+        [[ -e $peers/peer_$peer ]] || continue
+        case $peer in
+        libxsmm) grep -E '[ ,]LIBXSMM [0-9]+(\.[0-9]+)+(,|$)' "$dir/versions" ;;
+        onednn) grep -E '[ ,]oneDNN [0-9]+(\.[0-9]+){2}(,|$)' "$dir/versions" ;;
+        openblas) grep -E '[ ,]OpenBLAS [0-9.]+ \([A-Za-z0-9]+\)' "$dir/versions" ;;
+        openblas_pypi) grep -E '[ ,]OpenBLAS [0-9.]+ from PyPI \([A-Za-z0-9]+\)' "$dir/versions" ;;
+        esac
+    done
 }
 
 @test "peer_numpy: its weights" {

@@ -4,17 +4,28 @@ import ctypes
 import subprocess
 from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 
 found = []
-with suppress(OSError, AttributeError):  # with the processor whose kernels peer_openblas uses
-    library = ctypes.CDLL("libopenblas.so.0")
-    library.openblas_get_config.restype = library.openblas_get_corename.restype = ctypes.c_char_p
-    version = b" ".join(library.openblas_get_config().split()[:2]).decode()
-    found.append(f"{version} ({library.openblas_get_corename().decode()})")
-with suppress(OSError, subprocess.CalledProcessError):  # from the header of peer_libxsmm
-    done = subprocess.run(["gcc", "-E", "-P", "-include", "libxsmm.h", "-"], check=True, text=True,
-                          input="LIBXSMM_VERSION", capture_output=True)
-    found.append(f"LIBXSMM {done.stdout.split()[-1].strip(chr(34))}")
+# With the processor whose kernels peer_openblas and peer_openblas_pypi use.
+wheels = Path(__file__).parent.glob("env/lib/python3*/site-packages/scipy_openblas32/lib/lib*.so")
+for path, prefix, suffix in (("libopenblas.so.0", "", ""),
+                             *((path, "scipy_", " from PyPI") for path in wheels)):
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(str(path))
+        config = getattr(library, f"{prefix}openblas_get_config")
+        corename = getattr(library, f"{prefix}openblas_get_corename")
+        config.restype = corename.restype = ctypes.c_char_p
+        version = b" ".join(config().split()[:2]).decode()
+        found.append(f"{version}{suffix} ({corename().decode()})")
+for name, header, text in (
+        ("LIBXSMM", "libxsmm.h", "LIBXSMM_VERSION"),
+        ("oneDNN", "oneapi/dnnl/dnnl.h",
+         "DNNL_VERSION_MAJOR DNNL_VERSION_MINOR DNNL_VERSION_PATCH")):
+    with suppress(OSError, subprocess.CalledProcessError):  # from the headers of the peers in C
+        done = subprocess.run(["gcc", "-E", "-P", "-include", header, "-"], check=True, text=True,
+                              input=text, capture_output=True)
+        found.append(f"{name} {'.'.join(done.stdout.splitlines()[-1].split())}".replace('"', ""))
 for package in "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x":
     with suppress(metadata.PackageNotFoundError):
         found.append(f"{package} {metadata.version(package)}")
