@@ -10,7 +10,6 @@ options of the ladder come from the environment, where make puts them, or from i
 
 import argparse
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -87,9 +86,8 @@ def run(stage, words):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         command = [*stage.command, *words, "--quiet", "--csv", path]
-        # As in run_all.sh, so that the threads behave as they do in the tables.
         done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env={"GOMP_SPINCOUNT": "2000", **os.environ})
+                              env=stage.environment)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             results.fail(f"{stage.name}: exit status {done.returncode}: {reason}",

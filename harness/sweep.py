@@ -66,7 +66,7 @@ class Commands:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
 
-    def run(self, command, keep="stdout"):
+    def run(self, command, keep="stdout", environment=None):
         """(exit status, text): runs a command to its end and keeps its "stdout", its "stderr" or
         "both". With "stdout", errors go to the terminal. The command inherits the lock: if the
         sweep is killed, the lock holds until the command ends."""
@@ -75,6 +75,7 @@ class Commands:
                 # A session of its own: it and what it starts get no signal but that of stop().
                 self.process = not self.signal and subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=self.lock,
+                    env=environment,
                     stdout=subprocess.DEVNULL if keep == "stderr" else kept,
                     stderr=None if keep == "stdout" else kept)
             except OSError as error:
@@ -88,9 +89,9 @@ class Commands:
             kept.seek(0)
             return status, os.fsdecode(kept.read()).rstrip("\n")
 
-    def ask(self, *command):
+    def ask(self, *command, environment=None):
         """What a command prints. If it fails, it has said why."""
-        status, text = self.run(command)
+        status, text = self.run(command, environment=environment)
         if status:
             sys.exit(max(status, 1))
         return text
@@ -162,6 +163,8 @@ class Sweep:
             or axis["values"]) for axis in ladder.axes))]
         self.settings = {option: given.get(option, quick.get(option, value))
                          for option, value in ladder.settings.items()}
+        # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
+        self.threads = sorted({*(options.threads or [0])}, reverse=True)
         self.dataset, self.times = "drawn", None
         self.said, self.failed = set(), False
         self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
@@ -201,7 +204,12 @@ class Sweep:
 
     def open_results(self):
         """Moves earlier results aside, or checks that --resume can go on with them."""
-        machine = self.commands.ask("report/machine.sh", self.ladder.name)
+        environment = {name: value for stage in self.ladder.stages
+                       for name, value in stage.environment.items()}
+        machine = self.commands.ask("report/machine.sh", self.ladder.name, environment=environment)
+        if self.options.threads:
+            machine = re.sub("^threads: .*", f"threads: {','.join(map(str, self.threads[::-1]))}",
+                             machine, flags=re.MULTILINE)
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
             machine += "\n" + self.commands.ask("make", "--silent", "--no-print-directory", "-C",
                                                 str(folder), "versions")
@@ -247,7 +255,8 @@ class Sweep:
     # --- what the rows so far show ---
 
     def count_runs(self):
-        self.times = defaultdict(list)  # {(stage's name, cell): the ladder's times}
+        self.times = defaultdict(list)  # {(stage's name, cell, threads): the ladder's times}
+        self.used = {}                  # {stage's name, or (stage's name, cell): most threads}
         self.last = {}                  # {stage's name: (its last cell, time)}
         self.overhead = {}              # {stage's name: what its last run took besides that time}
         self.most = {}                  # {stage's name: the runs of a cell at most}
@@ -258,17 +267,35 @@ class Sweep:
                     math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
                     if isinstance(value, float) else row[self.ladder.column(option)] == value
                     for option, value in self.settings.items()):
-                self.times[name, cell].append(seconds)
-                self.last[name] = self.last[name, cell[-1:]] = cell, seconds
+                threads = self.given(row["threads"])
+                self.times[name, cell, threads].append(seconds)
+                for place in (name, (name, cell)):
+                    self.used[place] = max(self.used.get(place, 0), threads)
+                for place in (name, (name, threads), (name, threads, cell[-1:])):
+                    self.last[place] = cell, seconds
                 self.most[name] = MOST_REPEATS if row["device"] == "cpu" else MOST_GPU_REPEATS
                 self.overhead[name] = sum(row.get(part) or 0
                                           for part in ("load_s", "setup_s", "warmup_s"))
 
-    def expected(self, stage, cell):
-        """The seconds that a run should take: what the stage's last run with this value of the last
-        axis took. If there was none, the last is scaled in proportion. NaN if no run was made."""
-        last, seconds = (self.last.get((stage.name, cell[-1:])) or self.last.get(stage.name)
-                         or (cell, math.nan))
+    def given(self, used):
+        """Which of --threads a run belongs to that has used so many. It may use fewer than given,
+        and a stage of one thread or a GPU uses one or none."""
+        return min((number for number in self.threads if number >= (used or 1)),
+                   default=self.threads[0])
+
+    def numbers(self, stage, cell):
+        """The numbers of threads that a cell is run with. The largest is the first, and its run
+        shows how many the stage can use there. So a stage of one thread is run once."""
+        used = self.used.get((stage.name, cell), self.threads[0])
+        return [number for number in self.threads if number <= used]
+
+    def expected(self, stage, cell, threads):
+        """The seconds that a run should take: what the stage's last run with so many threads and
+        this value of the last axis took. If there was none, the last is scaled in proportion. NaN
+        if no run was made."""
+        last, seconds = next(filter(None, map(self.last.get, (
+            (stage.name, threads, cell[-1:]), (stage.name, threads), stage.name))),
+                             (cell, math.nan))
         if last[-1:] == cell[-1:] or isinstance(cell[-1], str):
             return seconds
         return seconds * cell[-1] / last[-1]
@@ -288,23 +315,29 @@ class Sweep:
             return min(len(times) + 1, runs + NOISY_REPEATS)
         return runs
 
-    def missing(self, stage, cell):
+    def missing(self, stage, cell, threads):
         """The runs that are still needed."""
         if stage.name in self.notes:
             return 0
-        times = self.times[stage.name, cell]
+        times = self.times[stage.name, cell, threads]
         most = self.most.get(stage.name, MOST_REPEATS)
-        return max(0, self.planned(times or [self.expected(stage, cell)], most) - len(times))
+        expected = self.expected(stage, cell, threads)
+        return max(0, self.planned(times or [expected], most) - len(times))
 
     def left(self):
         """(runs, seconds) that are still needed. The seconds are NaN as long as a stage has not
         run. So they do not jump when one drops out."""
         runs, seconds = 0, 0.0
         for stage, cell in itertools.product(self.stages, self.cells):
-            missing = self.missing(stage, cell)
-            if missing:
-                runs += missing
-                seconds += missing * (self.expected(stage, cell) + self.overhead.get(stage.name, 0))
+            numbers = self.numbers(stage, cell)
+            if self.used.get(stage.name) == self.threads[-1]:  # it seems to have one thread
+                numbers = numbers[-1:]
+            for threads in numbers:
+                missing = self.missing(stage, cell, threads)
+                if missing:
+                    runs += missing
+                    seconds += missing * (self.expected(stage, cell, threads)
+                                          + self.overhead.get(stage.name, 0))
         return runs, seconds
 
     # --- the runs ---
@@ -321,19 +354,24 @@ class Sweep:
             elif left_out:
                 self.notes[stage.name] = f"did not run: {left_out[1]}"
 
-    def start(self, stage, path, options):
+    def start(self, stage, path, options, threads):
         """(exit status, errors, the last of them): runs a stage once."""
         command = [*stage.command, *self.ladder.words(options), "--csv", str(path), "--quiet"]
         if self.ladder.epochs and path == self.runs:
             command += [f"--{self.ladder.epochs}", str(self.epochs)]
-        status, errors = self.commands.run(command, keep="stderr")
+        environment = stage.environment
+        if threads:
+            environment["OMP_NUM_THREADS"] = str(threads)
+        status, errors = self.commands.run(command, "stderr", environment)
         return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
 
-    def run_stage(self, stage, cell):
+    def run_stage(self, stage, cell, threads):
         runs, seconds = self.left()
-        done = len(self.times[stage.name, cell])
+        done = len(self.times[stage.name, cell, threads])
         axes = [axis["option"] for axis in self.ladder.axes]
         where = [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
+        if len(self.threads) > 1:
+            where.append(f"threads {threads}")
         about = ("time not known yet" if math.isnan(seconds) else f"about {seconds:.0f} s"
                  if seconds < 100 else f"about {seconds / 60:.0f} min")
         self.screen.show(", ".join([stage.name, *where, f"run {done + 1}"]),
@@ -341,7 +379,7 @@ class Sweep:
         sizes = [path.stat().st_size for path in self.files]
         try:
             status, errors, reason = self.start(stage, self.runs,
-                                                {**self.settings, **dict(zip(axes, cell))})
+                                                {**self.settings, **dict(zip(axes, cell))}, threads)
         finally:
             if self.runs.stat().st_size == sizes[0]:  # no row: its epochs are none of a whole run
                 for path, size in zip(self.files, sizes):
@@ -350,13 +388,17 @@ class Sweep:
             self.screen.say(errors)
             self.said.add(reason)
         self.count_runs()
-        if status == 0 and len(self.times[stage.name, cell]) > done:
+        # The first run of a cell may have used fewer than it was given.
+        if status == 0 and (len(self.times[stage.name, cell, threads]) > done
+                            or self.used.get((stage.name, cell), threads) < threads):
             return
         if status == 77:
             self.notes[stage.name] = f"did not run: {reason}"
             return
         what = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        reason = ": ".join(filter(None, (what, reason))) if status else "wrote no row to its --csv"
+        reason = (": ".join(filter(None, (what, reason))) if status else
+                  "wrote no row to its --csv" if self.runs.stat().st_size == sizes[0] else
+                  "its row has other options or threads")
         self.notes[stage.name] = f"failed{' at ' if where else ''}{', '.join(where)}: {reason}"
         self.failed = True
 
@@ -365,13 +407,14 @@ class Sweep:
         the machine is busy spoils one run of three, and the median drops it. After one pass, the
         tables are complete."""
         self.screen.start = time.monotonic()
-        plan = [*itertools.product(self.cells, self.stages)]
+        plan = [*itertools.product(self.cells, self.stages, self.threads)]
         for number in itertools.count(1):
-            if not any(self.missing(stage, cell) for cell, stage in plan):
+            for cell, stage, threads in plan:
+                if (threads in self.numbers(stage, cell) and self.missing(stage, cell, threads)
+                        and len(self.times[stage.name, cell, threads]) < number):
+                    self.run_stage(stage, cell, threads)
+            if not self.left()[0]:
                 return
-            for cell, stage in plan:
-                if len(self.times[stage.name, cell]) < number and self.missing(stage, cell):
-                    self.run_stage(stage, cell)
 
     def earlier_notes(self, tables):
         """{name: reason} of the programs that are not in this sweep, from the tables before it."""
@@ -439,14 +482,15 @@ class Sweep:
         table = self.ladder.toml.get("growth")
         if not table:
             rows.fail(f"--growth: found no [growth] in {self.ladder.name}/ladder.toml")
-        threads = len(os.sched_getaffinity(0))
-        counts = sorted({threads, *(1 << bit for bit in range(threads.bit_length()))})
+        threads = ladders.processors()
+        counts = self.options.threads if len(self.threads) > 1 else [
+            threads, *(1 << bit for bit in range(threads.bit_length()))]
         self.build()
         with tempfile.TemporaryDirectory() as folder:
             new = Path(folder, "growth.csv")
             options = {**self.settings, **table["base"]}
             for stage in self.stages:
-                for option, values in {**table["values"], "threads": counts}.items():
+                for option, values in {**table["values"], "threads": sorted({*counts})}.items():
                     if stage.name not in self.notes:
                         self.screen.show(f"{stage.name}, {option} {values[0]} to {values[-1]}")
                         self.grow_along(stage, options, option, values, new)
@@ -467,7 +511,8 @@ class Sweep:
             if expected > GROWTH_LIMIT_S:
                 return
             for _ in range(REPEATS):
-                status, _, reason = self.start(stage, new, {**options, option: value})
+                status, _, reason = self.start(stage, new, {**options, option: value},
+                                               self.threads[0])
                 if status in (2, 77):  # the stage has no threads; there is no GPU
                     return
                 if status:
@@ -491,7 +536,7 @@ def value_of(kind, smallest, expected, is_list=False):
             values = [rows.number(part, kind, smallest, expected)
                       for part in (text.split(",") if is_list else [text])]
         except ValueError:
-            more = ", or several, such as 32,256" if is_list and kind is not str else ""
+            more = ", or several, such as 8,16" if is_list and kind is not str else ""
             raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}{more}") from None
         return values if is_list else values[0]
     return convert
@@ -537,7 +582,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
             add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
     add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
         "20 s; up to 3 more where they differ by over 10 %%)", metavar="N", type=whole)
-    add("threads", "for stages that can use several (all)", metavar="N", type=whole)
+    add("threads", "for stages that can use several (all); tables have the most, a plot has each",
+        metavar="LIST", type=value_of(int, 1, "a whole number from 1", is_list=True))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
     add("data", "MNIST, or a study's data ($MNIST_DIR, data/mnist, a download, or else a synthetic "
@@ -560,13 +606,8 @@ def main():
     try:
         options, found = parse(sys.argv[1:])
         os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
-        # GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps.
-        # That is far longer than a batch. Each batch loses that time while another process holds
-        # the core that the late thread needs. On a quiet machine, less than a hundredth of it costs
-        # nothing.
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
         if options.threads:
-            os.environ["OMP_NUM_THREADS"] = str(options.threads)
+            os.environ.pop("OMP_NUM_THREADS", None)  # each run has its own
         for name in ("MNIST_DIR", "GALAXY_DIR"):
             if os.environ.get(name):
                 os.environ[name] = os.path.abspath(os.environ[name])

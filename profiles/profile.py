@@ -103,7 +103,7 @@ class Profile:
         results.unlink(missing_ok=True)
         before = os.times()
         run(self.binary, *self.stage.ladder.words(self.options), "--csv", results, "--quiet",
-            **environment)
+            **{**self.stage.environment, **environment})
         _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
         with results.open(encoding="utf-8") as file:
             self.row = next(csv.DictReader(file))
@@ -301,8 +301,6 @@ def main():
               (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles")
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
-    # As in run_all.sh, so that the threads behave as they do in the tables.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if gpu:
         os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
         found = subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True, check=False)

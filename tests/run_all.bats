@@ -18,7 +18,7 @@ setup() {
     chmod +x "$tree/data/locate.sh"
     cd "$tree" || return
     digits_given=${MNIST_DIR:-}
-    unset OMP_NUM_THREADS OMP_THREAD_LIMIT MNIST_DIR MAKEFLAGS NVCC DEBIAN_FRONTEND
+    unset OMP_NUM_THREADS OMP_THREAD_LIMIT OMP_PLACES OMP_PROC_BIND MNIST_DIR MAKEFLAGS NVCC DEBIAN_FRONTEND
     make_stage 00_one
     make_stage 01_two
     results=$tree/results
@@ -291,6 +291,82 @@ print(ladder.words(ladder.options("compare")))'
     [ "$(tail -n +2 "$runs" | cut -d, -f1,3-6 | paste -sd' ')" = '01_two,3,8,4,2 01_two,3,9,4,2' ]
     [ "$(grep -c -- "--data $tree/other " calls)" -eq 2 ]
     grep -qx 'threads: 3' results/machine.txt
+}
+
+# threads_of STAGE [FILE]: how many runs have which hidden size and number of threads.
+threads_of() {
+    awk -F, -v stage="$1" '$1 == stage { print $4 ":" $3 }' "${2:-$runs}" | sort -V | uniq -c |
+        awk '{ printf " %sx%s", $1, $2 }'
+}
+
+@test "a list of threads: each number for stages that use so many, one run for the others" {
+    make_stage 00_one 'OMP_NUM_THREADS=1'
+    # It can use two threads, or five with more hidden units.
+    make_stage 02_three 'most=$((hidden == 8 ? 2 : 5))
+        ((OMP_NUM_THREADS < most)) || OMP_NUM_THREADS=$most'
+    options=(--hidden 8,16 --batch 4 --repeats 2 --output results)
+    OMP_NUM_THREADS=3 run ./run_all.sh "${options[@]}" --threads 1,8,4,2,2
+    [ "$status" -eq 0 ]
+    [[ $output == *$'\n02_three, hidden 16, batch 4, threads 4, run 2; 3 to go, about 2 s\n'* ]]
+    all_threads() {
+        [ "$(threads_of 00_one)" = ' 2x8:1 2x16:1' ]
+        [ "$(threads_of 01_two)" = ' 2x8:1 2x8:2 2x8:4 2x8:8 2x16:1 2x16:2 2x16:4 2x16:8' ]
+        [ "$(threads_of 02_three)" = ' 2x8:1 2x8:2 2x16:1 2x16:2 2x16:4 2x16:5' ]
+        [ "$(row_count)" -eq 32 ]
+    }
+    all_threads
+    grep -qx 'threads: 1,2,4,8' results/machine.txt
+    run grep OMP_NUM_THREADS results/machine.txt
+    [ "$status" -eq 1 ]
+    # Wherever it stopped, the same runs are made in the end, and no more.
+    cp "$runs" whole
+    for lines in 8 33; do
+        head -n $lines whole >"$runs"
+        ./run_all.sh "${options[@]}" --threads 8,4,2,1 --resume
+        all_threads
+    done
+    run ./run_all.sh "${options[@]}" --threads 1,8 --resume
+    [ "$status" -eq 2 ]
+    [[ $output == *' was not made with 1,8 threads: expected the same --threads, or another --output' ]]
+    # A stage that uses another number each time is a mistake, and the sweep ends.
+    make_stage 02_three '((OMP_NUM_THREADS == 8)) || OMP_NUM_THREADS=1'
+    touch -d '1 second' stages/02_three/train.sh
+    run ./run_all.sh "${options[@]}" --threads 1,2,8 --stages 02 --hidden 8
+    [ "$status" -eq 1 ]
+    grep -qx '02_three: failed at hidden 8, batch 4, threads 2: its row has other options or threads' \
+        results/tables.txt
+}
+
+@test "threads are bound where a program uses OpenMP itself, unless the environment says otherwise" {
+    for stage in 00_one 01_two 02_three; do
+        make_stage $stage 'env | grep "^G\?OMP_" | sort | paste -sd" " >"openmp.$stage"'
+        [[ $stage == 00_one ]] || echo '#include <omp.h>' >stages/$stage/train.c
+    done
+    echo 'RUN = env' >>stages/02_three/Makefile # stands for mpirun, which places its processes
+    mkdir -p bench/peers
+    printf 'peer_%%:\n\t@:\nversions:\n\t@echo peers: none\n' >bench/peers/Makefile
+    cp stages/01_two/train.sh bench/peers/peer_one
+    chmod +x bench/peers/peer_one
+    sed -i s/stage=01_two/stage=peer_one/ bench/peers/peer_one
+    sed s/stage=peer_one/stage=peer_two/ bench/peers/peer_one >bench/peers/peer_two
+    chmod +x bench/peers/peer_two
+    echo '#include <omp.h>' >bench/peers/peer_one.c
+    touch bench/peers/peer_two.c
+    options=(--output results --hidden 8 --batch 4 --repeats 1)
+    bound='GOMP_SPINCOUNT=2000 OMP_PLACES=cores OMP_PROC_BIND=true'
+    ./run_all.sh "${options[@]}" --peers
+    for program in 00_one=GOMP_SPINCOUNT=2000 "01_two=$bound" 02_three=GOMP_SPINCOUNT=2000 \
+        "peer_one=$bound" peer_two=GOMP_SPINCOUNT=2000; do
+        [ "$(cat "openmp.${program%%=*}")" = "${program#*=}" ]
+    done
+    grep -qx "OpenMP variables: $bound" results/machine.txt
+    rm openmp.*
+    RUNS=8 LEARNING_RATE=1 SEED=1 TRAIN=1 TEST=1 harness/compare.py 00 01
+    [ "$(cat openmp.01_two)" = "$bound" ]
+    for chosen in OMP_PLACES=threads OMP_PROC_BIND=false GOMP_CPU_AFFINITY=0; do
+        env "$chosen" GOMP_SPINCOUNT=9 ./run_all.sh "${options[@]}" --stages 01
+        [ "$(tr ' ' '\n' <openmp.01_two)" = "$(printf '%s\n' "$chosen" GOMP_SPINCOUNT=9 | sort)" ]
+    done
 }
 
 @test "paths are relative to where it is called" {
@@ -801,7 +877,12 @@ results|unknown option 'results'
 --epochs abc|--epochs: found 'abc'
 --epochs 1,2|--epochs: found '1,2'
 --repeats 1.5|--repeats: found '1.5'
---threads 0|--threads: found '0'
+--threads 0|--threads: found '0', expected a whole number from 1, or several, such as
+--threads 1,,2|--threads: found '1,,2'
+--threads 1,2,|--threads: found '1,2,'
+--threads 2-4|--threads: found '2-4'
+--threads 1,0|--threads: found '1,0'
+--threads=|--threads: found ''
 --stages 00,09|--stages: found '09', expected one of: 00_one 01_two
 --stages ,|--stages: found ','
 --stages=|--stages: found ''
@@ -1052,21 +1133,96 @@ END
 
 # --- for real ---
 
-@test "the first stage trains under run_all.sh on the digits there are" {
+# find_digits: sets $digits, or skips the test.
+find_digits() {
     for digits in "${digits_given:-none}" "$repository"/data/{mnist,synthetic}; do
-        compgen -G "$digits/t10k-labels-idx1-ubyte*" >/dev/null && break
-    done || skip 'no digits in $MNIST_DIR or data/'
+        ! compgen -G "$digits/t10k-labels-idx1-ubyte*" >/dev/null || return 0
+    done
+    skip 'no digits in $MNIST_DIR or data/'
+}
+
+# copy_stage NAME: it replaces those that pretend.
+copy_stage() {
     rm -r stages
-    mkdir stages
+    mkdir -p "stages/$1"
     cp "$repository"/stages/{ladder.toml,*.[ch]} stages
     cp -r "$repository/common" .
-    mkdir stages/00_serial
-    cp "$repository"/stages/00_serial/{Makefile,train.c} stages/00_serial
+    cp "$repository/stages/$1"/{Makefile,train.c} "stages/$1"
+}
+
+@test "the first stage trains under run_all.sh on the digits there are" {
+    find_digits
+    copy_stage 00_serial
     run ./run_all.sh --data "$digits" --output results --hidden 2 --batch 128 --epochs 1 --repeats 2
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(row_count)" -eq 2 ]
     grep -q '^  00_serial  *0\.[0-9]* [±~]' results/tables.txt
+}
+
+@test "a quota on processor time, as a container has, limits the threads" {
+    # Of control groups of version 2 and 1, with a group above; seen from within a container; none.
+    mkdir -p top/{a/b,cpu/docker/x}
+    echo '0::/a/b' >two
+    printf '%s\n' '12:cpuset:/' '4:cpu,cpuacct:/docker/x' '0::/elsewhere' >one
+    echo '0::/../outside' >within
+    echo 'max 100000' >top/a/b/cpu.max
+    quotas() {
+        python3 -c 'import sys; sys.path.insert(0, "harness"); import ladders; from pathlib import Path
+print(*(ladders.quota(Path(groups), Path("top").absolute()) for groups in ("two", "one", "within", "missing")))'
+    }
+    [ "$(quotas)" = 'None None None None' ]
+    echo '450000 100000' >top/a/b/cpu.max
+    echo -1 | tee top/cpu/cpu.cfs_quota_us >top/cpu/docker/x/cpu.cfs_quota_us
+    echo 50000 | tee top/cpu/cpu.cfs_period_us >top/cpu/docker/x/cpu.cfs_period_us
+    [ "$(quotas)" = '4 None None None' ]
+    echo '300000 100000' >top/a/cpu.max
+    echo 25000 >top/cpu/docker/x/cpu.cfs_quota_us
+    [ "$(quotas)" = '3 1 None None' ]
+    echo '1600000 100000' >top/cpu.max
+    [ "$(quotas)" = '3 1 16 None' ]
+    # The sweep takes it, if nothing else is said.
+    sed -i 's/^def processors/quota = lambda: 3\nos.sched_getaffinity = lambda _: range(8)\n\n&/' \
+        harness/ladders.py
+    options=(--output results --hidden 8 --batch 4 --repeats 1 --stages 01)
+    ./run_all.sh "${options[@]}"
+    [ "$(threads_of 01_two)" = ' 1x8:3' ]
+    grep -qx 'threads: 3' results/machine.txt
+    ./run_all.sh "${options[@]}" --threads 5
+    [ "$(threads_of 01_two)" = ' 1x8:5' ]
+    OMP_NUM_THREADS=4 ./run_all.sh "${options[@]}"
+    [ "$(threads_of 01_two)" = ' 1x8:4' ]
+    sed -i 's/lambda: 3$/lambda: 9/' harness/ladders.py
+    ./run_all.sh "${options[@]}"
+    [ "$(threads_of 01_two)" = ' 1x8:1' ] # what a fake says without a number
+}
+
+@test "each thread has a core of its own, among those that the sweep may use" {
+    command -v taskset >/dev/null || skip 'found no taskset (util-linux)'
+    find_digits
+    copy_stage 02_openmp
+    read -ra cpus < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))')
+    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='thread %n of %N on %A'
+    sweep() { # taskset's words
+        run taskset "$@" ./run_all.sh --data "$digits" --output results --threads 1,2,4 \
+            --hidden 256 --batch 32 --epochs 1 --train 64 --test 8 --repeats 1
+        echo "$output"
+        [ "$status" -eq 0 ]
+    }
+    # A mask of one core has one thread there, whatever --threads says.
+    for cpu in "${cpus[0]}" "${cpus[-1]}"; do
+        sweep -c "$cpu"
+        [ "$(threads_of 02_openmp)" = ' 1x256:1' ]
+    done
+    cores=$(for cpu in "${cpus[@]}"; do
+        cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list"
+    done | sort -u | wc -l)
+    ((cores > 1)) || skip 'one core'
+    # A mask of 32 bits may have more than there are cores.
+    sweep ffffffff
+    [ "$(threads_of 02_openmp | cut -c 1-16)" = ' 1x256:1 1x256:2' ]
+    [ "$(grep -c '^thread [01] of 2 on' <<<"$output")" -eq 2 ]
+    [ "$(grep '^thread [01] of 2 on' <<<"$output" | cut -d' ' -f6 | sort -u | wc -l)" -eq 2 ]
 }
 
 @test "another system than Linux: one line, from make and from run_all.sh" {

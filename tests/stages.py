@@ -247,7 +247,7 @@ class Tester:
             WRITE[ladder.toml["data"]](folder)
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep.
         (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
-        self.environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
+        self.environment = {**ladders.SPINNING, **os.environ}
 
     def options(self, case):
         """The words of a command line."""
