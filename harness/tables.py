@@ -145,6 +145,22 @@ class Group:
         runs = [run for (line, _), runs in self.runs.items() if not is_step(line) for run in runs]
         return Group(self.ladder, self.settings, runs, self.folder) if runs else self
 
+    def with_most_threads(self):
+        """One line for each stage, with the most threads that it has run with. A cell has its runs
+        with the most threads. They may be fewer, because a stage cannot always use all."""
+        most = defaultdict(int)  # {stage, or (stage, cell): threads}
+        for (stage, threads), cell in self.runs:
+            for place in (stage, (stage, cell)):
+                most[place] = max(most[place], threads)
+        return Group(self.ladder, self.settings, [
+            {**run, "threads": most[stage], "used": threads}
+            for ((stage, threads), cell), runs in self.runs.items()
+            if threads == most[stage, cell] for run in runs], self.folder)
+
+    def used(self, line, cell):
+        """The threads of a cell's runs: those of its line, or fewer."""
+        return next((run.get("used", line[1]) for run in self.runs.get((line, cell), ())), line[1])
+
     def rungs(self, cell):
         """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
         of the stage before it, or of the nearest before that, which has the cell. Each may be
@@ -231,9 +247,11 @@ class Group:
         return self.ceilings.get("flops", {}).get(line[1] or 1) if self.is_on_cpu(line) else None
 
     def part_of_ceiling(self, line, cell):
-        """The part of its ceiling that a cell reaches. None where there is no ceiling."""
+        """The part of its line's ceiling that a cell reaches. None where there is no ceiling, or
+        where the cell has fewer threads."""
         rate, ceiling = self.median("gflops", line, cell), self.ceiling(line)
-        return 1e9 * rate / ceiling if rate and ceiling else None
+        return (1e9 * rate / ceiling if rate and ceiling and self.used(line, cell) == line[1]
+                else None)
 
     def mark(self, line):
         """The sign of a line that leaves out operations which its rates count, or ""."""
@@ -511,7 +529,8 @@ def cell_text(group, line, cell, rate=False):
         texts.append(group.signed(SPEEDUP, line, cell))
     if part:
         texts.append(percent(part) + group.mark(line))
-    return ", ".join(texts)
+    used = group.used(line, cell)
+    return ", ".join(texts + [plural(used or 1, "thread")] * (used != line[1]))
 
 
 def ceiling_in_words(group, lines):
@@ -591,7 +610,7 @@ def picture(plots, folder):
 def headline(groups, folder):
     """The table of a README in `folder`, in Markdown: the time, the speedup and the part of the
     ceiling of the stages and of the fastest peer, in headline_cells()."""
-    group = groups[0].without_steps()
+    group = groups[0].without_steps().with_most_threads()
     cells, lines = headline_cells(group), headline_lines(group)
     table = markdown_table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
         [markdown(label(line)), *(cell_text(group, line, cell) for cell in cells)]

@@ -184,7 +184,7 @@ def ladder(group, dark=False):
 
 def time(group):
     """The time against the last axis, with a panel for each value of the first."""
-    axes = group.ladder.axes
+    axes, group = group.ladder.axes, group.with_most_threads()
     values = [column[0] for column in group.columns if axes]
     if not axes or any(isinstance(value, str) for value in values):
         return None
@@ -214,10 +214,47 @@ def time(group):
     return figure
 
 
+def threads(group):
+    """How many times as fast as one thread each stage is with more, in the headline's cells."""
+    looks = styles(list(dict.fromkeys((line[0], 0) for line in group.lines)))
+    found = {}  # {cell: {(stage, 0): {threads: line}}}
+    for cell in tables.headline_cells(group):
+        by_stage = defaultdict(dict)
+        for line in group.lines:
+            if group.is_on_cpu(line) and group.time(line, cell):
+                by_stage[line[0], 0][line[1] or 1] = line
+        stages = {stage: lines for stage, lines in by_stage.items() if {1} < {*lines}}
+        if stages:
+            found[cell] = stages
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(WIDTH, 3.6), sharey=True, squeeze=False,
+                                layout="constrained")
+    most = max(max(lines) for stages in found.values() for lines in stages.values())
+    for panel, (cell, stages) in zip(axes[0], found.items()):
+        panel.plot([1, most], [1, most], color="#777777", linewidth=1, linestyle=":",
+                   label="as many times as there are threads")
+        for stage, lines in stages.items():
+            numbers = sorted(lines)
+            ratios = [group.ratio(lines[number], lines[1], cell) for number in numbers]
+            noisy = [i for i, number in enumerate(numbers)
+                     if group.is_noisy(group.ladder.time, lines[number], cell)]
+            panel.plot(numbers, ratios, label=stage[0], **looks[stage])
+            if noisy:
+                panel.plot(numbers, ratios, markevery=noisy, **RING)
+        for which in "xy":
+            log_axis(panel, which, base=2)
+        panel.set_title(tables.cell_name(group.ladder, cell))
+        panel.set_xlabel("threads")
+    axes[0][0].set_ylabel("times as fast as one thread")
+    legend_below(figure, axes[0])
+    return figure
+
+
 def phases(group):
     """The phases stacked, as shares of the time. The time itself is written beside each bar: on one
     scale with the textbook's, the other bars would be too short to see."""
-    names = group.ladder.phases
+    names, group = group.ladder.phases, group.with_most_threads()
     cells = tables.headline_cells(group)
     lines = [line for line in group.lines
              if any(group.median(f"{name}_s", line, cell) for name in names for cell in cells)]
@@ -277,6 +314,7 @@ def above_memory(group):
 def roofline(group):
     """Where whole runs lie under the machine's ceilings. Those of the ladder's cell are large, and
     arrows lead from stage to stage."""
+    group = group.with_most_threads()
     intensities, lines = intensities_of(group), roofs(group)
     if not lines:
         return None

@@ -45,7 +45,10 @@ def measure_table(group, paper, measure):
 
 # Each with its title, what it shows, and what it needs.
 PLOTS = [
-    (plots.time, "", "Both axes are logarithmic.", "no axis of numbers"),
+    (plots.time, "", "Both axes are logarithmic. A stage has fewer threads where it cannot use all.",
+     "no axis of numbers"),
+    (plots.threads, "Threads", "A line ends at the most threads that the stage can use.",
+     "no stage with one thread and with more"),
     (plots.phases, "Phases", "A bar is the time, with the part of each phase.",
      "no times of the phases"),
     (plots.roofline, "Roofline",
@@ -116,7 +119,8 @@ def results_section(groups, paper, drawn):
                     for measure in group.measures if group.lines_of(measure)]
         parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
         parts += [f"- {md(reason)}" for reason in results.reasons(group)] + [""]
-        sentences = group.against_peers(), group.against_peers(on_cpu=False)
+        most = group.with_most_threads()
+        sentences = most.against_peers(), most.against_peers(on_cpu=False)
         parts += [f"{sentence}\n" for sentence in sentences if sentence]
         parts += measured
     return "\n".join(parts)
@@ -163,6 +167,7 @@ def numbers_markdown(found, stage):
     here. Of a step, it is the cells of the headline, below those of the stage before."""
     parts = []
     for group, *_ in found:
+        group = group.with_most_threads()
         lines = [line for line in group.lines if line[0] == stage.name]
         if not lines:
             parts.append(md(f"{tables.machine(group.folder)}: {tables.why_not(group, stage)}.")

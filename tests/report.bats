@@ -145,8 +145,10 @@ write("full/waves", [f"{stage},cpu,1,{points},drawn,{time * points * factor},"
                      for factor in ((0.5, 1, 1.5) if stage == "01_fast" and points == 64
                                     else (0.99, 1, 1.01))],
       "Waves' machine", "stage,device,threads,points,dataset,time_s,load_s,turn_s,store_s,gflops")
-write("full/climb", [f"{stage},cpu,{2 if stage == '01_fast' else 1},{points},drawn,{points * time * factor},1"
-                     for stage, time in (("00_plain", 1), ("01.1_loops", 0.25), ("01_fast", 0.125))
+# 01_fast has run with one thread, too: it is in the tables, and in a plot.
+write("full/climb", [f"{stage},cpu,{threads},{points},drawn,{points * time * factor},1"
+                     for stage, threads, time in (("00_plain", 1, 1), ("01.1_loops", 1, 0.25),
+                                                  ("01_fast", 1, 0.5), ("01_fast", 2, 0.125))
                      for points in (8, 64)
                      for factor in ((0.5, 1, 1.5) if stage == "01_fast" else (0.98, 1, 1.02))],
       "Climb's machine", "stage,device,threads,points,dataset,time_s,gflops")
@@ -288,6 +290,9 @@ END
     run grep 01.1_loops <(block studies/climb/README.md table)
     [ "$status" -eq 1 ]
     grep -xF '| 01_fast, 2 threads | ~1.00 s, ~8.00× | ~8.00 s, ~8.00× |' studies/climb/README.md
+    in_section Climb '| 01_fast | 2.00× ~ | 2.00× ~ |'
+    run grep -E '^\| 01_fast( \||, 2 threads \| - )' studies/climb/README.md studies/climb/01_fast/README.md
+    [ "$status" -eq 1 ]
     # The main ladder has them in two READMEs, about the same machine.
     report/report.py
     for file in README.md stages/README.md; do
@@ -391,6 +396,38 @@ END
 copy_tree() {
     cp -a "$tree" "$BATS_TEST_TMPDIR/copy"
     cd "$BATS_TEST_TMPDIR/copy" || return
+}
+
+@test "threads: a plot of how many times as fast as one thread, where there are several numbers" {
+    [ -s report/results/full/climb/plots/threads.svg ]
+    in_section Climb '![Threads: Climb'"'"'s machine](results/full/climb/plots/threads.svg)'
+    in_section 'A & B' '- Threads (no stage with one thread and with more)'
+    python3 - <<'END'
+import sys
+sys.path[:0] = "harness", "report"
+import ladders
+import plots
+import tables
+
+ladder = ladders.find_ladder("")
+def group(times):
+    """Of {(stage, threads): {hidden: train_s}}."""
+    return tables.Group(ladder, {}, [
+        {"stage": stage, "threads": threads, "device": "cpu", "hidden": hidden, "batch": 32,
+         "train_s": time} for (stage, threads), cells in times.items()
+        for hidden, time in cells.items()])
+
+times = {("00_serial", 1): {32: 9, 256: 99}, ("02_openmp", 1): {32: 4, 256: 8},
+         ("02_openmp", 2): {32: 2.5, 256: 4}, ("02_openmp", 16): {256: 1}, ("peer_one", 2): {32: 5}}
+found = {panel.get_title(): {line.get_label(): [*zip(*line.get_data())] for line in panel.lines}
+         for panel in plots.threads(group(times)).axes}
+ideal = "as many times as there are threads", [(1, 1), (16, 16)]
+assert found == {
+    "32 hidden, batch 32": dict([ideal, ("02_openmp", [(1, 1), (2, 1.6)])]),
+    "256 hidden, batch 32": dict([ideal, ("02_openmp", [(1, 1), (2, 2), (16, 8)])])}, found
+del times["02_openmp", 1]
+assert plots.threads(group(times)) is None
+END
 }
 
 @test "names, notes and data sets are shown as they are, whatever characters they have" {

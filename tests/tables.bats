@@ -329,6 +329,30 @@ END
         grep -qF '† 02_fewer and 03_fewer leave out products with 0. A rate'
 }
 
+@test "a list of threads: all are in the tables, and the most that a cell has in the headline" {
+    {
+        echo "$header"
+        for hidden in 32 256; do
+            row 00_serial 1 $hidden 32 8 0 0 0.9
+            row 02_openmp 1 $hidden 32 4 0 0 0.9
+            row 02_openmp 2 $hidden 32 1 0 0 0.9
+            row peer_one 2 $hidden 32 2 '' '' 0.9
+        done
+        row 02_openmp 4 256 32 2 0 0 0.9
+    } >runs.csv
+    python3 harness/tables.py runs.csv >tables.txt
+    [ "$(grep -A 4 '^Speedup' tables.txt | tr -s ' ')" = 'Speedup over 00_serial
+ 02_openmp 2.00× 2.00×
+ 02_openmp (2) 8.00× 8.00×
+ 02_openmp (4) - 4.00×
+ peer_one (2) 4.00× 4.00×' ]
+    python3 harness/tables.py --markdown runs.csv >headline.md
+    [ "$(grep '^| [0-9]' headline.md)" = '| 00_serial | 8.00 s | 8.00 s |
+| 02_openmp, 4 threads | 1.00 s, 8.00×, 2 threads | 2.00 s, 4.00× |' ]
+    # As if no other number had been run: four threads, although two are faster.
+    grep -qF 'geometric mean over 2 cells; 1.00 to 2.00' headline.md
+}
+
 @test "the headline has eight lines at most: the first stage, the last ones and a peer" {
     {
         echo "$header"
