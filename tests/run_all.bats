@@ -304,7 +304,7 @@ threads_of() {
     # It can use two threads, or five with more hidden units.
     make_stage 02_three 'most=$((hidden == 8 ? 2 : 5))
         ((OMP_NUM_THREADS < most)) || OMP_NUM_THREADS=$most'
-    options=(--hidden 8,16 --batch 4 --repeats 2 --output results)
+    options=(--hidden='8,16' --batch 4 --repeats 2 --output results)
     OMP_NUM_THREADS=3 run ./run_all.sh "${options[@]}" --threads 1,8,4,2,2
     [ "$status" -eq 0 ]
     [[ $output == *$'\n02_three, hidden 16, batch 4, threads 4, run 2; 3 to go, about 2 s\n'* ]]
