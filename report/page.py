@@ -278,8 +278,9 @@ def tables_html(group, paper):
             f"{f'<ul>{notes}</ul>' if notes else ''}{text}")
 
 
-def numbers(whole):
+def numbers(everything):
     """What plots.js draws of a group: its runs, its roofs, and the figures with fixed axes."""
+    whole = everything.with_most_threads()
     group = whole.without_steps()
     ladder, at = whole.ladder, tables.ladder_cell(whole)
     above = {line: other for line, other in whole.rungs(at).values() if line}
@@ -302,8 +303,9 @@ def numbers(whole):
                 "above": above.get(line) and tables.label(above[line]),
                 "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "ceiling": ceiling and ceiling / 1e9, "runs": runs})
-    figures = ("Epoch by epoch", plots.epochs), ("How the cost grows", plots.growth), (
-        "How it learns", plots.learning)
+    figures = ("Threads", plots.threads(everything.without_steps())), (
+        "Epoch by epoch", plots.epochs(group)), ("How the cost grows", plots.growth(group)), (
+        "How it learns", plots.learning(group))
     return {
         "axes": [{"option": axis["option"], "name": axis["name"]} for axis in ladder.axes],
         "cells": whole.cells, "start": at, "lines": lines, "time": whole.time_name(),
@@ -313,8 +315,8 @@ def numbers(whole):
         "roofs": [[label, [[x, y / 1e9] for x, y in points]]
                   for label, points in plots.roofs(group)],
         "note": plots.above_memory(group),
-        "figures": [{"title": title, "panels": found} for title, plot in figures
-                    if (found := plots.panels(plot(group)))]}
+        "figures": [{"title": title, "panels": found} for title, figure in figures
+                    if (found := plots.panels(figure))]}
 
 
 def static(group):
