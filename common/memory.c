@@ -41,7 +41,7 @@ int write_arrays(const char *option, const char *path, const struct array *array
         written = false;
     if (written && rename(partial, target) == 0)
         return 0;
-    fprintf(stderr, "--%s: cannot write %s: %s\n", option, path, strerror(errno));
+    fprintf(stderr, STAGE ": --%s: cannot write %s: %s\n", option, path, strerror(errno));
     unlink(partial);
     return EXIT_RUN_FAILED;
 }

@@ -27,11 +27,11 @@ int parse_int(const char *option, const char *text, int min, int max) {
     long value = strtol(text, &end, 10);
     if (end == text || *end != '\0' || errno == ERANGE || value < min || value > max) {
         if (min == max)
-            fprintf(stderr, "--%s: found '%s', expected %d: " STAGE " has one thread\n", option,
+            fprintf(stderr, STAGE ": --%s: found '%s', expected %d: it has one thread\n", option,
                     text, min);
         else
-            fprintf(stderr, "--%s: found '%s', expected a whole number from %d to %d\n", option,
-                    text, min, max);
+            fprintf(stderr, STAGE ": --%s: found '%s', expected a whole number from %d to %d\n",
+                    option, text, min, max);
         exit(EXIT_BAD_INPUT);
     }
     return (int)value;
@@ -41,7 +41,7 @@ float parse_float(const char *option, const char *text, bool positive) {
     char *end;
     float value = strtof(text, &end);
     if (end == text || *end != '\0' || !isfinite(value) || value < 0 || (positive && value == 0)) {
-        fprintf(stderr, "--%s: found '%s', expected a number %s 0\n", option, text,
+        fprintf(stderr, STAGE ": --%s: found '%s', expected a number %s 0\n", option, text,
                 positive ? "above" : "from");
         exit(EXIT_BAD_INPUT);
     }
@@ -67,8 +67,8 @@ static uint64_t parse_seed(const char *text) {
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0' || errno == ERANGE || strchr(text, '-')) {
-        fprintf(stderr, "--seed: found '%s', expected a whole number from 0 to %llu\n", text,
-                ULLONG_MAX);
+        fprintf(stderr, STAGE ": --seed: found '%s', expected a whole number from 0 to %llu\n",
+                text, ULLONG_MAX);
         exit(EXIT_BAD_INPUT);
     }
     return value;
@@ -111,8 +111,8 @@ static bool is_writable(const char *path) {
 static void check_writable(const char *option, const char *path) {
     if (is_writable(path))
         return;
-    fprintf(stderr, "--%s: cannot write %s: %s; expected a file in a writable directory\n", option,
-            *path ? path : "''", strerror(errno));
+    fprintf(stderr, STAGE ": --%s: cannot write %s: %s; expected a file in a writable directory\n",
+            option, *path ? path : "''", strerror(errno));
     exit(EXIT_BAD_INPUT);
 }
 
@@ -137,8 +137,8 @@ static void check_other_file(const char *option, const char *path, const char *o
     if (other)
         resolve(other, others);
     if (strcmp(resolved, others) == 0) {
-        fprintf(stderr, "--%s: found %s, the same file as --%s; expected another file\n", option,
-                path, other_option);
+        fprintf(stderr, STAGE ": --%s: found %s, the same file as --%s; expected another file\n",
+                option, path, other_option);
         exit(EXIT_BAD_INPUT);
     }
 }
@@ -150,8 +150,8 @@ static void check_saved_file(const char *option, const char *path, const char *c
     check_writable(option, path);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) {
         fprintf(stderr,
-                "--%s: %s is not a regular file; expected a new file, or a regular one to "
-                "replace\n",
+                STAGE ": --%s: %s is not a regular file; expected a new file, or a regular one to "
+                      "replace\n",
                 option, path);
         exit(EXIT_BAD_INPUT);
     }
@@ -192,7 +192,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
         options->save = arg;
         return 0;
     case ARGP_KEY_ARG:
-        fprintf(stderr, "found '%s', expected options only: see --help\n", arg);
+        fprintf(stderr, STAGE ": found '%s', expected options only: see --help\n", arg);
         exit(EXIT_BAD_INPUT);
     default:
         return ARGP_ERR_UNKNOWN;

@@ -91,8 +91,8 @@ int append_row(const char *path, const struct row *row) {
     struct stat before;
     int file = open(path, O_WRONLY | O_APPEND | O_CREAT, 0666);
     if (file < 0 || flock(file, LOCK_EX) < 0 || fstat(file, &before) < 0) {
-        fprintf(stderr, "--%s: cannot write %s: %s; this run's row is not saved\n", row->option,
-                path, strerror(errno));
+        fprintf(stderr, STAGE ": --%s: cannot write %s: %s; this run's row is not saved\n",
+                row->option, path, strerror(errno));
         if (file >= 0)
             close(file);
         return EXIT_RUN_FAILED;
@@ -102,10 +102,10 @@ int append_row(const char *path, const struct row *row) {
                      : snprintf(text, sizeof text, "%s\n", row->values);
     ssize_t written = write(file, text, (size_t)length);
     if (written != length) {
-        fprintf(stderr, "--%s: cannot write %s: %s; this run's row is not saved\n", row->option,
-                path, written < 0 ? strerror(errno) : "the disk is full");
+        fprintf(stderr, STAGE ": --%s: cannot write %s: %s; this run's row is not saved\n",
+                row->option, path, written < 0 ? strerror(errno) : "the disk is full");
         if (written > 0 && ftruncate(file, before.st_size) < 0)
-            fprintf(stderr, "--%s: %s ends with part of a row\n", row->option, path);
+            fprintf(stderr, STAGE ": --%s: %s ends with part of a row\n", row->option, path);
         close(file);
         return EXIT_RUN_FAILED;
     }
@@ -121,7 +121,8 @@ void check_results_file(const char *path, const struct row *row) {
         return;
     FILE *file = fopen(path, "r");
     if (!file) {
-        fprintf(stderr, "--%s: cannot read %s: %s; expected a new file or one that a stage wrote\n",
+        fprintf(stderr,
+                STAGE ": --%s: cannot read %s: %s; expected a new file or one that a stage wrote\n",
                 row->option, path, strerror(errno));
         exit(EXIT_BAD_INPUT);
     }
@@ -129,14 +130,15 @@ void check_results_file(const char *path, const struct row *row) {
     if (!fgets(line, sizeof line, file) || strncmp(line, row->names, length) != 0 ||
         strcmp(line + length, "\n") != 0) {
         fprintf(stderr,
-                "--%s: %s begins with other columns than a result row has; expected a new file, "
+                STAGE
+                ": --%s: %s begins with other columns than a result row has; expected a new file, "
                 "or one that a stage wrote\n",
                 row->option, path);
         exit(EXIT_BAD_INPUT);
     }
     if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n') {
-        fprintf(stderr, "--%s: %s ends within a row: complete or delete that row\n", row->option,
-                path);
+        fprintf(stderr, STAGE ": --%s: %s ends within a row: complete or delete that row\n",
+                row->option, path);
         exit(EXIT_BAD_INPUT);
     }
     fclose(file);

@@ -137,8 +137,8 @@ struct options parse_options_and_flag(int argc, char **argv, const char *about, 
     options.quiet = common.quiet;
     if (options.flag && options.csv) {
         fprintf(stderr,
-                "--%s: found --csv, whose rows have no column for it; expected one of "
-                "the two\n",
+                STAGE ": --%s: found --csv, whose rows have no column for it; expected one of "
+                      "the two\n",
                 flag);
         exit(EXIT_BAD_INPUT);
     }

@@ -68,9 +68,11 @@ run_train() {
 }
 
 # fails STATUS PATTERN [OPTION...]: the run has to end with the status. It has to say why in exactly
-# one line on standard error, which matches the pattern.
+# one line on standard error, which matches the pattern. Where a stage names an option (^--), its own
+# name comes before it.
 fails() {
-    local expected=$1 pattern=$2
+    local expected=$1 pattern=$2 name=${train%/train}
+    [[ $name == "$train" ]] || pattern=${pattern/#^--/^${name##*/}: --}
     run_train "${@:3}"
     if [[ $status != "$expected" || $(wc -l <"$dir/error") != 1 ]] ||
         ! grep -qE -- "$pattern" "$dir/error"; then

@@ -154,7 +154,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     case MOMENTUM:
         options->momentum = parse_float("momentum", arg, false);
         if (options->momentum >= 1) {
-            fprintf(stderr, "--momentum: found '%s', expected a number below 1\n", arg);
+            fprintf(stderr, STAGE ": --momentum: found '%s', expected a number below 1\n", arg);
             exit(EXIT_BAD_INPUT);
         }
         return 0;
@@ -224,9 +224,11 @@ static int pad(struct dataset *dataset, int batch) {
     float *images = padded <= INT_MAX ? try_allocate_floats(padded * PIXELS) : NULL;
     uint8_t *labels = images ? malloc(padded) : NULL;
     if (!labels) {
-        fprintf(stderr,
-                "--pad: out of memory: %zu images as floats need %.1f MiB; try a smaller --batch\n",
-                padded, (double)padded * PIXELS * sizeof(float) / (1 << 20));
+        fprintf(
+            stderr,
+            STAGE
+            ": --pad: out of memory: %zu images as floats need %.1f MiB; try a smaller --batch\n",
+            padded, (double)padded * PIXELS * sizeof(float) / (1 << 20));
         free(images);
         return EXIT_BAD_INPUT;
     }

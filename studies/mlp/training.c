@@ -33,7 +33,8 @@ static void parse_hidden(struct options *options, const char *text) {
         const unsigned long width = isdigit((unsigned char)*next) ? strtoul(next, &end, 10) : 0;
         if (width < 1 || width > MAX_WIDTH || count == MAX_HIDDEN || (*end && *end != ',')) {
             fprintf(stderr,
-                    "--hidden: found '%s', expected the units of one to %d layers, from 1 to %d "
+                    STAGE
+                    ": --hidden: found '%s', expected the units of one to %d layers, from 1 to %d "
                     "each, such as 128,128\n",
                     text, MAX_HIDDEN, MAX_WIDTH);
             exit(EXIT_BAD_INPUT);
