@@ -1,8 +1,23 @@
 #include "common/timing.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { SLOW = 2 }; // seconds of an epoch that has a line of progress
+
+// The line of the epoch that runs. A process has one terminal. As an argument, this would be in the
+// training loop of every stage.
+static struct {
+    int epochs;
+    long batches; // of an epoch
+    double start; // of this epoch; 0: not known
+    double due;   // when to draw the line again
+    int width;    // of what is drawn
+} progress = {.due = INFINITY};
 
 double seconds(void) {
     struct timespec now;
@@ -26,9 +41,87 @@ void timer_repeat(struct timer *timer, long times) {
     timer->squares *= (double)times;
 }
 
+void watch_epochs(int epochs, long batches) {
+    if (!isatty(STDOUT_FILENO))
+        return;
+    progress.epochs = epochs;
+    progress.batches = batches;
+    progress.due = 0; // the first batch sets the start
+}
+
+void erase_progress(void) {
+    // Spaces, because not every terminal knows how to erase a line.
+    if (progress.width > 0)
+        printf("\r%*s\r", progress.width, "");
+    progress.width = 0;
+    fflush(stdout);
+}
+
+struct duration {
+    char text[32];
+};
+
+static struct duration in_words(double duration) {
+    struct duration words;
+    if (duration < 100)
+        snprintf(words.text, sizeof words.text, "%.0f s", duration);
+    else if (duration < 6000)
+        snprintf(words.text, sizeof words.text, "%.0f min", duration / 60);
+    else
+        snprintf(words.text, sizeof words.text, "%.1f h", duration / 3600);
+    return words;
+}
+
+// Draws the line of an epoch, which counts from 0. `part` of it is done, or 0: not known.
+static void draw_progress(int epoch, double part, double epoch_s) {
+    const double left = (1 - part) * epoch_s;
+    char rest[64] = "", done[16] = "about";
+    if (part > 0)
+        snprintf(done, sizeof done, "%.0f %%,", 100 * part);
+    if (epoch + 1 < progress.epochs)
+        snprintf(rest, sizeof rest, ", %s left in all",
+                 in_words(left + (progress.epochs - epoch - 1) * epoch_s).text);
+    erase_progress();
+    progress.width = printf("epoch %d of %d: %s %s left%s", epoch + 1, progress.epochs, done,
+                            in_words(left).text, rest);
+    fflush(stdout);
+}
+
+void print_epoch(int epoch, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    erase_progress();
+    vprintf(format, values);
+    fflush(stdout);
+    va_end(values);
+    if (isinf(progress.due))
+        return;
+    const double now = seconds(), epoch_s = now - progress.start;
+    const bool is_slow = progress.start > 0 && epoch_s > SLOW;
+    if (is_slow && epoch < progress.epochs)
+        draw_progress(epoch, 0, epoch_s);
+    progress.start = now;
+    progress.due = now + (is_slow ? 1 : SLOW);
+}
+
+// Draws the line after a batch of the run, which counts from 1.
+static void update_progress(long batch, double start, double now) {
+    if (progress.start > 0) {
+        const long epoch = (batch - 1) / progress.batches;
+        const double part = (double)(batch - epoch * progress.batches) / (double)progress.batches;
+        draw_progress((int)epoch, part, (now - progress.start) / part);
+        progress.due = now + 1;
+    } else {
+        progress.start = start;
+        progress.due = start + SLOW;
+    }
+}
+
 double timer_lap(struct timer *timer, double start) {
     double now = seconds();
     timer_add(timer, now - start);
+    if (now >= progress.due)
+        update_progress(timer->count, start, now);
     return now;
 }
 

@@ -142,6 +142,8 @@ struct options parse_options_and_flag(int argc, char **argv, const char *about, 
                 flag);
         exit(EXIT_BAD_INPUT);
     }
+    if (!options.quiet)
+        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -154,10 +156,8 @@ float draw_weight(struct pcg32 *generator, size_t fan_in) {
 }
 
 void report_epoch(const struct options *options, int epoch, double loss) {
-    if (options->quiet)
-        return;
-    printf("epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
-    fflush(stdout);
+    if (!options->quiet)
+        print_epoch(epoch + 1, "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
 }
 
 int report_result(const struct options *options, const struct data *data,

@@ -116,6 +116,25 @@ ends_without_device() {
     for_each_cuda_stage ends_without_device
 }
 
+# A clock that a test preloads passes three seconds at each look. The host looks once an epoch, so it
+# does not know how long the first one took.
+@test "after a slow epoch, a terminal shows how long the next should take" {
+    command -v script >/dev/null || skip 'found no script (bsdutils)'
+    gcc -shared -fPIC -o "$dir/clock.so" "$BATS_TEST_DIRNAME/fake_clock.c"
+    printf '%q ' env LOOK=12 "LD_PRELOAD=$dir/clock.so" \
+        "$BATS_TEST_DIRNAME/build/stages/04_cuda_device_mem.sim" --data "$data" --train 6 --test 4 \
+        --hidden 3 --epochs 4 >"$dir/command"
+    script -qec "$(<"$dir/command")" /dev/null </dev/null | tr '\r' '\n' >"$dir/drawn"
+    diff - <(grep '^epoch' "$dir/drawn" | sed 's/loss .*/loss/') <<'END'
+epoch 1 of 4: loss
+epoch 2 of 4: loss
+epoch 3 of 4: about 3 s left, 6 s left in all
+epoch 3 of 4: loss
+epoch 4 of 4: about 3 s left
+epoch 4 of 4: loss
+END
+}
+
 # 784 × 1000 weights are 3 MiB.
 ends_without_memory() {
     SIM_MEMORY=2000000 fails 1 \

@@ -213,6 +213,8 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
     options.common = parse_common(argc, argv, &command_line);
     if (options.epochs_csv)
         check_more_rows(&command_line, &options.common, options.epochs_csv, &epoch_row);
+    if (!options.common.quiet)
+        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -290,16 +292,17 @@ int report_epoch(const struct options *options, const struct data *data, struct 
     result->test_accuracy = epoch->test_accuracy;
     result->best_test_accuracy = fmax(result->best_test_accuracy, epoch->test_accuracy);
     if (!isfinite(result->final_loss)) {
+        erase_progress();
         fprintf(stderr, STAGE ": the loss became %g in epoch %d: try a --learning-rate below %g\n",
                 result->final_loss, epoch->number, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
-    if (!options->common.quiet) {
-        printf("epoch %d of %d: %.3f s, loss %#.5g, accuracy %.4f in training, %.4f in the test\n",
-               epoch->number, options->epochs, epoch->epoch_s, result->final_loss,
-               result->train_accuracy, result->test_accuracy);
-        fflush(stdout);
-    }
+    if (!options->common.quiet)
+        print_epoch(epoch->number,
+                    "epoch %d of %d: %.3f s, loss %#.5g, accuracy %.4f in training, %.4f in the "
+                    "test\n",
+                    epoch->number, options->epochs, epoch->epoch_s, result->final_loss,
+                    result->train_accuracy, result->test_accuracy);
     if (!options->epochs_csv)
         return 0;
     const struct row row = make_epoch_row(options, data, result, epoch);

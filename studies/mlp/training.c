@@ -153,6 +153,8 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
         .save_help = "write W1, b1, W2, b2, ... as little-endian float32, row-major",
     };
     options.common = parse_common(argc, argv, &command_line);
+    if (!options.common.quiet)
+        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -177,10 +179,8 @@ float *draw_weights(const struct options *options, int layer) {
 }
 
 void report_epoch(const struct options *options, int epoch, double loss) {
-    if (options->common.quiet)
-        return;
-    printf("epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
-    fflush(stdout);
+    if (!options->common.quiet)
+        print_epoch(epoch + 1, "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
 }
 
 int report_result(const struct options *options, const struct data *data,
