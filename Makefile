@@ -24,7 +24,12 @@ ifneq ($(word 2,$(MAKECMDGOALS)),)
 endif
 
 all: $(STAGES) ## build every stage that this machine can build
-	@[ '$^' ] || { ./deps.sh run && harness/ladders.py stages >/dev/null && $(MAKE) all; }
+	@if ! [ '$^' ]; then \
+	    ./deps.sh run && harness/ladders.py stages >/dev/null && $(MAKE) all; \
+	elif ! command -v $(NVCC) >/dev/null; then \
+	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
+	    echo 'and `make check STAGE=NAME` tests one of them on it.'; \
+	fi
 
 $(STAGES):
 	@if [ -e $@/*.cu ] && ! command -v $(NVCC) >/dev/null; then \

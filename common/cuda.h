@@ -43,7 +43,7 @@ static inline void check_cuda_allocation(cudaError_t error, size_t bytes, const 
 }
 
 // Creates the context on the first device and returns the device's name. If no device can be used,
-// prints one line with the driver's reason and exits with EXIT_NO_DEVICE.
+// prints one line with the driver's reason and what to try, and exits with EXIT_NO_DEVICE.
 static inline const char *open_device(void) {
     static cudaDeviceProp properties;
     int devices = 0;
@@ -53,7 +53,10 @@ static inline const char *open_device(void) {
     if (error == cudaSuccess)
         error = cudaFree(NULL); // creates the context
     if (error != cudaSuccess) {
-        fprintf(stderr, STAGE ": no usable CUDA device: %s\n", cudaGetErrorString(error));
+        fprintf(stderr,
+                STAGE ": no usable CUDA device: %s; try `make sim` or `make check`, which simulate "
+                      "one for the stages\n",
+                cudaGetErrorString(error));
         exit(EXIT_NO_DEVICE);
     }
     CHECK(cudaGetDeviceProperties(&properties, 0));

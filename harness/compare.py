@@ -78,7 +78,8 @@ def build(stage):
                       check=False).returncode:
         results.fail(f"{stage.name} does not build: see above", 1)
     if not stage.program.exists():
-        results.fail(f"{stage.name} cannot run here: see above", 77)
+        results.fail(f"{stage.name} cannot run here: see above; try `make sim` or `make check`, "
+                     "which simulate a GPU", 77)
 
 
 def run(stage, words):
@@ -90,6 +91,7 @@ def run(stage, words):
                               env=stage.environment)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            reason = reason.removeprefix(f"{stage.name}: ")
             results.fail(f"{stage.name}: exit status {done.returncode}: {reason}",
                          max(1, done.returncode))
         return results.read_rows(path, stage.ladder)[-1]

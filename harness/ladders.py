@@ -44,6 +44,16 @@ def fail(message, status=2):
     sys.exit(status)
 
 
+def without_jobs(makeflags):
+    """What `make -j` tells a make that it starts, but for the jobs that they share. Python does not
+    pass on the files that these need, so a make that is started here would warn of them."""
+    options, dashes, variables = makeflags.partition("-- ")
+    return re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", options) + dashes + variables
+
+
+os.environ["MAKEFLAGS"] = without_jobs(os.environ.get("MAKEFLAGS", ""))
+
+
 def variable(folder, name):
     """The value of a variable in a folder's Makefile, or ""."""
     path = folder / "Makefile"

@@ -26,9 +26,11 @@ SECTIONS = "The idea", "Predict before you measure", "The prediction", "What the
 
 
 def run(*words, expected=(0,)):
+    """Runs a command. Any other exit status ends the program. Returns the status."""
     status = subprocess.run(words, cwd=ladders.ROOT, check=False).returncode
     if status not in expected:
         sys.exit(status if status > 0 else 128 - status)
+    return status
 
 
 def show_diff(stage, before):
@@ -142,14 +144,21 @@ def step(ladder, stage):
         earlier = ladder.stages[:ladder.stages.index(stage)]
         others += [each for each in earlier if not each.is_step][-1:]
     for each in (*others, stage):
-        run(*each.build)  # says so if it leaves the stage out
-    for other in others if stage.program.exists() else []:
-        run(sys.executable, "harness/compare.py", "--study", ladder.name, "--table", "step", "--",
-            other.name, stage.name, expected=(0, 77))
-    if not others and stage.program.exists():
+        if not each.program.exists():
+            print(f"Building {each.name}")
+        run(*each.build, "-s")  # says so if it leaves the stage out
+    can_run = stage.program.exists()
+    for other in others if can_run else []:
+        can_run = run(sys.executable, "harness/compare.py", "--study", ladder.name, "--table",
+                      "step", "--", other.name, stage.name, expected=(0, 77)) == 0
+    if not others and can_run:
         run(*stage.command, *ladder.words(options), "--quiet")
     print()
     section(profile)
+    if stage.is_cuda and not can_run:
+        study = "" if ladder.name == ladders.MAIN else f" STUDY={ladder.name}"
+        print(f"{stage.name} cannot run here. `make check STAGE={stage.name}{study}` tests it on a "
+              "simulated\ndevice, and `make sim` builds it for one.")
 
 
 def new(ladder, origin, name):

@@ -393,7 +393,8 @@ class Sweep:
                             or self.used.get((stage.name, cell), threads) < threads):
             return
         if status == 77:
-            self.notes[stage.name] = f"did not run: {reason}"
+            # What to try instead is for the one who waits, not for the tables.
+            self.notes[stage.name] = f"did not run: {reason.partition('; try ')[0]}"
             return
         what = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         reason = (": ".join(filter(None, (what, reason))) if status else

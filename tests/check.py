@@ -248,8 +248,9 @@ def compare_times(stage, before):
     print(done.stdout, end="", flush=True)
     # The origin ran first, with the same options.
     blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
-    print(re.sub(rf"({stage.name}: the \w+ became [^:]*): try .*", blame, done.stderr), end="",
-          file=sys.stderr)
+    said = re.sub(rf"({stage.name}: exit status 1: the \w+ became [^:]*): try .*", blame,
+                  done.stderr)
+    print(said, end="", file=sys.stderr)
     if done.returncode:
         sys.exit(done.returncode)
     return done.stdout

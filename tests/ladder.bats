@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # Tests the ladder as something to read and to add to. Adjacent stages differ only in what a README
 # declares, `make step` shows a step, and a copy of a stage works as a stage.
+bats_require_minimum_version 1.5.0
 
 setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
@@ -228,9 +229,23 @@ END
 @test "make step of a stage that cannot run here says why and goes on" {
     [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]] || skip 'found a GPU'
     clean_copy
-    make -s step STAGE=04 >output 2>&1
-    grep -qE 'found no nvcc|no usable CUDA device' output
-    grep -qx 'What the profile shows' output
+    for stage in 03_cuda_unified 04_cuda_device_mem; do
+        printf '#!/bin/sh\necho "%s: no usable CUDA device: none" >&2\nexit 77\n' $stage \
+            >stages/$stage/train
+        chmod +x stages/$stage/train
+    done
+    for nvcc in true no-such-nvcc; do
+        [[ $nvcc != true ]] || printf 'train:\n' | tee stages/0[34]_*/Makefile
+        [[ $nvcc == true ]] || rm stages/0[34]_*/train
+        # Two jobs, so that a make within would have jobs to warn of.
+        make -j2 step STAGE=04 NVCC=$nvcc >output 2>&1
+        grep -qE "found no $nvcc|compare.py: 03_cuda_unified: exit status 77: no usable CUDA device: none" output
+        grep -qx 'What the profile shows' output
+        [[ $(tail -n 2 output | paste -sd' ') == '04_cuda_device_mem cannot run here. `make check STAGE=04_cuda_device_mem` tests it on a simulated device, and `make sim` builds it for one.' ]]
+        run ! grep -i '^make\|^gcc\|jobserver' output
+    done
+    NVCC=no-such-nvcc make -s all >output 2>&1
+    [[ $(tail -n 2 output | paste -sd' ') == 'Without nvcc: `make sim` builds the CUDA stages for a simulated device, and `make check STAGE=NAME` tests one of them on it.' ]]
 }
 
 @test "every command works on a copy of a step, and make check finds a mistake in it" {

@@ -641,7 +641,7 @@ END
 # --- stages that do not work ---
 
 @test "a stage without its device is left out, with the reason below the tables" {
-    make_stage 01_two 'echo "01_two: no CUDA-capable device is detected" >&2; exit 77'
+    make_stage 01_two 'echo "01_two: no CUDA-capable device is detected; try a line" >&2; exit 77'
     make_stage 02_three
     run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 2
     [ "$status" -eq 0 ]

@@ -109,7 +109,7 @@ needs_its_peak() {
 }
 
 ends_without_device() {
-    SIM_DEVICES=0 fails 77 "^$stage: no usable CUDA device: "
+    SIM_DEVICES=0 fails 77 "^$stage: no usable CUDA device: .*; try \`make sim\` or \`make check\`"
 }
 
 @test "no device: status 77 and the driver's reason" {
