@@ -39,7 +39,7 @@ if [[ ${1:-} == --part ]]; then
     profile)
         for stage in $(harness/ladders.py stages --cuda stages); do
             stage=${stage#stages/}
-            [[ $stage == *.* ]] || make profile-gpu STAGE="$stage" || status=1
+            [[ $stage == *.* ]] || RESULTS=profiles make profile-gpu STAGE="$stage" || status=1
         done
         ;;
     report) exec make report ;;

@@ -6,12 +6,14 @@ when the GPU has none to run. README.md says how to read the results.
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
     profile.py --gpu STAGE
 
-Writes profiles/<stage>/{cpu.txt,lines.txt,flame.svg,stacks.txt,heap.txt}, or kernels.txt, gaps.txt
-and timeline.nsys-rep. Reads from the environment or make's command line:
+Writes profiles/mine/<stage>/{cpu.txt,lines.txt,flame.svg,stacks.txt,heap.txt}, or kernels.txt,
+gaps.txt and timeline.nsys-rep. git ignores profiles/mine. Reads from the environment or make's
+command line:
 
-    STUDY=name       the stages of a study; writes to its own folder profiles/
+    STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
-    RESULTS=dir      writes the folders of the stages there instead
+    RESULTS=dir      writes the folders of the stages there instead; RESULTS=profiles changes those
+                     that are committed
     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
@@ -298,7 +300,7 @@ def main():
     names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
     stages = [ladder.find(name, among=among) for name in names] or among
     output = (Path(output).resolve() if output else
-              (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles")
+              (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles/mine")
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     if gpu:

@@ -11,7 +11,7 @@ setup() {
     cp "$repository/Makefile" "$tree"
     cp -r "$repository/harness" "$tree"
     cd "$tree" || return
-    unset MAKEFLAGS MNIST_DIR NVCC PART LIMIT SWEEP OMP_NUM_THREADS CUDA_ARCH
+    unset MAKEFLAGS MNIST_DIR NVCC RESULTS PART LIMIT SWEEP OMP_NUM_THREADS CUDA_ARCH
     export OFFLINE=1
     fake nvidia-smi '[[ $1 == -L ]] && echo "GPU 0: A GPU" || echo "A GPU, 8 GiB, 1.0, 1, 1, 1"'
 }
@@ -33,7 +33,7 @@ fake_parts() {
         touch "stages/$stage/"{Makefile,train.cu}
     done
     cp "$repository/stages/ladder.toml" stages
-    fake make 'echo "make $*" >>calls; [[ $* != "${FAILING:-}" ]]'
+    fake make 'echo "${RESULTS:+RESULTS=$RESULTS }make $*" >>calls; [[ $* != "${FAILING:-}" ]]'
     printf '#!/usr/bin/env bash\necho "run_all.sh $*" >>calls\n%s\n' "${1:-}" >run_all.sh
     chmod +x run_all.sh
 }
@@ -51,8 +51,8 @@ make test-gpu
 run_all.sh --gpu --repeats 1 --hidden 32
 run_all.sh --gpu --peers --resume --hidden 32
 make bench
-make profile-gpu STAGE=03_a
-make profile-gpu STAGE=04_b
+RESULTS=profiles make profile-gpu STAGE=03_a
+RESULTS=profiles make profile-gpu STAGE=04_b
 make report
 END
     [[ ${lines[-1]} =~ ^'part 7, report: '[0-9]+' s, done'$ ]]

@@ -38,7 +38,7 @@ need_gperftools() {
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
     CPU_SECONDS=1 profiles/profile.py 07
-    cd ./profiles/07_mine
+    cd ./profiles/mine/07_mine
     cat cpu.txt heap.txt
 
     # Each thread was sampled, at most 250 times in a second of its time. On a busy machine, where no
@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
 }
 END
     STUDY=fake CPU_SECONDS=1 profiles/profile.py
-    cd studies/fake/profiles/00_only
+    cd studies/fake/profiles/mine/00_only
     grep -qE '^00_only, samples 30, seconds 1[0-9], drawn, threads 1$' cpu.txt
     read -r total cpu < <(sed -nE 's/^samples: ([0-9]+) of ([0-9.]+) s .*/\1 \2/p' cpu.txt)
     awk -v n="$total" -v s="$cpu" 'BEGIN { exit !(s >= 1 && s < 2 && n > 20 * s && n < 280 * s) }'
@@ -162,10 +162,10 @@ END
     run make profile-gpu STAGE=08
     [ "$status" -eq 0 ]
     grep -q -- '--metrics gpu__time_duration.sum,.* stages/08_gpu/train ' ncu.log
-    grep -qx 'forward_tile 1.5 us' profiles/08_gpu/kernels.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/08_gpu/kernels.txt
+    grep -qx 'forward_tile 1.5 us' profiles/mine/08_gpu/kernels.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/kernels.txt
     grep -q -- '--cache-control none --clock-control none' ncu.log
-    run grep "$tree" profiles/08_gpu/kernels.txt
+    run grep "$tree" profiles/mine/08_gpu/kernels.txt
     [ "$status" -eq 1 ]
 
     fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
@@ -190,7 +190,7 @@ END
     if ! command -v nsys >/dev/null; then
         run profiles/profile.py --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no nsys'* && -e profiles/08_gpu/kernels.txt ]]
+        [[ $output == *'08_gpu: found no nsys'* && -e profiles/mine/08_gpu/kernels.txt ]]
     fi
 
     fake nsys 'echo "$*" >>nsys.log
@@ -203,18 +203,18 @@ END
     run profiles/profile.py --gpu 08
     [ "$status" -eq 0 ]
     grep -q -- 'profile --trace=cuda .*stages/08_gpu/train ' nsys.log
-    cat profiles/08_gpu/gaps.txt
-    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' profiles/08_gpu/gaps.txt
-    grep -qx 'without a kernel: 52.9% of this time' profiles/08_gpu/gaps.txt
+    cat profiles/mine/08_gpu/gaps.txt
+    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' profiles/mine/08_gpu/gaps.txt
+    grep -qx 'without a kernel: 52.9% of this time' profiles/mine/08_gpu/gaps.txt
     grep -q '^gap before a kernel: median 3.00 us, half of them from 3.00 to 3.00 us, longest 3.0' \
-        profiles/08_gpu/gaps.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/08_gpu/gaps.txt
-    rm bin/ncu profiles/08_gpu/*
+        profiles/mine/08_gpu/gaps.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/gaps.txt
+    rm bin/ncu profiles/mine/08_gpu/*
     if ! command -v ncu >/dev/null; then
         run profiles/profile.py --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no ncu'* && -e profiles/08_gpu/gaps.txt ]]
+        [[ $output == *'08_gpu: found no ncu'* && -e profiles/mine/08_gpu/gaps.txt ]]
     fi
-    run grep -r "$tree" profiles/08_gpu/gaps.txt
+    run grep -r "$tree" profiles/mine/08_gpu/gaps.txt
     [ "$status" -eq 1 ]
 }
