@@ -104,6 +104,10 @@ report: ## write the report, its plots and the READMEs' tables from report/resul
 	@./deps.sh report
 	@PATH="/usr/bin:$$PATH" python3 report/report.py
 
+class: ## class DIR=folder: put the results of many students on one page, DIR/class.html
+	@./deps.sh run
+	@report/class.py '$(DIR)'
+
 headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
 	@python3 harness/tables.py --update README.md "$(RESULTS)/runs.csv"
 
@@ -115,4 +119,4 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report headline clean help $(STAGES)
+.PHONY: all test lint test-gpu sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report class headline clean help $(STAGES)
