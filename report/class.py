@@ -239,14 +239,6 @@ def section(ladder, everyone):
             "<div class=beside>", *cards, "</div>\n</section>"]
 
 
-def style():
-    """That of the report."""
-    path = HERE / "page.css"
-    if path.exists():
-        return rows.read(path)
-    return rows.read(HERE / "template.html").partition("<style>")[2].partition("</style>")[0]
-
-
 def main():
     given = " ".join(sys.argv[1:])
     folder = Path(given)
@@ -264,7 +256,8 @@ def main():
     if left_out:
         body += ["<section>\n<h2>Left out</h2>\n<ul>",
                  *(f"<li>{escape(line)}" for line in left_out), "</ul>\n</section>"]
-    rows.write(folder / NAME, PAGE.substitute(style=style(), body="\n".join([*body, ""])))
+    rows.write(folder / NAME, PAGE.substitute(style=rows.read(HERE / "page.css"),
+                                              body="\n".join([*body, ""])))
     count = tables.plural(len({results.name for each in loaded.values() for results in each}),
                           "folder")
     print(f"Written to {tables.readable(str(folder / NAME))}: {count}", file=sys.stderr)
