@@ -153,8 +153,10 @@ finds() {
     chmod +x bench/build/ceiling
     PYTHONPATH=tests:harness RUNS=8 /usr/bin/python3 - <<'END'
 import check, compare
-from types import SimpleNamespace
-program = SimpleNamespace(name="x", command=["sh", "-c", '[ "$GOMP_SPINCOUNT" = 2000 ] && exit 3'])
+class Program(compare.ladders.Stage):
+    command = ["sh", "-c", '[ "$GOMP_SPINCOUNT $OMP_PLACES" = "2000 cores" ] && exit 3']
+program = compare.ladders.find_ladder("").find("02_")
+program.__class__ = Program
 try:
     compare.run(program, [])
 except SystemExit as end:
