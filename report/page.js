@@ -1,4 +1,14 @@
 // Shows the machine that the reader chooses, what is behind a mark, and what a link leads to.
+function build(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+const html = (name, attributes = {}, ...children) =>
+  build(document.createElement(name), attributes, children);
+const svg = (name, attributes = {}, ...children) =>
+  build(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+
 const sets = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip"), list = document.getElementById("contents");
 const select = document.getElementById("machine");

@@ -292,7 +292,9 @@ def numbers(everything):
             if times:
                 runs[number] = {
                     "times": [whole.scale * time for time in times],
-                    "phases": [whole.median(f"{name}_s", line, cell_) for name in ladder.phases],
+                    "time": whole.scale * whole.time(line, cell_),
+                    "phases": [whole.scale * (whole.median(f"{name}_s", line, cell_) or 0)
+                               for name in ladder.phases],
                     "noisy": whole.is_noisy(ladder.time, line, cell_),
                     "gflops": whole.median("gflops", line, cell_)}
         if runs:

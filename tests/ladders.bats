@@ -141,13 +141,10 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
     if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib, pygments' 2>/dev/null; then
         # A quick look is in the page, and in no README.
         make -s report 2>written
-        grep -qF "index.html (with this machine's quick look)" written
+        grep -q "index.html (with .*this machine's quick look)" written
         grep -q "Pi, by Leibniz's series" report/index.html
         grep -q 'This is a quick look' report/index.html
-        run grep "Pi, by Leibniz's series" report/README.md
-        git status --porcelain >changed
-        run grep index.html changed
-        [ "$status" -eq 1 ]
+        grep -qxF 'No results yet: `./run_all.sh --study pi` writes some.' report/README.md
         mv "${results%/pi}" "${results%-quick/pi}-test"
         make -s report
         compgen -G 'report/results/*-test/pi/plots/*.svg'
