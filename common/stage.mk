@@ -27,9 +27,16 @@ endif
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) $(filter-out ../reference.c,$(wildcard ../*.c))
 COMMON_HEADERS := $(wildcard $(ROOT)/common/*.h ../*.h)
 
+# What the stage needs and not every machine has: NEEDS in its Makefile names commands.
+MISSING := $(foreach command,$(NEEDS),$(if $(shell command -v $(command) 2>/dev/null),,$(command)))
+ifneq ($(strip $(MISSING)),)
+$(OUTPUT): FORCE
+	@echo "$(STAGE): left out, found no $(strip $(MISSING)) in PATH"
+else
 $(OUTPUT): $(SOURCE) Makefile $(COMMON_SOURCES) $(COMMON_HEADERS) $(ROOT)/common/stage.mk \
            $(OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(COMMON_SOURCES) $(LDLIBS)
+endif
 
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) $(LDLIBS))

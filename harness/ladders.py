@@ -111,8 +111,12 @@ class Stage:
 
     @property
     def command(self):
-        """The words that start the program. RUN in a stage's Makefile goes before its name."""
-        return [*("" if self.is_peer else variable(self.folder, "RUN")).split(), str(self.program)]
+        """The words that start the program. RUN in a stage's Makefile goes before its name. If it
+        begins with a dot, it names a script, as seen from the stage's folder."""
+        words = "" if self.is_peer else variable(self.folder, "RUN")
+        first, *more = words.split() or [""]
+        script = str((self.folder / first).resolve()) if first.startswith(".") else first
+        return [*filter(None, [script]), *more, str(self.program)]
 
     @property
     def environment(self):

@@ -61,6 +61,9 @@ METRICS = (
 NAMES = ((r"GOMP_parallel@@.*", "GOMP_parallel"), (r".*@@G?OMP_.*", "libgomp"),
          (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+", "unknown"), (r"<[0-9a-f]+>|@@.*", ""),
          (r"\[inline\]", " (inline)"))
+# A stage may be started as several processes. Each of them writes a profile of its own, and what
+# starts them none. $1 is the variable with the profile's path.
+OF_EACH_PROCESS = 'profile=$1.$$; shift; exec env "$profile" "$@"'
 LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
 # The C library's functions that call main or a thread's first function.
 STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
@@ -102,10 +105,16 @@ class Profile:
     def run(self, **environment):
         """(seconds, seconds of CPU time): runs the stage. LD_PRELOAD is for the stage only."""
         results = self.work / "row.csv"
-        results.unlink(missing_ok=True)
+        for path in (results, *self.work.glob("cpu.prof*")):
+            path.unlink(missing_ok=True)
+        words = [self.binary, *self.stage.ladder.words(self.options), "--csv", results, "--quiet"]
+        start = self.stage.command[:-1]
+        if start:
+            names = sorted(environment, key=lambda name: not name.endswith("PROFILE"))
+            words = [*start, "sh", "-c", OF_EACH_PROCESS, "sh",
+                     *(f"{name}={environment.pop(name)}" for name in names), *words]
         before = os.times()
-        run(self.binary, *self.stage.ladder.words(self.options), "--csv", results, "--quiet",
-            **{**self.stage.environment, **environment})
+        run(*words, **{**self.stage.environment, **environment})
         _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
         with results.open(encoding="utf-8") as file:
             self.row = next(csv.DictReader(file))
@@ -147,7 +156,8 @@ class Profile:
                 break
             count = 1.2 * float(self.options[self.length]) * seconds / (used + 0.01)
             self.options[self.length] = int(count) + 1
-        main_thread, stacks = self.stacks(profile)
+        profiles = sorted(self.work.glob("cpu.prof*"))
+        main_thread, stacks = self.stacks(profiles)
         own, whole = Counter(), Counter()
         for names, count in stacks:
             own[names[-1]] += count
@@ -161,18 +171,18 @@ class Profile:
                    f"main thread {main_thread}, other threads {total - main_thread}", "",
                    "self: samples in the function itself; total: in it or in what it calls", "",
                    "    self  share so far    total  share function", *table)
-        self.write("lines.txt", *self.hottest(profile, own))
+        self.write("lines.txt", *self.hottest(profiles, own))
         (self.folder / "flame.svg").write_text(flamegraph.draw(
             title(self.stage, self.options), stacks), encoding="utf-8")
         (self.folder / "stacks.txt").write_text("".join(
             f"{';'.join(names)} {count}\n" for names, count in sorted(stacks)), encoding="utf-8")
 
-    def stacks(self, profile):
+    def stacks(self, profiles):
         """(samples of the main thread, [(names, from the outermost function; samples)]). Leaves out
         what tells a reader nothing: startup, and a library's calls of itself, whose functions now
         have one name."""
         main_thread, found = 0, []
-        for line in pprof("--collapsed", self.binary, profile).splitlines():
+        for line in pprof("--collapsed", self.binary, *profiles).splitlines():
             text, count = line.rsplit(None, 1)
             names = text.split(";")
             if re.search("_start|main", names[0]):
@@ -184,7 +194,7 @@ class Profile:
             found.append(([name for name, _ in groupby(names)], int(count)))
         return main_thread, found
 
-    def hottest(self, profile, own):
+    def hottest(self, profiles, own):
         """The stage's function with the most samples, with each line's samples beside it."""
         file = str(self.stage.source.relative_to(ROOT))
         source = self.stage.source.read_text(encoding="utf-8").splitlines()
@@ -199,7 +209,7 @@ class Profile:
         else:
             return [f"function: {file}"]
         last = source.index("}", first)
-        found = self.by_line(0, self.binary, profile)
+        found = self.by_line(0, self.binary, *profiles)
         lines = [f"function: {name}, {file}", "", "samples   share   line"]
         for number, line in enumerate(source[first:last + 1], first + 1):
             samples = found[file, number]
@@ -210,11 +220,16 @@ class Profile:
     # --- heap ---
 
     def heap(self):
-        # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+        # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak. If
+        # there are several processes, one is enough.
         self.run(LD_PRELOAD="libtcmalloc.so", HEAPPROFILE=self.work / "heap",
                  HEAP_PROFILE_INUSE_INTERVAL="1024")
         dumps = []  # (bytes in use, objects and bytes allocated so far, file)
-        for path in sorted(self.work.glob("heap.*.heap")):
+        paths = sorted(self.work.glob("heap.*.heap"))
+        process = paths[0].name.rsplit(".", 2)[0]
+        for path in paths:
+            if path.name.rsplit(".", 2)[0] != process:
+                break
             with path.open(encoding="utf-8") as file:
                 dumps.append((*map(int, re.findall(r"\d+", file.readline())[1:4]), path))
         peak, *_, path = max(dumps)

@@ -40,7 +40,7 @@ NOT_RUN = {
 }
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
-           r"found no (\S*nvcc|ncu)")
+           r"found no (\S*nvcc|ncu|mpirun)")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
 

@@ -14,7 +14,8 @@ after them, where it wins. All of them are options as on a command line. `twice`
 must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
 well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
 one number of threads, for programs that take seconds to start. `real_data` tests on the real data,
-and not on random images.
+and not on random images. A stage that its Makefile starts with RUN is tested with 3 threads only,
+because mpirun takes a third of a second, and with FULL=1 as all others.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest
@@ -44,6 +45,7 @@ sys.path.insert(0, str(HERE.parent / "harness"))
 import ladders  # noqa: E402
 
 THREADS = 1, 2, 3, 5, 17
+FULL = bool(os.environ.get("FULL"))
 LIMIT = 600  # seconds that a run may take
 TOO_SLOW, NOT_HERE = 124, 77  # exit statuses: of timeout(1), and of a stage without its device
 # Selections that a ladder need not have.
@@ -207,6 +209,7 @@ class Program:
             name = name.relative_to(folder) if name.is_relative_to(folder) else name
         self.name = str(name)
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
+        self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2
         self.hangs = False  # had to be stopped once, and is not run again
 
@@ -357,8 +360,9 @@ class Tester:
         twice = case in self.tests.get("twice", self.tests["cases"])
         starts, again = [AS_IT_IS], AS_IT_IS
         if program.threads and self.tests["threads"]:
-            starts += [Start(threads, many) for many in (False, True) for threads in THREADS]
             again = Start(3, True)
+            starts += [again] if program.starts_slowly and not FULL else [
+                Start(threads, many) for many in (False, True) for threads in THREADS]
         for start in starts:
             run, items = self.compare(program, text, start)
             if self.verbose:

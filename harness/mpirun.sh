@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Starts a program as several processes, with mpirun. A stage's Makefile names this script as its
+# RUN.
+#
+#     mpirun.sh PROGRAM [OPTION ...]        as many processes as PROCESSES says. Without it, as many
+#                                           as Slurm has started tasks for, and at least 2
+#     mpirun.sh -n 3 ... PROGRAM [...]      as mpirun's options say
+#
+# Open MPI 4 and 5 read the variables below, and what the environment has already wins. Other MPIs do
+# not know them.
+set -euo pipefail
+
+settings=(
+    # In a container you are root, which mpirun refuses.
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    # There may be more processes than cores.
+    OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    # A process has several threads. Bound to one core, they would share it.
+    OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+    # A program that fails has said why. mpirun would add some twenty lines.
+    OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1
+    # A container may forbid that a process reads the memory of another.
+    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
+)
+for setting in "${settings[@]}"; do
+    [[ -v ${setting%%=*} ]] || export "${setting?}"
+done
+# OpenMP counts the cores from the first one, in each process. So all would be bound to the same.
+export OMP_PROC_BIND=false
+
+command -v mpirun >/dev/null || {
+    echo 'mpirun.sh: found no mpirun (openmpi-bin) in PATH' >&2
+    exit 77
+}
+[[ ${1:-} == -* ]] || set -- -n "${PROCESSES:-$((${SLURM_NTASKS:-1} > 1 ? SLURM_NTASKS : 2))}" "$@"
+exec mpirun "$@"
