@@ -59,8 +59,8 @@ METRICS = (
 # In a library without a symbol table, an address gets the name of the exported function before it.
 # Most often this name is wrong, so the library's replaces it. GOMP_parallel is right.
 NAMES = ((r"GOMP_parallel@@.*", "GOMP_parallel"), (r".*@@G?OMP_.*", "libgomp"),
-         (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+", "unknown"), (r"<[0-9a-f]+>|@@.*", ""),
-         (r"\[inline\]", " (inline)"))
+         (r".*@@ZLIB_.*", "zlib"), (r"0x[0-9a-f]+|^[0-9a-f]{16}$", "unknown"),
+         (r"<[0-9a-f]+>|@@.*", ""), (r"\[inline\]", " (inline)"))
 # A stage may be started as several processes. Each of them writes a profile of its own, and what
 # starts them none. $1 is the variable with the profile's path.
 OF_EACH_PROCESS = 'profile=$1.$$; shift; exec env "$profile" "$@"'
@@ -182,7 +182,9 @@ class Profile:
         what tells a reader nothing: startup, and a library's calls of itself, whose functions now
         have one name."""
         main_thread, found = 0, []
-        for line in pprof("--collapsed", self.binary, *profiles).splitlines():
+        # pprof could add them up, but each process has the program at another address.
+        text = "".join(pprof("--collapsed", self.binary, profile) for profile in profiles)
+        for line in text.splitlines():
             text, count = line.rsplit(None, 1)
             names = text.split(";")
             if re.search("_start|main", names[0]):
@@ -209,7 +211,7 @@ class Profile:
         else:
             return [f"function: {file}"]
         last = source.index("}", first)
-        found = self.by_line(0, self.binary, *profiles)
+        found = sum((self.by_line(0, self.binary, profile) for profile in profiles), Counter())
         lines = [f"function: {name}, {file}", "", "samples   share   line"]
         for number, line in enumerate(source[first:last + 1], first + 1):
             samples = found[file, number]
@@ -220,8 +222,8 @@ class Profile:
     # --- heap ---
 
     def heap(self):
-        # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak. If
-        # there are several processes, one is enough.
+        # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+        # If there are several processes, one is enough.
         self.run(LD_PRELOAD="libtcmalloc.so", HEAPPROFILE=self.work / "heap",
                  HEAP_PROFILE_INUSE_INTERVAL="1024")
         dumps = []  # (bytes in use, objects and bytes allocated so far, file)

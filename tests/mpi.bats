@@ -164,9 +164,10 @@ END
     export MNIST_DIR
     make -s compare A=02 B=07 RUNS=8 HIDDEN=32 TRAIN=640 >output
     grep -q '^median  *02_openmp  *07_mpi' output
-    make -s profile STAGE=07 RESULTS="$dir/results" CPU_SECONDS=1 HIDDEN=256
-    # Both processes were sampled, each with its main thread.
-    grep -q 'add_shares' results/07_mpi/cpu.txt
+    make -s profile STAGE=07 RESULTS=results CPU_SECONDS=1 HIDDEN=256
+    # The functions of both processes have names, so that the products have most of the samples.
+    awk '/(forward|backward)_[a-z]+ \(inline\)/ { sum += $2 } END { exit !(sum > 50) }' \
+        results/07_mpi/cpu.txt
     grep -qE '^peak: [0-9]+\.[0-9] MiB' results/07_mpi/heap.txt
 }
 

@@ -266,9 +266,8 @@ static double forward(struct network *network, struct slice *slice, const struct
     for (v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, n);
 
-        // One thread speaks for its process. The others wait for it, so one set of shares is
-        // enough.
 #pragma omp barrier
+    // One thread speaks for its process. The others wait for it, so one set of shares is enough.
     if (slice->thread == 0)
         add_shares(network, slice->threads, n);
 #pragma omp barrier
