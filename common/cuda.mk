@@ -25,7 +25,7 @@ CC       = gcc
 CXX      = g++
 NVCC     = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 # These are as in stage.mk, so that the same code loads the data and times the phases.
-CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
+CFLAGS   = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
 CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 
@@ -55,7 +55,7 @@ $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) $(LDLIBS))
 
 SIM        := $(ROOT)/sim
-CXXFLAGS    = -std=c++17 -O3 -march=native -g -fopenmp -Wall -Wextra -Wno-unknown-pragmas
+CXXFLAGS    = -std=c++17 -O3 -march=$(MARCH) -g -fopenmp -Wall -Wextra -Wno-unknown-pragmas
 SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)

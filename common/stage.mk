@@ -11,7 +11,7 @@ ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 override STAGE := $(lastword $(notdir $(CURDIR)))
 
 CC       = gcc
-CFLAGS   = -std=gnu11 -O3 -march=native -g -Wall -Wextra
+CFLAGS   = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
 CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 OUTPUT   = $(basename $(SOURCE))

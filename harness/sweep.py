@@ -46,6 +46,13 @@ PEER_VARIABLES = re.compile(
     "(BLIS_|CUBLAS_|DNNL_|JAX_|KMP_|LIBXSMM_|MKL_|NPY_|NUMBA_|ONEDNN_|OPENBLAS_|TORCH).*|"
     "ATEN_CPU_CAPABILITY|CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|XLA_FLAGS")
 
+# What keeps each library to AVX2. So MARCH=x86-64-v3 stands for a machine without AVX-512.
+AVX2_VARIABLES = {
+    "ATEN_CPU_CAPABILITY": "avx2", "LIBXSMM_TARGET": "hsw", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "NUMBA_CPU_NAME": "haswell", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+
 
 class Commands:
     """Runs commands one at a time. A signal ends the one that runs, and then the sweep."""
@@ -452,6 +459,8 @@ class Sweep:
         if self.options.peers:
             for name in filter(PEER_VARIABLES.fullmatch, [*os.environ]):
                 del os.environ[name]
+            if os.environ.get("MARCH") == "x86-64-v3":
+                os.environ.update(AVX2_VARIABLES)
             self.stages += self.ladder.peers  # from here on they are stages
         if self.options.gpu:
             self.stages = [stage for stage in self.stages if stage.is_gpu]

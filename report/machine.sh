@@ -5,11 +5,21 @@
 #     machine.sh [LADDER]    the lines, with the compiler's flags of each stage (of all ladders)
 #     machine.sh --name      the name of the folder for the machine's results
 #     machine.sh --gpu       the first GPU's clocks, power limit and temperature now
+#
+# MARCH in the environment is part of the machine's name, because make builds for it.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 cpu_info=$(lscpu 2>/dev/null || true)
+march=${MARCH:-native} other=''
+if [[ $march != native ]]; then
+    gcc -march="$march" -E -x c /dev/null &>/dev/null || {
+        echo "MARCH: found '$march', which gcc does not take; expected such as x86-64-v3" >&2
+        exit 2
+    }
+    other=", built for $march"
+fi
 
 # Prints the first value that lscpu gives for a key.
 cpu_field() {
@@ -48,6 +58,20 @@ vector_extensions() {
         grep -E '^(s?sse[0-9_]*[ab]?|avx.*|fma|neon|asimd.*|sve.*)$' | paste -sd' ' || true
 }
 
+# Prints the processor that the stages are built for, and its widest vectors: as in their sources.
+built_for() {
+    local macros name set=none
+    macros=$(gcc -march="$march" -dM -E -x c /dev/null)
+    for name in AVX512F:AVX-512 AVX2:AVX2 AVX:AVX ARM_NEON:NEON SSE2:SSE2; do
+        if [[ $macros == *"__${name%:*}__ 1"* || $macros == *"__${name%:*} 1"* ]]; then
+            set=${name#*:}
+            break
+        fi
+    done
+    name=$(gcc -march="$march" -Q --help=target | sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)
+    echo "$name, $set"
+}
+
 # Prints the flags of a stage's Makefile, without paths.
 flags() {
     # shellcheck disable=SC2016 # make expands these
@@ -56,7 +80,7 @@ flags() {
 }
 
 if [[ ${1:-} == --name ]]; then
-    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q)" |
+    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q) ${other#, built for }" |
         tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
     exit
 fi
@@ -68,9 +92,10 @@ fi
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
 stages=$(harness/ladders.py stages "$@")
-echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads"
+echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads$other"
 echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
 echo "vector extensions: $(vector_extensions)"
+echo "built for: $(built_for)"
 echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo)"
 echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
 echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"

@@ -72,6 +72,16 @@ builds_anew_for_flags() {
         builds_anew_for_flags bench/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
 }
 
+@test "MARCH from the environment or from make's command line: every CPU program is built for it" {
+    clean_copy copy
+    for folder in stages/00_serial bench studies/mlp/peers bench/peers; do
+        make -n -C "$folder" MARCH=some-level | grep -q -- -march=some-level
+        MARCH=some-level make -n -C "$folder" | grep -q -- -march=some-level
+        run grep -e -march=native "$folder/Makefile"
+        [[ $status == 1 ]]
+    done
+}
+
 @test "flags that do not compile: the next make fails again" {
     clean_copy copy
     make -s -C stages/00_serial EXTRA=-O0

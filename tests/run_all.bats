@@ -18,7 +18,8 @@ setup() {
     chmod +x "$tree/data/locate.sh"
     cd "$tree" || return
     digits_given=${MNIST_DIR:-}
-    unset OMP_NUM_THREADS OMP_THREAD_LIMIT OMP_PLACES OMP_PROC_BIND MNIST_DIR MAKEFLAGS NVCC DEBIAN_FRONTEND
+    unset OMP_NUM_THREADS OMP_THREAD_LIMIT OMP_PLACES OMP_PROC_BIND MNIST_DIR MAKEFLAGS NVCC \
+        DEBIAN_FRONTEND MARCH
     make_stage 00_one
     make_stage 01_two
     results=$tree/results
@@ -803,6 +804,11 @@ END
         run grep "^$name=" seen
         [ "$status" -eq 1 ]
     done
+    [ "$(uname -m)" = x86_64 ] || return 0
+    # Without AVX-512 for the stages, the libraries do without it, too.
+    MARCH=x86-64-v3 ./run_all.sh --peers --output results --hidden 8 --batch 4 --repeats 1
+    grep -qx OPENBLAS_CORETYPE=Haswell seen
+    grep -qx LIBXSMM_TARGET=hsw seen
 }
 
 @test "--gpu: only stages and peers for a GPU" {
@@ -909,6 +915,20 @@ END
     [[ $output != *"$(uname -n)"* ]]
     [[ $output != *"$HOME"* && $output != *"$tree"* ]]
     [[ $(report/machine.sh --name) =~ ^[a-z0-9]+(-[a-z0-9]+)*$ ]]
+}
+
+@test "MARCH: what is built for another instruction set has results of its own, which name it" {
+    grep -q '^built for: [a-z0-9.+-]*, [A-Z0-9-]*$' <(report/machine.sh)
+    [ "$(uname -m)" = x86_64 ] || skip 'the levels are those of x86-64'
+    machine=report/results/$(report/machine.sh --name)
+    export MARCH=x86-64-v2
+    ./run_all.sh --hidden 8 --batch 4 --repeats 1
+    [ ! -e "$machine" ]
+    grep -qx 'built for: x86-64-v2, SSE2' "$machine-x86-64-v2/stages/machine.txt"
+    grep -q '^cpu: .*, built for x86-64-v2$' "$machine-x86-64-v2/stages/machine.txt"
+    MARCH=x86-64-v9 run ./run_all.sh --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 2 ]
+    [ "$output" = "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3" ]
 }
 
 # The state is that of the moment: each call of the fake is a degree warmer.
