@@ -45,7 +45,8 @@ def measure_table(group, paper, measure):
 
 # Each with its title, what it shows, and what it needs.
 PLOTS = [
-    (plots.time, "", "Both axes are logarithmic. A stage has fewer threads where it cannot use all.",
+    (plots.time, "",
+     "Both axes are logarithmic. A stage has fewer threads where it cannot use all.",
      "no axis of numbers"),
     (plots.threads, "Threads", "A line ends at the most threads that the stage can use.",
      "no stage with one thread and with more"),
