@@ -311,7 +311,7 @@ def numbers(everything):
     return {
         "axes": [{"option": axis["option"], "name": axis["name"]} for axis in ladder.axes],
         "cells": whole.cells, "start": at, "lines": lines, "time": whole.time_name(),
-        "unit": whole.unit, "phases": ladder.phases,
+        "unit": whole.unit, "limit": tables.LIMIT, "phases": ladder.phases,
         "phaseColours": plots.PHASES[:len(ladder.phases)],
         "intensities": [intensities.get(each) for each in whole.cells],
         "roofs": [[label, [[x, y / 1e9] for x, y in points]]
@@ -398,8 +398,9 @@ def ladder_section(ladder, found, sets):
     cite = f"<p>The paper is {quoted(paper['cite'])}. Rows marked <i>paper</i> are its figures, " \
            "from other machines and other code.</p>\n" if paper else ""
     title = "" if is_first else f"<h2>{escape(ladder.title)}</h2>\n"
-    return "".join([f'<section id="{escape(ladder.name)}">\n', title, beside(found, ladder),
+    return "".join([f'<section id="{escape(ladder.name)}">\n', title,
                     *(machine_html(machine, ladder, figures, sets, is_first) for machine in found),
+                    beside(found, ladder),
                     "" if found else "<p>No results yet: <code>./run_all.sh</code> writes some.",
                     cite, "</section>\n"])
 

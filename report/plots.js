@@ -33,8 +33,8 @@ function panel({title, x, y, series, roofs = [], now = null, arrows = []}, width
   const place = ({limits, log}, from, to, f = log ? Math.log : Number, [low, high] = limits.map(f)) =>
     (value) => from + (f(value) - low) / (high - low || 1) * (to - from);
   const across = place(x, left, right), up = place(y, bottom, top);
-  const label = `${y.label} against ${x.label}, ${title || "all cells"}`;
-  const root = svg("svg", {role: "img", "aria-label": label, viewBox: `0 0 ${width} ${height}`});
+  const root = svg("svg", {role: "img", viewBox: `0 0 ${width} ${height}`,
+    "aria-label": `${y.label} against ${x.label}, ${title || "all cells"}`});
   const text = (x, y, anchor, words, look = "") =>
     root.append(svg("text", {x, y, "text-anchor": anchor, class: look}, words));
   const draw = (d, stroke, look = "", thick = 1) =>
@@ -117,7 +117,6 @@ function plots(place, set) {
         limit(line) && limit(line) <= run.time ? [bar, ceiling] : [bar]];
     }));
   }
-
   function times(i, width) { // along an axis
     const series = shown().filter((line) => line.all).map((line) => ({...line,
       points: values[i].flatMap((value) => {
@@ -164,7 +163,8 @@ function plots(place, set) {
       + "the time of the line above. " : "", "A dark line is the time at the ceiling."), ladder(cell)];
     const along = values.flatMap((_, i) => times(i, part)), keys = set.phases.flatMap((phase, i) => [
       html("i", {class: "key", style: `--key:${set.phaseColours[i]}`}), `${phase} `]);
-    if (along.length) found.push(heading(set.time[0].toUpperCase() + set.time.slice(1)), ...along);
+    if (along.length) found.push(heading(set.time[0].toUpperCase() + set.time.slice(1)),
+      note(`A large mark: runs that differ by more than ${set.limit}.`), ...along);
     if (set.lines.some((line) => line.runs[cell] && line.runs[cell].phases.some(Boolean)))
       found.push(heading("Phases"), note(...keys), phases(cell));
     if (set.roofs.length && set.intensities[cell])
