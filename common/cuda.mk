@@ -88,7 +88,7 @@ $(SIM)/simulator.flags: FORCE
 	$(call record,$(CXX) $(CXXFLAGS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIMULATOR:.o=.*)
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIMULATOR) $(SIM)/simulator.flags
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o
 .PHONY: sim clean

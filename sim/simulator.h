@@ -1,0 +1,120 @@
+// What the parts of the simulator share: memory.cpp, threads.cpp and api.cpp.
+#ifndef SIM_SIMULATOR_H
+#define SIM_SIMULATOR_H
+
+#include "cuda_runtime.h"
+
+namespace simulator {
+
+// The limits of compute capability 7.5, the oldest that the stages are compiled for.
+constexpr size_t MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_X = INT32_MAX, MAX_GRID_YZ = 65535;
+constexpr size_t SHARED_BYTES = 48 << 10, SHARED_BYTES_OPT_IN = 64 << 10;
+// A multiprocessor has room for so many blocks, and for MAX_THREADS and SHARED_BYTES_OPT_IN in all.
+constexpr size_t MAX_BLOCKS = 16, MAX_MULTIPROCESSORS = 256;
+// Memory that nobody has written to has this byte: it makes a NaN as float and as double, and an
+// index that is out of every bound.
+constexpr int UNINITIALISED = 0xff;
+
+extern struct device {
+    bool present;
+    const char *name;
+    size_t multiprocessors;
+    size_t memory, allocated; // bytes
+    size_t graphs;            // that are not destroyed
+    size_t seed;              // for the order of blocks and threads; 0: from first to last
+    cudaError_t last_error;   // what cudaGetLastError() gives
+    bool launch_failed;       // and nobody has asked for the error
+
+    // The device's work is numbered as it is submitted. The host has waited for the first `waited`.
+    size_t submitted, waited, last_kernel;
+    const char *kernel; // the name of the last one
+    bool in_kernel;     // it is running
+} device;
+
+// ---- Reports
+
+struct text {
+    char text[512];
+};
+__attribute__((format(printf, 1, 2))) text print(const char *format, ...);
+
+// Prints a line on standard error.
+void complain(const text &line);
+
+// The same, and ends the program. Nothing more of it runs, because half of its memory may be out of
+// reach.
+[[noreturn]] void die(const text &line);
+
+// Who is running: "the host", or the kernel with its block and thread.
+text who();
+
+// The address, and what lies there or next to it.
+text describe(const void *memory);
+
+cudaError_t fail(cudaError_t error);
+
+// ---- Memory: memory.cpp
+
+enum kind { HOST, PINNED, MANAGED, DEVICE, KINDS };
+
+struct allocation {
+    char *start;
+    size_t bytes;
+    const char *function; // that allocated it
+    bool live;
+};
+
+// Allocates bytes that all hold `byte`. They are accessible until memory is given to somebody.
+// Returns nullptr if there is no room.
+void *allocate(kind kind, size_t bytes, size_t alignment, int byte);
+
+// Frees the live allocation of this kind that begins there. Returns it, or nullptr for none.
+const allocation *release(kind kind, void *memory);
+
+// Memory that is of no other kind is HOST, wherever it comes from.
+kind kind_of(const void *memory);
+
+// The allocation that the address lies in or behind; nullptr if there is none.
+allocation *find_allocation(const void *memory);
+
+// The number of bytes of a kind that are not freed.
+size_t live_bytes(kind kind);
+
+// They set who may touch which memory from now on.
+void give_memory_to_host();
+void give_memory_to_kernel();
+void give_memory_to_both();
+
+// They tell AddressSanitizer, if the program is built with it.
+void poison(const void *memory, size_t bytes);
+void unpoison(const void *memory, size_t bytes);
+
+// Reserves address space. Pages become memory when they are touched.
+char *reserve(size_t bytes, bool accessible);
+
+// From now on, kernels cannot reach the host's stack from the frame `innermost` to that of main().
+void set_innermost_frame(const void *innermost);
+
+size_t round_up(size_t n, size_t multiple);
+
+// ---- Threads: threads.cpp
+
+// The running block's shared memory that is nearest to the address; nullptr if none is near.
+const allocation *find_shared_memory(const void *address);
+
+// Sets how much dynamic shared memory a block of the kernel may have. False if that is too much.
+bool set_shared_limit(const void *kernel, size_t bytes);
+
+// The number of blocks, of so many threads and so much dynamic shared memory, that a multiprocessor
+// runs at once.
+size_t blocks_at_once(size_t threads, size_t shared_bytes);
+
+// What is wrong with a launch.
+cudaError_t check_launch(const configuration &launch);
+
+// Runs a kernel, with the parameters that are in parameter_space().
+void run(const configuration &launch);
+
+} // namespace simulator
+
+#endif
