@@ -60,7 +60,7 @@ SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
 SIM_OUTPUT := $(OUTPUT)$(if $(SANITIZE),.sanitized).sim
-SIMULATOR  := $(SIM)/simulator.o
+SIM_PARTS  := $(patsubst %.cpp,%.o,$(wildcard $(SIM)/*.cpp))
 # The simulated device wraps these, to keep kernels away from the host's heap and stack.
 WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=free
@@ -68,7 +68,7 @@ WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
 sim: $(SIM_OUTPUT)
 
 # translate.sed keeps the line numbers, so that messages and gdb name the lines of $(SOURCE).
-$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_OUTPUT).o $(SIMULATOR)
+$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_OUTPUT).o $(SIM_PARTS)
 	{ echo '#line 1 "$(SOURCE)"'; sed -E -f $(SIM)/translate.sed $(SOURCE); } | \
 	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) -o $@ \
 	    -x c++ - -x none $(WRAP) $(filter %.o,$^) $(LDLIBS) -ldl
@@ -79,16 +79,16 @@ $(SIM_OUTPUT).o: $(COMMON) $(SIM_OUTPUT).flags
 $(SIM_OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) $(LDLIBS))
 
-# The simulated device is the same for all stages. Two of them may build it at the same time, so it
-# gets its name when it is whole.
-$(SIMULATOR): $(wildcard $(SIM)/*.cpp $(SIM)/*.h) $(ROOT)/common/cuda.mk $(SIM)/simulator.flags
-	$(CXX) $(CXXFLAGS) -r -nostdlib -o $@.$$$$ $(filter %.cpp,$^) && mv $@.$$$$ $@
+# The simulated device is the same for all stages. Two of them may build it at the same time, so a
+# part gets its name when it is whole.
+$(SIM_PARTS): %.o: %.cpp $(wildcard $(SIM)/*.h) $(ROOT)/common/cuda.mk $(SIM)/simulator.flags
+	$(CXX) $(CXXFLAGS) -c -o $@.$$$$ $< && mv $@.$$$$ $@
 
 $(SIM)/simulator.flags: FORCE
 	$(call record,$(CXX) $(CXXFLAGS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIMULATOR) $(SIM)/simulator.flags
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIM_PARTS) $(SIM)/simulator.flags
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o
 .PHONY: sim clean
