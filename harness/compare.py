@@ -78,8 +78,9 @@ def build(stage):
                       check=False).returncode:
         results.fail(f"{stage.name} does not build: see above", 1)
     if not stage.program.exists():
-        results.fail(f"{stage.name} cannot run here: see above; try `make sim` or `make check`, "
-                     "which simulate a GPU", 77)
+        hint = "; try `make sim` or `make check`, which simulate a GPU"
+        results.fail(f"{stage.name} cannot run here: see above"
+                     + hint * (stage.is_cuda and not stage.is_peer), 77)
 
 
 def run(stage, words):
