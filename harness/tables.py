@@ -148,14 +148,15 @@ class Group:
     def with_most_threads(self):
         """One line for each stage, with the most threads that it has run with. A cell has its runs
         with the most threads. They may be fewer, because a stage cannot always use all."""
-        most = defaultdict(int)  # {stage, or (stage, cell): threads}
-        for (stage, threads), cell in self.runs:
-            for place in (stage, (stage, cell)):
+        most = defaultdict(int)  # {(stage, device), or (stage, device, cell): threads}
+        runs = [(run, line_of(run)[1], (run["stage"], run["device"]), cell)
+                for (_, cell), found in self.runs.items() for run in found]
+        for _, threads, stage, cell in runs:
+            for place in (stage, (*stage, cell)):
                 most[place] = max(most[place], threads)
         return Group(self.ladder, self.settings, [
             {**run, "threads": most[stage], "used": threads}
-            for ((stage, threads), cell), runs in self.runs.items()
-            if threads == most[stage, cell] for run in runs], self.folder)
+            for run, threads, stage, cell in runs if threads == most[(*stage, cell)]], self.folder)
 
     def used(self, line, cell):
         """The threads of a cell's runs: those of its line, or fewer."""

@@ -7,7 +7,7 @@ setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     stages=$repository/stages
     dir=$(mktemp -d -t "a b'c\$d(e#f:g=h[i].XXXXXX") # the commands work in any path
-    unset MAKEFLAGS
+    unset MAKEFLAGS MAKELEVEL
 }
 
 teardown() {

@@ -15,10 +15,11 @@ mpirun=$BATS_TEST_DIRNAME/../harness/mpirun.sh
 
 # Makes $train start 07_mpi as so many processes.
 processes() {
+    train=$dir/07_mpi/train
+    mkdir -p "$dir/07_mpi"
     printf '#!/bin/sh\nPROCESSES=%s exec "%s" "%s" "$@"\n' "$1" "$mpirun" "$stages/07_mpi/train" \
-        >"$dir/train"
-    chmod +x "$dir/train"
-    train=$dir/train
+        >"$train"
+    chmod +x "$train"
 }
 
 # weights FILE [OPTION...]: trains for 25 epochs of two batches.
@@ -70,7 +71,7 @@ END
 @test "wrong options: one line and exit status 2, from all processes together" {
     processes 3
     fails 2 "^--hidden: found '0', expected a whole number from 1 to" --hidden 0
-    fails 2 "^found 'stray', expected options only: see --help" stray
+    fails 2 "^07_mpi: found 'stray', expected options only: see --help" stray
     fails 2 "^--csv: cannot write $dir/no/rows.csv: No such file" --csv "$dir/no/rows.csv"
     fails 2 "^$dir/nowhere: No such file or directory" --data "$dir/nowhere"
     for option in help columns; do
