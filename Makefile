@@ -18,10 +18,14 @@ PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $
 # As in common/cuda.mk.
 NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 
-# Two goals may build the same files, so they run one after the other, even with -j.
+# Two goals may build the same files. So each has a make of its own, one after the other, even with
+# -j. The stages of one goal are built side by side.
 ifneq ($(word 2,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
-endif
+.PHONY: $(MAKECMDGOALS)
+$(sort $(MAKECMDGOALS)):
+	@$(MAKE) --no-print-directory $@
+else
 
 all: $(STAGES) ## build every stage that this machine can build
 	@if ! [ '$^' ]; then \
@@ -120,3 +124,4 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
 .PHONY: all test lint test-gpu sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report class headline clean help $(STAGES)
+endif

@@ -106,18 +106,20 @@ builds_anew_for_flags() {
     done
 }
 
-@test "several goals and -j: nothing is built twice at once" {
-    mkdir -p "$dir"/{stages/00_one,tests}
+@test "several goals and -j: stages are built side by side, and nothing twice at once" {
+    mkdir -p "$dir"/{stages/00_one,stages/01_two,tests}
     cd "$dir"
     cp -r "$repository"/{Makefile,harness} .
     cp "$repository/stages/ladder.toml" stages
-    touch stages/00_one/train.c
+    touch stages/{00_one,01_two}/train.c
     printf '#!/bin/sh\n' >deps.sh
     chmod +x deps.sh
     printf 'train:\n\tmkdir busy && sleep 0.3 && rmdir busy && touch train\n' >stages/00_one/Makefile
+    printf 'train:\n\ttimeout 9 sh -c "until [ -e ../00_one/busy ]; do :; done" && touch train\n' \
+        >stages/01_two/Makefile
     printf 'test:\n\t$(MAKE) -C .. all\n' >tests/Makefile
     make -s -j8 all test
-    [[ -e stages/00_one/train ]]
+    [[ -e stages/00_one/train && -e stages/01_two/train ]]
 }
 
 @test "two stages build the simulated device at once; clean removes it, and nothing else" {
