@@ -99,6 +99,9 @@ def run(command, typed, limit, folder):
             return process.returncode, output
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)
+        except BaseException:  # the command has a session of its own, and would run on
+            os.killpg(process.pid, signal.SIGINT)
+            raise
         try:
             return None, process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
@@ -162,6 +165,7 @@ def run_all(readmes, folder):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="a b'c$d(e#f:g=h[i]") as folder:
         if subprocess.run([ROOT / "tests/clean_copy.sh", folder], check=False).returncode:
             print("skipped: not a checkout of git, which knows what is in a clean one")

@@ -2,13 +2,14 @@
 # there is nvcc, tests also that they compile for a real device without a warning.
 load helpers
 
-# Runs "$@" for each CUDA stage, with its name in $stage and its simulated build in $train. The
-# command must return 1 by itself, because bash does not stop at an error there. `ladder` says of
-# which ladder.
+# Runs "$@" for each CUDA stage, with its name in $stage and its simulated build in $train. Steps
+# have one for FULL=1 only. The command must return 1 by itself, because bash does not stop at an
+# error there. `ladder` says of which ladder.
 for_each_cuda_stage() {
     local source folder=${ladder:-stages}
     for source in "$BATS_TEST_DIRNAME/../$folder"/[0-9][0-9]*/train.cu; do
         stage=$(basename "${source%/train.cu}")
+        [[ ${FULL:-} || $stage != [0-9][0-9].* ]] || continue
         train=$BATS_TEST_DIRNAME/build/${folder#studies/}/$stage.sim
         "$@" || {
             echo "$stage"
