@@ -244,7 +244,7 @@ END
         [[ $(tail -n 2 output | paste -sd' ') == '04_cuda_device_mem cannot run here. `make check STAGE=04_cuda_device_mem` tests it on a simulated device, and `make sim` builds it for one.' ]]
         run ! grep -i '^make\|^gcc\|jobserver' output
     done
-    NVCC=no-such-nvcc make -s all >output 2>&1
+    make -s all STAGES=stages/03_cuda_unified NVCC=no-such-nvcc >output 2>&1
     [[ $(tail -n 2 output | paste -sd' ') == 'Without nvcc: `make sim` builds the CUDA stages for a simulated device, and `make check STAGE=NAME` tests one of them on it.' ]]
 }
 
@@ -260,10 +260,10 @@ END
     make -s diff STAGE=20 >output
     grep -q '^-// Stage 01.0' output
     make -s diff STAGE=01.0 | grep -q '^+// Stage 01.0'
-    ./run_all.sh --stages 01,20 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
+    ./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 --repeats 1 --output results >output
     grep -q '^  20_mine ' output
     RUNS=8 HIDDEN=32 harness/compare.py 20_mine 01 | grep -q 'times as'
-    make -s step STAGE=20 | grep -q '^20_mine: mine'
+    make -s step STAGE=20 RUNS=8 TRAIN=640 | grep -q '^20_mine: mine'
     if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib, pygments' 2>/dev/null; then
         make -s report
         grep -q '<section class="stage" id="stages-20_mine">' report/index.html
