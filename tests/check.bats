@@ -57,8 +57,11 @@ finds() {
     finds 01 's/, db1 = {0};/; static vec kept[64]; vec db1 = kept[v];/
               s/bias1\[v\] -= learning_rate \* db1;/&kept[v] = db1;/' b1 \
         'The step of b1 is 1 × the right one + 1 × that of the one before'
-    finds 01 's/k < PIXELS; k += TILE_ROWS/k < PIXELS - TILE_ROWS; k += TILE_ROWS/' W1 \
+    finds 01 's/k < PIXELS; k += rows/k < PIXELS - rows; k += rows/' W1 \
         '..783][0..32] did not move.'
+    # Of the five vectors of AVX2, three make a tile, and then two.
+    ! grep -qw avx2 /proc/cpuinfo || MARCH=x86-64-v3 finds 01 \
+        's/backward_panels(network, batch, learning_rate, v, 2)/(void)v/' W1 '][24..32] did not move.'
     finds 01 's|dz\[s\] /= (float)n|dz[s] /= (float)network->stride|' 'W1 b1 W2 b2' \
         'The step of b2 is 0.53125 times the right one: divided by 32, not 17?'
     finds 01 's/(vec_mask)da & (a\[s\] > 0)/(vec_mask)da/' 'W1 b1' 'Only W1 and b1 depend on da'

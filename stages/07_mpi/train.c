@@ -15,11 +15,12 @@
 #include <string.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums and takes half of the registers. The other half is for its operands.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
+// The others are for its operands.
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
 #elif defined(__aarch64__)
 enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
 #else
@@ -36,6 +37,13 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
+
+// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
+// at least, because four sums would not hide the latency.
+enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
+INLINED size_t tile_rows(size_t columns) {
+    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
+}
 
 struct network {
     size_t hidden;  // H
@@ -142,14 +150,14 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_ROWS][TILE_COLUMNS];
+    vec sum[NARROW_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
         // recognise the stream and do so itself.
-        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
+        __builtin_prefetch(x + tile_rows(columns) * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -164,32 +172,33 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
 // that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
-    const size_t n = batch->samples;
+    const size_t n = batch->samples, rows = tile_rows(columns);
     size_t s = 0;
-    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
-        forward_tile(network, batch, s, TILE_ROWS, v, columns);
-    if (s < n && n > TILE_ROWS)
-        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
+    for (; s + rows <= n; s += rows)
+        forward_tile(network, batch, s, rows, v, columns);
+    if (s < n && n > rows)
+        forward_tile(network, batch, n - rows, rows, v, columns);
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, in tiles of TILE_ROWS pixels. The gradient goes from
+// W1 −= lr·xᵀ·da for `columns` panels, in tiles of `rows` pixels. The gradient goes from
 // the registers straight to the weights, and dW1 is never written.
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
-    _Static_assert(PIXELS % TILE_ROWS == 0, "the pixels are a whole number of tiles");
+    _Static_assert(PIXELS % TILE_ROWS == 0 && PIXELS % NARROW_ROWS == 0, "pixels fill whole tiles");
+    const size_t rows = tile_rows(columns);
     const float *x = batch->images;
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
-        vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t k = 0; k < PIXELS; k += rows) {
+        vec sum[NARROW_ROWS][TILE_COLUMNS] = {0};
         for (size_t s = 0; s < batch->samples; ++s)
-            for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t r = 0; r < rows; ++r)
                 for (size_t c = 0; c < columns; ++c)
                     sum[r][c] += x[s * PIXELS + k + r] * da[c * network->stride + s];
-        for (size_t r = 0; r < TILE_ROWS; ++r)
+        for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 weights1[c * PIXELS + k + r] -= learning_rate * sum[r][c];
     }
@@ -258,6 +267,8 @@ static double forward(struct network *network, struct slice *slice, const struct
     size_t v = slice->first;
     for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
         forward_panels(network, batch, v, TILE_COLUMNS);
+    for (; TILE_COLUMNS > 2 && v + 2 <= slice->last; v += 2)
+        forward_panels(network, batch, v, 2);
     for (; v < slice->last; ++v)
         forward_panels(network, batch, v, 1);
 
@@ -319,6 +330,8 @@ static void backward(struct network *network, struct slice *slice, const struct 
     size_t v = slice->first;
     for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
         backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+    for (; TILE_COLUMNS > 2 && v + 2 <= slice->last; v += 2)
+        backward_panels(network, batch, learning_rate, v, 2);
     for (; v < slice->last; ++v)
         backward_panels(network, batch, learning_rate, v, 1);
 }
