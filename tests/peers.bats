@@ -54,6 +54,14 @@ check_weights() {
     [ "$status" -eq 1 ]
 }
 
+@test "the threads of the peers in C that start their own are bound" {
+    [[ $(env -u OMP_PLACES -u OMP_PROC_BIND -u GOMP_CPU_AFFINITY PYTHONPATH="$repository/harness" \
+        /usr/bin/python3 -c 'import ladders
+print(*(peer.name for peer in ladders.find_ladder("").peers
+        if peer.source.suffix == ".c" and "OMP_PLACES" in peer.environment))') == \
+        'peer_libxsmm peer_onednn' ]]
+}
+
 @test "peer_libxsmm says where LIBXSMM compiles no kernels, with status 77" {
     choose peer_libxsmm
     LIBXSMM_TARGET=generic fails 77 'peer_libxsmm: LIBXSMM has no kernels for this processor'

@@ -1,27 +1,15 @@
 // Trains the network with LIBXSMM. It compiles a kernel for each shape of product before the clock
-// starts. A kernel computes on one thread. So each thread owns slices of the hidden units, as in
-// 02_openmp. In a batch, it needs from the other threads only their units' share of the outputs.
+// starts. A kernel computes on one thread. slices.h has the rest, and the shapes.
 //
-// Shapes: n samples in a batch, at most N; H hidden units in S slices of U; T threads. Arrays are
-// row-major. LIBXSMM's matrices are column-major, so it takes each array for its transpose, and
-// computes a = x·W1 as aᵀ = W1ᵀ·xᵀ. The last slice may have units that stand for no hidden unit.
-// Their weights are zero and stay zero.
-#include "stages/training.h"
-
+// LIBXSMM's matrices are column-major, so it takes each array for its transpose, and computes
+// a = x·W1 as aᵀ = W1ᵀ·xᵀ.
 #include <libxsmm.h>
-#include <limits.h>
-#include <math.h>
-#include <omp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <omp.h> // harness/ladders.py binds the threads of a program that includes it
 
-// A slice is whole vectors. At WIDEST units, its 200 KB of W1 stay in the second-level cache.
-enum { LANES = 16, WIDEST = 64 };
+// At WIDEST units, a slice's 200 KB of W1 stay in the second-level cache.
+enum { WIDEST = 64 };
 
-// The products of a batch, for one slice.
-struct kernels {
-    size_t samples;                  // n
+struct products {
     libxsmm_smmfunction activations; // a = x·W1
     libxsmm_smmfunction outputs;     // z += a·W2
     libxsmm_smmfunction d_hidden;    // da = dz·W2ᵀ
@@ -29,32 +17,7 @@ struct kernels {
     libxsmm_smmfunction weights1;    // W1 += xᵀ·da
 };
 
-struct network {
-    size_t hidden, width, slices; // H, U, S
-    size_t stride;                // N
-    size_t threads;               // T
-    float *weights1;              // S × 784 × U
-    float *bias1;                 // S × U
-    float *weights2;              // S × 10 × U: W2ᵀ
-    float *bias2;                 // 10
-    float *activations;           // S × N × U: a
-    float *d_hidden;              // T × N × U: da of one slice at a time
-    float *outputs;               // T × N × 10: z, then p, then −lr·dz, a copy for each thread
-    float *shares;                // 2 × T × N × 10: what each thread's hidden units add to z
-    struct kernels kernels[3];    // for whole batches, and for the last of either data set
-};
-
-// A thread's part of the network.
-struct part {
-    size_t thread, threads; // 0 to T − 1, T
-    size_t first, last;     // its slices, without the last
-    size_t turn;            // which half of the shares belongs to this batch
-    float *d_hidden, *outputs;
-};
-
-static size_t divide_up(size_t a, size_t b) {
-    return (a + b - 1) / b;
-}
+#include "slices.h"
 
 // Returns a kernel for C = A·B + beta·C in column-major order. A is m × k. B is k × n, or with
 // TRANS_B n × k.
@@ -69,11 +32,8 @@ static libxsmm_smmfunction compile(size_t m, size_t n, size_t k, int flags, floa
     return kernel;
 }
 
-static struct kernels compile_all(size_t n, size_t width) {
-    if (n == 0)
-        return (struct kernels){0};
-    return (struct kernels){
-        .samples = n,
+static struct products compile_products(size_t n, size_t width) {
+    return (struct products){
         .activations = compile(width, n, PIXELS, LIBXSMM_GEMM_FLAG_NONE, 0),
         .outputs = compile(CLASSES, n, width, LIBXSMM_GEMM_FLAG_NONE, 1),
         .d_hidden = compile(width, n, CLASSES, LIBXSMM_GEMM_FLAG_NONE, 0),
@@ -82,265 +42,38 @@ static struct kernels compile_all(size_t n, size_t width) {
     };
 }
 
-static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t vectors = divide_up(hidden, LANES);
-    // Use no more threads than there are processors or vectors.
-    size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
-    threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    threads = threads < vectors ? threads : vectors;
-    // Make as few slices as possible, and as many for one thread as for another.
-    const size_t turns = divide_up(vectors * LANES, threads * WIDEST);
-    const size_t width = divide_up(vectors, threads * turns) * LANES;
-    const size_t slices = divide_up(hidden, width);
-    struct network network = {
-        .hidden = hidden,
-        .width = width,
-        .slices = slices,
-        .stride = stride,
-        .threads = threads,
-        .weights1 = allocate_floats(slices * PIXELS * width),
-        .bias1 = allocate_floats(slices * width),
-        .weights2 = allocate_floats(slices * CLASSES * width),
-        .bias2 = allocate_floats(CLASSES),
-        .activations = allocate_floats(slices * stride * width),
-        .d_hidden = allocate_floats(threads * stride * width),
-        .outputs = allocate_floats(threads * stride * CLASSES),
-        .shares = allocate_floats(2 * threads * stride * CLASSES),
-        .kernels = {compile_all(stride, width),
-                    compile_all((size_t)(options->train_samples % options->batch), width),
-                    compile_all((size_t)(options->test_samples % options->batch), width)},
-    };
-    struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < hidden; ++h)
-            network.weights1[(h / width * PIXELS + k) * width + h % width] =
-                draw_weight(&generator, PIXELS);
-    generator = pcg32_start(options->seed, 2);
-    for (size_t h = 0; h < hidden; ++h)
-        for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[(h / width * CLASSES + o) * width + h % width] =
-                draw_weight(&generator, hidden);
-    return network;
+// LIBXSMM keeps its kernels until the program ends.
+static void discard_products(const struct products *products) {
+    (void)products;
 }
 
-static void destroy(struct network *network) {
-    free(network->weights1);
-    free(network->bias1);
-    free(network->weights2);
-    free(network->bias2);
-    free(network->activations);
-    free(network->d_hidden);
-    free(network->outputs);
-    free(network->shares);
-}
-
-// Returns the calling thread's part. The runtime may have granted fewer threads than asked for.
-static struct part take_part(const struct network *network) {
-    const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
-    return (struct part){
-        .thread = thread,
-        .threads = threads,
-        .first = network->slices * thread / threads,
-        .last = network->slices * (thread + 1) / threads,
-        .d_hidden = network->d_hidden + thread * network->stride * network->width,
-        .outputs = network->outputs + thread * network->stride * CLASSES,
-    };
-}
-
-static const struct kernels *kernels_for(const struct network *network, size_t n) {
-    const struct kernels *kernels = network->kernels;
-    while (kernels->samples != n)
-        ++kernels;
-    return kernels;
-}
-
-// Sets the part's a and all of p for a batch. Returns its loss.
-static double forward(struct network *network, struct part *part, const struct batch *batch) {
-    const size_t n = batch->samples, width = network->width, share = network->stride * CLASSES;
-    const struct kernels *kernels = kernels_for(network, n);
-    float *shares = network->shares + part->turn * part->threads * share;
-    float *z = shares + part->thread * share, *restrict p = part->outputs;
-
-    const float zeros[CLASSES] = {0}, *bias2 = part->thread == 0 ? network->bias2 : zeros;
+static void predict(const struct products *products, const struct slice *slice,
+                    const struct batch *batch, float *z) {
+    const size_t n = batch->samples, width = slice->width;
+    const float *restrict bias1 = slice->bias1, *restrict weights2 = slice->weights2;
+    float *restrict a = slice->activations;
+    float rows[WIDEST * CLASSES]; // of W2
+    products->activations(slice->weights1, batch->images, a);
     for (size_t s = 0; s < n; ++s)
-        memcpy(z + s * CLASSES, bias2, CLASSES * sizeof(float));
-    for (size_t i = part->first; i < part->last; ++i) {
-        const float *restrict bias1 = network->bias1 + i * width;
-        const float *restrict weights2 = network->weights2 + i * CLASSES * width;
-        float *restrict a = network->activations + i * network->stride * width;
-        float rows[WIDEST * CLASSES]; // of W2
-        kernels->activations(network->weights1 + i * PIXELS * width, batch->images, a);
-        for (size_t s = 0; s < n; ++s)
-            for (size_t h = 0; h < width; ++h)
-                a[s * width + h] = fmaxf(a[s * width + h] + bias1[h], 0);
         for (size_t h = 0; h < width; ++h)
-            for (size_t o = 0; o < CLASSES; ++o)
-                rows[h * CLASSES + o] = weights2[o * width + h];
-        kernels->outputs(rows, a, z);
-    }
-
-    // After this barrier, a thread may write the next batch's share while another still reads this
-    // batch's. So there are two sets, used in turn.
-    part->turn ^= 1;
-#pragma omp barrier
-    memcpy(p, shares, n * CLASSES * sizeof(float));
-    for (size_t t = 1; t < part->threads; ++t)
-        for (size_t i = 0; i < n * CLASSES; ++i)
-            p[i] += shares[t * share + i];
-
-    // These loops are separate, so that the compiler takes its vector functions for exp.
-    double loss = 0;
-    for (size_t s = 0; s < n; ++s) {
-        float *row = p + s * CLASSES, max = row[0];
-        for (size_t o = 1; o < CLASSES; ++o)
-            max = row[o] > max ? row[o] : max;
+            a[s * width + h] = fmaxf(a[s * width + h] + bias1[h], 0);
+    for (size_t h = 0; h < width; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
-            row[o] -= max;
-        loss -= row[batch->labels[s]];
-    }
-    for (size_t i = 0; i < n * CLASSES; ++i)
-        p[i] = expf(p[i]);
-    for (size_t s = 0; s < n; ++s) {
-        float sum = 0;
-        for (size_t o = 0; o < CLASSES; ++o)
-            sum += p[s * CLASSES + o];
-        for (size_t o = 0; o < CLASSES; ++o)
-            p[s * CLASSES + o] /= sum;
-        loss += logf(sum);
-    }
-    return loss / (double)n;
+            rows[h * CLASSES + o] = weights2[o * width + h];
+    products->outputs(rows, a, z);
 }
 
-// Takes the part one step down the gradient of the batch that forward() has just seen. dz is
-// multiplied by −lr, and so is all that follows. The results are updates, not gradients.
-static void backward(struct network *network, struct part *part, const struct batch *batch,
-                     float learning_rate) {
-    const size_t n = batch->samples, width = network->width;
-    const struct kernels *kernels = kernels_for(network, n);
-    float *restrict dz = part->outputs, *restrict da = part->d_hidden;
-
-    for (size_t s = 0; s < n; ++s)
-        dz[s * CLASSES + batch->labels[s]] -= 1;
-    for (size_t i = 0; i < n * CLASSES; ++i)
-        dz[i] *= -learning_rate / (float)n;
-    for (size_t s = 0; part->thread == 0 && s < n; ++s)
-        for (size_t o = 0; o < CLASSES; ++o)
-            network->bias2[o] += dz[s * CLASSES + o];
-    for (size_t i = part->first; i < part->last; ++i) {
-        const float *restrict a = network->activations + i * network->stride * width;
-        float *restrict bias1 = network->bias1 + i * width;
-        float *weights2 = network->weights2 + i * CLASSES * width;
-        kernels->d_hidden(weights2, dz, da);
-        kernels->weights2(a, dz, weights2);
-        for (size_t s = 0; s < n; ++s) {
-            for (size_t h = 0; h < width; ++h) {
-                const size_t j = s * width + h;
-                da[j] = a[j] > 0 ? da[j] : 0;
-                bias1[h] += da[j];
-            }
-        }
-        kernels->weights1(da, batch->images, network->weights1 + i * PIXELS * width);
-    }
+static void propagate(const struct products *products, const struct slice *slice, const float *dz,
+                      float *da) {
+    products->d_hidden(slice->weights2, dz, da);
+    products->weights2(slice->activations, dz, slice->weights2);
 }
 
-// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
-static void train(struct network *network, const struct dataset *dataset,
-                  const struct options *options, struct result *result) {
-    const double start = seconds();
-#pragma omp parallel num_threads(network->threads)
-    {
-        struct part part = take_part(network);
-        double clock = start;
-        for (int epoch = 0; epoch < options->epochs; ++epoch) {
-            struct batch batch;
-            double loss = 0;
-            for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
-                batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &part, &batch) * (double)batch.samples;
-                if (part.thread == 0)
-                    clock = timer_lap(&result->forward, clock);
-                backward(network, &part, &batch, options->learning_rate);
-                if (part.thread == 0)
-                    clock = timer_lap(&result->backward, clock);
-            }
-            if (part.thread == 0) {
-                result->final_loss = loss / dataset->samples;
-                report_epoch(options, epoch, result->final_loss);
-            }
-        }
-        if (part.thread == 0)
-            result->threads = (int)part.threads;
-    }
-    result->train_s = seconds() - start;
-}
-
-// Returns the fraction of samples whose most probable class is their label.
-static double evaluate(struct network *network, const struct dataset *dataset,
-                       const struct options *options) {
-    struct part part = take_part(network); // all of it: no other thread is at work
-    struct batch batch;
-    size_t right = 0;
-    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
-        batch = batch_at(dataset, first, options->batch);
-        forward(network, &part, &batch);
-        for (size_t s = 0; s < batch.samples; ++s) {
-            const float *p = part.outputs + s * CLASSES;
-            size_t best = 0;
-            for (size_t o = 1; o < CLASSES; ++o)
-                best = p[o] > p[best] ? o : best;
-            right += best == batch.labels[s];
-        }
-    }
-    return (double)right / dataset->samples;
-}
-
-// Writes the weights, turned back from slices into rows. Returns the exit status.
-static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden, width = network->width;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES);
-    for (size_t h = 0; h < hidden; ++h) {
-        const size_t i = h / width, unit = h % width;
-        for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[(i * PIXELS + k) * width + unit];
-        for (size_t o = 0; o < CLASSES; ++o)
-            weights2[h * CLASSES + o] = network->weights2[(i * CLASSES + o) * width + unit];
-    }
-    int status = write_weights(path, hidden, weights1, network->bias1, weights2, network->bias2);
-    free(weights1);
-    free(weights2);
-    return status;
+static void update(const struct products *products, const struct slice *slice,
+                   const struct batch *batch, const float *da) {
+    products->weights1(da, batch->images, slice->weights1);
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains with LIBXSMM.", INT_MAX);
-    struct result result = {.device = "cpu"};
-    struct data data;
-
-    int status = load_data(&options, &data);
-    if (status)
-        return status;
-
-    // Warm up with a batch. At a learning rate of 0 it changes nothing.
-    double clock = seconds();
-    struct network network = create(&options);
-    struct batch first = batch_at(&data.train, 0, options.batch);
-#pragma omp parallel num_threads(network.threads)
-    {
-        struct part part = take_part(&network);
-        forward(&network, &part, &first);
-        backward(&network, &part, &first, 0);
-    }
-    result.setup_s = seconds() - clock;
-
-    train(&network, &data.train, &options, &result);
-    result.test_accuracy = evaluate(&network, &data.test, &options);
-    if (options.save_weights)
-        status = save(&network, options.save_weights);
-    if (!status)
-        status = report_result(&options, &data, &result);
-    destroy(&network);
-    free_data(&data);
-    return status;
+    return run(argc, argv, "Trains with LIBXSMM.");
 }
