@@ -74,8 +74,8 @@ def verdict(name_a, name_b, ratio, low, high, pairs, noisy=()):
 
 
 def build(stage):
-    if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=sys.stderr,
-                      check=False).returncode:
+    # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
+    if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=2, check=False).returncode:
         results.fail(f"{stage.name} does not build: see above", 1)
     if not stage.program.exists():
         hint = "; try `make sim` or `make check`, which simulate a GPU"
@@ -128,7 +128,8 @@ def computed(row, ladder):
 
 def print_comparison(ladder, names, rows):
     """A line for the ladder's time and each phase that both have, the verdict, and a line for each
-    result that the two do not share."""
+    result that the two do not share. Returns {"train", or a phase: A's time over B's}."""
+    ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
     width, label = max(map(len, names)) + 2, max(map(len, columns))
     print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   ratio   99 % interval")
@@ -140,8 +141,9 @@ def print_comparison(ladder, names, rows):
             continue
         ratio, low, high = ratio_with_interval(*times)
         cells = "".join(f"{1e3 * median(side):>{width - 3}.2f} ms" for side in times)
-        print(f"{column.removesuffix('_s'):{label}}{cells} {digits(ratio):>7}"
-              f"   {digits(low)} to {digits(high)}")
+        name = column.removesuffix("_s")
+        ratios[name] = ratio
+        print(f"{name:{label}}{cells} {digits(ratio):>7}   {digits(low)} to {digits(high)}")
         if column == ladder.time:
             noisy = [name for name, side in zip(names, times) if results.is_noisy(side)]
             said = verdict(*names, ratio, low, high, len(rows[0]), noisy)
@@ -151,6 +153,23 @@ def print_comparison(ladder, names, rows):
         if abs(a[column] - b[column]) > 0.01 * max(abs(a[column]), abs(b[column])):
             print(f"But the two do not compute the same: {column} is {a[column]:g} in {names[0]}"
                   f" and {b[column]:g} in {names[1]}. See `make check`.")
+    return ratios
+
+
+def compare(stages, table):
+    """Runs two stages with the options of a table in ladder.toml, and prints what the runs say.
+    Returns the ratios."""
+    ladder = stages[0].ladder
+    options = {"runs": "30", **ladder.options(table)}
+    runs = str(options.pop("runs"))
+    if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:
+        results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")
+    for stage in dict.fromkeys(stages):
+        build(stage)
+    rows = run_pairs(stages, ladder.words(options), int(runs))
+    print(*(f"{option} {value}," for option, value in options.items()),
+          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
+    return print_comparison(ladder, [stage.name for stage in stages], rows)
 
 
 def main():
@@ -163,17 +182,8 @@ def main():
     arguments = parser.parse_args()
     ladder = ladders.find_ladder(arguments.study)
     among = ladder.stages + ladder.peers
-    stages = ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)
-    options = {"runs": "30", **ladder.options(arguments.table)}
-    runs = str(options.pop("runs"))
-    if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:
-        results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")
-    for stage in dict.fromkeys(stages):
-        build(stage)
-    rows = run_pairs(stages, ladder.words(options), int(runs))
-    print(*(f"{option} {value}," for option, value in options.items()),
-          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
-    print_comparison(ladder, [stage.name for stage in stages], rows)
+    compare((ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)),
+            arguments.table)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,12 @@ def processors():
     return min(len(os.sched_getaffinity(0)), quota() or math.inf)
 
 
+def has_gpu():
+    """Whether the machine has a GPU. Without a driver, nvidia-smi may print its error instead."""
+    return subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True,
+                          check=False).returncode == 0
+
+
 class Stage:
     """A program of a ladder: a stage, or a peer that the stages are compared with."""
 

@@ -322,8 +322,7 @@ def main():
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     if gpu:
         os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
-        found = subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True, check=False)
-        if found.returncode:
+        if not ladders.has_gpu():
             fail("found no GPU (nvidia-smi lists none)", 77)
         tools = [tool for tool in ("nsys", "ncu") if shutil.which(tool)]
         if not tools:

@@ -15,6 +15,8 @@ origin. With PHASE=forward, that phase counts instead of the whole run. A target
 with 1.
 """
 
+import contextlib
+import io
 import itertools
 import math
 import re
@@ -191,12 +193,6 @@ class Checker(Tester):
         super().test(program, text, case)
 
 
-def has_gpu():
-    """Whether the machine has a GPU."""
-    listed = subprocess.run("nvidia-smi -L 2>&1", shell=True, stdout=subprocess.PIPE, check=False)
-    return listed.stdout.startswith(b"GPU")
-
-
 def make(*words):
     """Builds something, or ends the check."""
     status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ladders.ROOT,
@@ -209,10 +205,10 @@ def build(stage):
     """Builds a stage for this machine or for the simulated device. Returns its Program."""
     folder = str(stage.folder.relative_to(ladders.ROOT))
     path = stage.program
-    if not stage.is_cuda or has_gpu():
+    if not stage.is_cuda or ladders.has_gpu():
         make(folder)
     # Without nvcc there is no program for the GPU, even if there is a GPU.
-    if stage.is_cuda and not (path.exists() and has_gpu()):
+    if stage.is_cuda and not (path.exists() and ladders.has_gpu()):
         make("-C", folder, "sim")
         path = path.with_name(f"{path.name}.sim")
     program = Program(path)
@@ -241,19 +237,16 @@ def check(program, origin):
 
 
 def compare_times(stage, before):
-    """Compares the stage's time with its origin's. Returns the table that it prints."""
-    done = subprocess.run([ladders.ROOT / "harness/compare.py", "--study", stage.ladder.name,
-                           "--table", "check", "--", before.name, stage.name],
-                          capture_output=True, text=True, check=False)
-    print(done.stdout, end="", flush=True)
-    # The origin ran first, with the same options.
-    blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
-    said = re.sub(rf"({stage.name}: exit status 1: the \w+ became [^:]*): try .*", blame,
-                  done.stderr)
-    print(said, end="", file=sys.stderr)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return done.stdout
+    """Compares the stage's time with its origin's, and returns the ratios."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return compare.compare((before, stage), "check")
+    finally:
+        # The origin ran first, with the same options.
+        blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
+        print(re.sub(rf"({stage.name}: exit status 1: the \w+ became [^:]*): try .*", blame,
+                     errors.getvalue()), end="", file=sys.stderr)
 
 
 def read_target(stage, target, phase):
@@ -289,19 +282,19 @@ def part_of_ceiling(stage, phase):
     return statistics.median(parts)
 
 
-def test_target(stage, target, phase, table):
+def test_target(stage, target, phase, ratios):
     """Says whether the stage has reached its target, and ends with 1 if not."""
-    column = (phase or stage.ladder.time).removesuffix("_s")
+    name = phase or stage.ladder.time.removesuffix("_s")
     if target.endswith("%"):
         found, says = part_of_ceiling(stage, phase), "reaches {} % of the ceiling"
+    elif name not in ratios:
+        ladders.fail(f"PHASE: found '{phase}', which {stage.before.name} does not have")
     else:
-        ratio = re.search(rf"^{column} .*ms +(\S+) +\S+ to ", table, re.MULTILINE)
-        if not ratio:
-            ladders.fail(f"PHASE: found '{phase}', which {stage.before.name} does not have")
-        found, says = float(ratio[1]), f"is {{}} times as fast as {stage.before.name}"
-    missed = found < read_target(stage, target, phase)
-    print(f"{stage.name}: TARGET={target} {'MISSED' if missed else 'reached'}: {column} "
-          + says.format(compare.digits(found)))
+        found, says = ratios[name], f"is {{}} times as fast as {stage.before.name}"
+    shown = compare.digits(found)  # and what is shown counts
+    missed = float(shown) < read_target(stage, target, phase)
+    print(f"{stage.name}: TARGET={target} {'MISSED' if missed else 'reached'}: {name} "
+          + says.format(shown))
     sys.exit(missed)
 
 
@@ -318,9 +311,9 @@ def main(wanted="", study="", target="", phase=""):
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
-    table = "" if not before or target.endswith("%") else compare_times(stage, before)
+    ratios = {} if not before or target.endswith("%") else compare_times(stage, before)
     if target:
-        test_target(stage, target, phase, table)
+        test_target(stage, target, phase, ratios)
 
 
 if __name__ == "__main__":
