@@ -179,6 +179,11 @@ class Ladder:
         self.width = {"float32": 1, "float64": 2}[self.toml.get("numbers", "float32")]
         self.epochs = self.toml.get("epochs")  # the option of the file with a row for each epoch
 
+    def chosen_by(self, option):
+        """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
+        "" for the main one."""
+        return "" if self.name == MAIN else f" {option}{self.name}"
+
     def column(self, option):
         """The column of a row that has an option's value."""
         return self.toml.get("columns", {}).get(option, option.replace("-", "_"))

@@ -156,9 +156,9 @@ def step(ladder, stage):
     print()
     section(profile)
     if stage.is_cuda and not can_run:
-        study = "" if ladder.name == ladders.MAIN else f" STUDY={ladder.name}"
-        print(f"{stage.name} cannot run here. `make check STAGE={stage.name}{study}` tests it on a "
-              "simulated\ndevice, and `make sim` builds it for one.")
+        print(f"{stage.name} cannot run here. `make check STAGE={stage.name}"
+              f"{ladder.chosen_by('STUDY=')}` tests it on a simulated\ndevice, and `make sim` "
+              "builds it for one.")
 
 
 def new(ladder, origin, name):

@@ -332,7 +332,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
     """A machine's part of a ladder. `sets` gets the numbers of its plots."""
     groups = machine.ladders.get(ladder)
     if not groups:
-        study = "" if ladder.name == ladders.MAIN else f" --study {escape(ladder.name)}"
+        study = escape(ladder.chosen_by("--study "))
         return (f'<div data-machine="{machine.key}"><p>No results of {machine.heading()}: '
                 f"<code>./run_all.sh{study}</code> writes some.</p></div>\n")
     first = groups[0]

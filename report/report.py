@@ -152,7 +152,7 @@ def ladder_section(ladder, found):
             f". It has [these figures]({folder}/{tables.url(paper['file'])})" if "file" in paper
             else "") + ".\n")
     if not found:
-        study = "" if ladder.name == ladders.MAIN else f" --study {ladder.name}"
+        study = ladder.chosen_by("--study ")
         parts.append(f"No results yet: `./run_all.sh{study}` writes some.\n")
     figures = results.read_paper(ladder)
     drawn, missing = draw(found)
