@@ -248,7 +248,8 @@ class Tester:
                 self.left_out = f"no {name} in {data}"
         elif self.data:
             WRITE[ladder.toml["data"]](folder)
-        # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep.
+        # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
+        # are not bound: checks run side by side, and all would begin at the same core.
         (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
         self.environment = {**ladders.SPINNING, **os.environ}
 
