@@ -98,15 +98,17 @@ static inline void mark_phase(struct phase_events *events, cudaStream_t stream =
         CHECK(cudaEventRecord(events->events[events->recorded++], stream));
 }
 
-// Adds the times between the marks to the timers of the phases in turn, and destroys the events.
-// The device must have passed all of them.
+// Adds the times between the marks to the timers of the phases in turn, multiplies the timers as
+// timer_repeat() does, and destroys the events. The device must have passed all of them.
 static inline void collect_events(struct phase_events *events,
-                                  const std::vector<struct timer *> &phases) {
+                                  const std::vector<struct timer *> &phases, long times = 1) {
     for (size_t i = 1; i < events->recorded; ++i) {
         float milliseconds;
         CHECK(cudaEventElapsedTime(&milliseconds, events->events[i - 1], events->events[i]));
         timer_add(phases[(i - 1) % phases.size()], 1e-3 * milliseconds);
     }
+    for (struct timer *phase : phases)
+        timer_repeat(phase, times);
     for (cudaEvent_t event : events->events)
         CHECK(cudaEventDestroy(event));
 }

@@ -130,6 +130,8 @@ double timer_stddev(const struct timer *timer) {
 }
 
 void print_timer(const char *phase, const struct timer *timer, const char *rounds) {
+    if (timer->count == 0)
+        return;
     printf("%-8s %8.3f s in %ld %s: mean %.1f us, deviation %.1f, min %.1f, max %.1f\n", phase,
            timer->total, timer->count, rounds, 1e6 * timer->mean, 1e6 * timer_stddev(timer),
            1e6 * timer->min, 1e6 * timer->max);

@@ -46,7 +46,8 @@ __attribute__((format(printf, 2, 3))) void print_epoch(int epoch, const char *fo
 // Takes the progress off the terminal, for a message that ends the run.
 void erase_progress(void);
 
-// Prints a phase's time and its spread. `rounds` says what was timed each time, such as "batches".
+// Prints a phase's time and its spread, or nothing if no duration was added. `rounds` says what was
+// timed each time, such as "batches".
 void print_timer(const char *phase, const struct timer *timer, const char *rounds);
 
 #ifdef __cplusplus

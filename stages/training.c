@@ -167,15 +167,14 @@ int report_result(const struct options *options, const struct data *data,
                 result->final_loss, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
-    const bool has_phases = result->forward.count > 0;
-    if (has_phases && !options->quiet) {
+    if (!options->quiet) {
         print_timer("forward", &result->forward, "batches");
         print_timer("backward", &result->backward, "batches");
     }
     char loss[32] = "untrained", phases[80] = "";
     if (options->epochs > 0)
         snprintf(loss, sizeof loss, "%#.5g", result->final_loss);
-    if (has_phases)
+    if (result->forward.count > 0)
         snprintf(phases, sizeof phases, ", forward %.3f s, backward %.3f s", result->forward.total,
                  result->backward.total);
     const struct row row = make_row(options, data, result);

@@ -311,15 +311,14 @@ int report_epoch(const struct options *options, const struct data *data, struct 
 
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result) {
-    const bool has_phases = result->forward.count > 0;
-    if (has_phases && !options->common.quiet) {
+    if (!options->common.quiet) {
         print_timer("forward", &result->forward, "batches");
         print_timer("backward", &result->backward, "batches");
     }
     char loss[32] = "untrained", phases[80] = "";
     if (options->epochs > 0)
         snprintf(loss, sizeof loss, "%#.5g", result->final_loss);
-    if (has_phases)
+    if (result->forward.count > 0)
         snprintf(phases, sizeof phases, ", forward %.3f s, backward %.3f s", result->forward.total,
                  result->backward.total);
     const struct row row = make_row(options, data, result);

@@ -29,14 +29,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     }
 }
 
-// A phase that a program does not have, or that it cannot tell from another, is an empty field.
-static void add_phase(struct row *row, const char *name, const struct timer *timer) {
-    if (timer->count > 0)
-        add_seconds(row, name, timer->mean);
-    else
-        add_text(row, name, "");
-}
-
 static struct row make_row(const struct options *options, const struct result *result) {
     struct row row = begin_row(result->device, result->threads);
     add_int(&row, "samples", (unsigned)options->samples);
@@ -47,10 +39,11 @@ static struct row make_row(const struct options *options, const struct result *r
     add_text(&row, "load_s", "");
     add_seconds(&row, "setup_s", result->setup_s);
     add_seconds(&row, "time_s", result->time_s);
-    add_phase(&row, "transfer_s", &result->transfer_time);
-    add_phase(&row, "softmax_s", &result->softmax_time);
-    add_phase(&row, "entropy_s", &result->entropy_time);
-    add_phase(&row, "information_s", &result->information_time);
+    // A phase that a program does not have, or that it cannot tell from another, is an empty field.
+    add_optional_seconds(&row, "transfer_s", result->transfer_time.mean);
+    add_optional_seconds(&row, "softmax_s", result->softmax_time.mean);
+    add_optional_seconds(&row, "entropy_s", result->entropy_time.mean);
+    add_optional_seconds(&row, "information_s", result->information_time.mean);
     add_number(&row, "entropy", result->entropy);
     add_number(&row, "mutual_information", result->information);
     add_number(&row, "gflops", result->operations / result->time_s / 1e9);
@@ -110,12 +103,6 @@ void free_activations(struct activations *activations) {
     free(activations->y);
 }
 
-// Prints a phase that the program has.
-static void print_phase(const char *name, const struct timer *timer) {
-    if (timer->count > 0)
-        print_timer(name, timer, "passes");
-}
-
 int report_result(const struct options *options, const struct result *result) {
     if (!isfinite(result->entropy) || !isfinite(result->information)) {
         fprintf(stderr, STAGE ": the entropy became %g and the mutual information %g\n",
@@ -123,10 +110,10 @@ int report_result(const struct options *options, const struct result *result) {
         return EXIT_RUN_FAILED;
     }
     if (!options->common.quiet) {
-        print_phase("transfer", &result->transfer_time);
-        print_phase("softmax", &result->softmax_time);
-        print_phase("entropy", &result->entropy_time);
-        print_phase("information", &result->information_time);
+        print_timer("transfer", &result->transfer_time, "passes");
+        print_timer("softmax", &result->softmax_time, "passes");
+        print_timer("entropy", &result->entropy_time, "passes");
+        print_timer("information", &result->information_time, "passes");
     }
     const struct row row = make_row(options, result);
     const int status = options->common.csv ? append_row(options->common.csv, &row) : 0;

@@ -15,9 +15,7 @@ static inline struct phase_events create_events(const struct options *options) {
 // the run had taken them, and destroys the events.
 static inline void collect_events(struct phase_events *events, const struct options *options,
                                   struct result *result) {
-    collect_events(events, {&result->forward, &result->backward});
-    timer_repeat(&result->forward, options->epochs);
-    timer_repeat(&result->backward, options->epochs);
+    collect_events(events, {&result->forward, &result->backward}, options->epochs);
 }
 
 #endif

@@ -39,16 +39,9 @@ static double gflops(const struct options *options, double time_s) {
     return time_s > 0 ? options->triplets * (pairs + 2 * pairs * features) / time_s / 1e9 : 0;
 }
 
-// Adds the time of a phase in a pass. A phase that a program does not have is an empty field.
-static void add_phase(struct row *row, const char *name, const struct timer *timer, long passes) {
-    if (timer->count > 0)
-        add_seconds(row, name, timer->total / (double)passes);
-    else
-        add_text(row, name, "");
-}
-
 static struct row make_row(const struct options *options, const struct result *result,
                            float largest) {
+    const double passes = fmax(1, (double)result->product_time.count);
     struct row row = begin_row(result->device, result->threads);
     add_int(&row, "triplets", (unsigned)options->triplets);
     add_int(&row, "features", (unsigned)options->features);
@@ -58,8 +51,8 @@ static struct row make_row(const struct options *options, const struct result *r
     add_text(&row, "load_s", "");
     add_seconds(&row, "setup_s", result->setup_s);
     add_seconds(&row, "time_s", result->time_s);
-    add_phase(&row, "transfer_s", &result->transfer_time, result->product_time.count);
-    add_phase(&row, "product_s", &result->product_time, result->product_time.count);
+    add_optional_seconds(&row, "transfer_s", result->transfer_time.total / passes);
+    add_optional_seconds(&row, "product_s", result->product_time.total / passes);
     add_float(&row, "largest", largest);
     add_number(&row, "gflops", gflops(options, result->time_s));
     add_peaks(&row, result->peak_vram_mib);
@@ -134,8 +127,7 @@ int report_result(const struct options *options, const float *mean, const struct
         return EXIT_RUN_FAILED;
     }
     if (!options->common.quiet) {
-        if (result->transfer_time.count > 0)
-            print_timer("transfer", &result->transfer_time, "transfers");
+        print_timer("transfer", &result->transfer_time, "transfers");
         print_timer("product", &result->product_time, "passes");
     }
     int status = 0;
