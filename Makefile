@@ -15,7 +15,7 @@ STAGES := $(shell harness/ladders.py stages 2>/dev/null)
 CUDA    = $(shell harness/ladders.py stages --cuda)
 PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $(STAGES))))))
 
-# As in common/cuda.mk.
+# As in common/flags.mk.
 NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 
 # Two goals may build the same files. So each has a make of its own, one after the other, even with

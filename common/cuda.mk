@@ -8,41 +8,15 @@
 #     SANITIZE=1       builds train.sanitized.sim, with AddressSanitizer and
 #                      UndefinedBehaviorSanitizer
 
-ROOT  := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
-# The folder's name. This overrides the STAGE= of a make that calls this one. To make, the path of a
-# folder is several words where it has spaces.
-override STAGE := $(lastword $(notdir $(CURDIR)))
-
-# The folder's source file: train.cu is built into train.
-SOURCE := $(wildcard *.cu)
-ifneq ($(words $(SOURCE)),1)
-$(error $(STAGE): found '$(SOURCE)', expected one source file)
-endif
-OUTPUT  = $(basename $(SOURCE))
-EXTRA   =
-
-CC       = gcc
-CXX      = g++
-NVCC     = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
-# These are as in stage.mk, so that the same code loads the data and times the phases.
-CFLAGS   = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
-CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
-LDLIBS   = -lz -lm
+ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+include $(ROOT)/common/program.mk
 
 # The GPU of this machine. If it has none, the major ones from Turing on: to compile is a test, too.
 # all-major means these since CUDA 13. Before that, sm_75 runs on all of them as well, because its
 # intermediate code is compiled on when the program starts.
-CUDA_ARCH = $(shell if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then echo native; \
-                    elif $(NVCC) --version | grep -q 'release 1[012]\.'; then echo sm_75; \
-                    else echo all-major; fi)
+CUDA_ARCH = $(if $(GPU),native,$(if $(filter 10.% 11.% 12.%,$(RELEASE)),sm_75,all-major))
+RELEASE   = $(shell $(NVCC) --version | sed -n 's/.*release //p')
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
-
-# As in stage.mk. The programs that test the simulated device belong to no ladder.
-LADDER         := $(dir $(wildcard ../ladder.toml))
-COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
-                  $(if $(LADDER),$(filter-out ../reference.c,$(wildcard ../*.c)))
-COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
-                  $(ROOT)/common/cuda.mk
 
 # These are C. As one object file they do not get in the way of other builds.
 $(OUTPUT): $(SOURCE) $(OUTPUT).o
@@ -88,9 +62,8 @@ $(SIM)/simulator.flags: FORCE
 	$(call record,$(CXX) $(CXXFLAGS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIM_PARTS) $(SIM)/simulator.flags
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIM_PARTS) \
+	    $(SIM)/simulator.flags
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o
 .PHONY: sim clean
-
-include $(ROOT)/common/flags.mk

@@ -1,17 +1,30 @@
-# PROGRAM.flags has the compiler and the flags that a program was built with. When they change, the
-# file changes. The program depends on the file, so make builds it again. The file's rule:
-#
-#     PROGRAM.flags: FORCE
-#         $(call record,COMPILER FLAGS)
+# What all programs are built with, and how a change of flags builds them again. A Makefile includes
+# this before its rules.
 
 # MARCH=x86-64-v3, in the environment or on make's command line, builds for a processor without
 # AVX-512. GCC's -march has the names. The results of such programs go to a folder of their own
 # (report/machine.sh).
 MARCH ?= native
 
+CC     = gcc
+CXX    = g++
+CFLAGS = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
+
+# The toolkit's folder is often not in PATH.
+NVCC = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
+# This machine's GPUs. Without a driver, nvidia-smi may print its error on standard output.
+GPU  = $(shell nvidia-smi -L 2>/dev/null | grep '^GPU')
+
+# PROGRAM.flags has the compiler and the flags that a program was built with. When they change, the
+# file changes. The program depends on the file, so make builds it again. The file's rule:
+#
+#     PROGRAM.flags: FORCE
+#         $(call record,COMPILER FLAGS)
 quote  = '$(subst ','\'',$1)'
 record = @flags=$(call quote,$1); \
          [ "$$flags" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$flags" >$@
 
 FORCE:
 .PHONY: FORCE
+# The first rule is make's default, but not this one.
+.DEFAULT_GOAL :=

@@ -76,7 +76,7 @@ built_for() {
 flags() {
     # shellcheck disable=SC2016 # make expands these
     make -s --no-print-directory -C "$1" flags --eval \
-        'flags: ; @echo $(if $(NVCC),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
+        'flags: ; @echo $(if $(NVCCFLAGS),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
 }
 
 if [[ ${1:-} == --name ]]; then

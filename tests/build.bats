@@ -122,15 +122,14 @@ builds_anew_for_flags() {
     [[ -e stages/00_one/train && -e stages/01_two/train ]]
 }
 
-@test "two stages build the simulated device at once; clean removes it, and nothing else" {
+@test "two stages build the simulated device at once; make clean removes what was built, and nothing else" {
     clean_copy copy
     find . -type f | sort >"$dir/before"
     make -s -C stages/03_cuda_unified sim &
     make -s -C studies/information/03_cuda sim
     wait $!
     [[ -x stages/03_cuda_unified/train.sim && -x studies/information/03_cuda/run.sim ]]
-    make -s -C stages/03_cuda_unified clean
-    make -s -C studies/information/03_cuda clean
+    make -s clean
     find . -type f | sort | diff "$dir/before" -
 }
 

@@ -1,0 +1,30 @@
+# What stage.mk and cuda.mk share: all stages have the same flags, so that a speedup comes from the
+# code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags (the tests use
+# both, for sanitizers and for other instruction sets).
+#
+# Paths are relative, here and in the other Makefiles. The repository's own path may have a space in
+# it, or another sign that make or the shell reads.
+
+include $(ROOT)/common/flags.mk
+
+# The folder's name. This overrides the STAGE= of a make that calls this one. To make, the path of a
+# folder is several words where it has spaces.
+override STAGE := $(lastword $(notdir $(CURDIR)))
+
+# The folder's source file: train.c is built into train.
+SOURCE := $(wildcard *.c *.cu)
+ifneq ($(words $(SOURCE)),1)
+$(error $(STAGE): found '$(SOURCE)', expected one source file)
+endif
+OUTPUT   = $(basename $(SOURCE))
+EXTRA    =
+CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
+LDLIBS   = -lz -lm
+
+# What all stages share, and what those of this ladder share. The ladder's reference shares nothing.
+# The programs that test the simulated device belong to no ladder.
+LADDER         := $(dir $(wildcard ../ladder.toml))
+COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
+                  $(if $(LADDER),$(filter-out ../reference.c,$(wildcard ../*.c)))
+COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
+                  $(MAKEFILE_LIST)
