@@ -93,9 +93,9 @@ END
     [[ $status == 1 ]]
 }
 
-@test "a filter that no benchmark matches: one line" {
+@test "a filter that no benchmark matches: one line, also under make -j" {
     needs_library
-    FILTER=nothing_of_that_name run "$bench/run.sh"
+    FILTER=nothing_of_that_name MAKEFLAGS='s -j2 --jobserver-auth=98,99' run "$bench/run.sh"
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *nothing_of_that_name* ]]
 }
 
