@@ -52,39 +52,49 @@ const watch = new IntersectionObserver((entries) => entries.forEach(({target, is
 }), {rootMargin: "0px 0px -70% 0px"});
 document.querySelectorAll("main section").forEach((section) => watch.observe(section));
 
-// A flame graph: a click on a box makes it as wide as the graph, and one on the lowest undoes that. A
+// Flame graphs: a click on a box makes it as wide as the graph, and one on the lowest undoes that. A
 // word in the field marks the functions that have it, and says which part of the samples they are in.
-for (const figure of document.querySelectorAll(".flame")) {
-  const boxes = [...figure.querySelectorAll("g")].map((group) => {
-    const rect = group.querySelector("rect"), title = group.querySelector("title").textContent;
-    const text = group.querySelector("text") || group.appendChild(svg("text",
-      {y: Number(rect.getAttribute("y")) + 13}));
-    return {group, rect, text, title, name: title.replace(/: \d+ samples.*/, ""),
-      x: Number(rect.getAttribute("x")), width: Number(rect.getAttribute("width"))};
-  });
-  const all = boxes[0], field = html("input", {type: "search", "aria-label": "function"});
-  const found = html("output"), room = (width) => Math.floor((width - 6) / 6.6);
-  function zoom({x, width}) {
-    for (const box of boxes) {
-      const scale = all.width / width, left = Math.max(all.x, all.x + (box.x - x) * scale);
-      const right = Math.min(all.x + all.width, all.x + (box.x + box.width - x) * scale);
-      const wide = Math.max(0, right - left), name = box.name;
-      box.rect.setAttribute("x", left);
-      box.rect.setAttribute("width", wide);
-      box.text.setAttribute("x", left + 3);
-      box.text.textContent = room(wide) < 3 ? "" : name.length <= room(wide) ? name
-        : `${name.slice(0, room(wide) - 1)}…`;
-    }
+// Graphs on one scale are as wide as their part of the longest time.
+for (const place of document.querySelectorAll(".flames")) {
+  const field = html("input", {type: "search", "aria-label": "function"});
+  const scale = html("input", {type: "checkbox"}), label = (...parts) => html("label", {}, ...parts);
+  place.prepend(html("p", {}, label("Search ", field),
+    ...place.querySelector("[data-part]") ? [label(scale, " one scale of time")] : []));
+  for (const figure of place.querySelectorAll(".flame")) {
+    const boxes = [...figure.querySelectorAll("g")].map((group) => {
+      const rect = group.querySelector("rect"), title = group.querySelector("title").textContent;
+      const text = group.querySelector("text") || group.appendChild(svg("text",
+        {y: Number(rect.getAttribute("y")) + 13}));
+      const [, name, share] = title.match(/^(.*): \d+ samples, (.*)$/);
+      return {group, rect, text, name, share,
+        x: Number(rect.getAttribute("x")), width: Number(rect.getAttribute("width"))};
+    });
+    const all = boxes[0], found = html("output"), part = Number(figure.dataset.part);
+    const words = ({name, share}, room) => room < 3 ? "" : room > name.length + share.length
+      ? `${name} ${share}` : name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+    const zoom = ({x, width}) => {
+      const wide = all.width * (scale.checked && width === all.width ? part : 1);
+      for (const box of boxes) {
+        const [left, right] = [box.x, box.x + box.width].map((at) =>
+          all.x + Math.max(0, Math.min(wide, (at - x) * wide / width)));
+        box.rect.setAttribute("x", left);
+        box.rect.setAttribute("width", right - left);
+        box.text.setAttribute("x", left + 3);
+        box.text.textContent = words(box, Math.floor((right - left - 6) / 6.6));
+      }
+    };
+    for (const box of boxes) box.group.addEventListener("click", () => zoom(box));
+    scale.addEventListener("input", () => zoom(all));
+    field.addEventListener("input", () => {
+      let sum = 0, end = -1;
+      for (const {rect, name, x, width} of boxes) {
+        const fits = field.value && name.includes(field.value);
+        rect.classList.toggle("found", Boolean(fits));
+        if (fits && x > end - 0.1) [sum, end] = [sum + width, x + width];
+      }
+      found.value = field.value ? `${(100 * sum / all.width).toFixed(1)} % of the samples` : "";
+    });
+    figure.querySelector("figcaption").append(" ", found);
+    zoom(all);
   }
-  for (const box of boxes) box.group.addEventListener("click", () => zoom(box));
-  field.addEventListener("input", () => {
-    let part = 0, end = -1;
-    for (const {rect, name, x, width} of boxes) {
-      const fits = field.value && name.includes(field.value);
-      rect.classList.toggle("found", Boolean(fits));
-      if (fits && x > end - 0.1) [part, end] = [part + width, x + width];
-    }
-    found.value = field.value ? `${(100 * part / all.width).toFixed(1)} % of the samples` : "";
-  });
-  figure.prepend(html("label", {}, "Search ", field, " ", found));
 }

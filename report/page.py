@@ -23,6 +23,7 @@ import diffs
 import ladders
 import plots
 import results
+import samples
 import tables
 from results import HERE, read
 
@@ -402,47 +403,63 @@ def ladder_section(ladder, found, sets):
                     *(machine_html(machine, ladder, figures, sets, is_first) for machine in found),
                     beside(found, ladder),
                     "" if found else "<p>No results yet: <code>./run_all.sh</code> writes some.",
-                    cite, "</section>\n"])
+                    samples.flames(ladder, f"h{3 - is_first}", embedded, link), cite,
+                    "</section>\n"])
 
 
 # --- stages ---
 
 def profile_html(stage):
-    """The flame graph, and a link to the rest."""
-    is_main = stage.ladder.name == ladders.MAIN
-    folder = (ROOT if is_main else stage.ladder.folder) / "profiles" / stage.name
-    if not (folder / "flame.svg").exists():
+    """Links to the files of a profile, and to its flame graph."""
+    folder = samples.folder(stage)
+    if not folder:
         return ""
     files = ", ".join(
         f'<a href="{tables.url(os.path.relpath(path, HERE))}">{escape(path.name)}</a>'
         for path in sorted(folder.iterdir()) if path.suffix in (".svg", ".txt"))
-    return (f"<h3>Profile</h3>\n<p>{files}. A click on a box makes it wide, and a click on the "
-            f"lowest undoes that.</p>\n<figure class=flame>"
-            f"{embedded(folder / 'flame.svg', f'flame graph of {stage.name}')}</figure>\n")
+    own = " This profile is your own." if folder.parent.name == "mine" else ""
+    stacks = (' <a href="https://www.speedscope.app">speedscope</a> and the <a href='
+              '"https://profiler.firefox.com">Firefox Profiler</a> open stacks.txt.'
+              if (folder / "stacks.txt").exists() else "")
+    has_flame = stage in (each.stage for each in samples.profiles(stage.ladder))
+    beside = (f' <a href="#{escape(stage.ladder.name)}-profiles">The flame graph</a> is beside '
+              "those of other stages." if has_flame else "")
+    return f"<h3>Profile</h3>\n<p>{files}.{own}{beside}{stacks}</p>\n"
 
 
-def diff_html(stage):
+def diff_html(stage, part=""):
+    """The diff of a stage, behind a line that opens it. The points of the README's part stand at
+    their places in the diff. While it is open, they are not in the part, too."""
     if not stage.before:
-        return ""
+        return part
+    both = stage.before, stage
+    found = tuple(map(samples.of_lines, both))
+    table, placed = diffs.table(*(each.source for each in both), diffs.points(part), found)
+    names = " and ".join(
+        f'<a href="{tables.url(os.path.relpath(samples.folder(each) / "lines.txt", HERE))}">the '
+        f"profile of {escape(each.name)}</a>" for each, lines in zip(both, found) if lines)
+    words = (f"<p class=small>The percentage at a line's number is its part of the samples in "
+             f"{names}.</p>\n" if names else "")
     added, removed = tables.changed_lines(stage)
-    return (f'<details id="diff-{identity(stage)}"><summary>The diff against '
-            f"{escape(stage.before.name)}: {added} lines added, {removed} removed</summary>\n"
-            f"{diffs.table(stage.before.source, stage.source)}</details>\n")
+    return (f'{diffs.marked(part, placed)}<details id="diff-{identity(stage)}"><summary>The diff '
+            f"against {escape(stage.before.name)}: {added} lines added, {removed} removed"
+            f"</summary>\n{words}{table}</details>\n")
 
 
 def stage_section(stage, text):
     """A stage's README with its diff. What answers its question is folded."""
-    diff, parts = diff_html(stage), []
+    parts, has_diff = [], False
     for part in re.split(r"(?=<h3>)", finish(text, stage.folder, stage.name)):
         title = re.match("<h3>(.*?)</h3>", part)
         if title and title[1] in FOLDED:
             part = f"<details class=folded><summary>{title[0]}</summary>{part[title.end():]}" \
                    "</details>\n"
         if title and title[1] == "What the diff shows":
-            part, diff = part + diff, ""
+            part, has_diff = diff_html(stage, part), True
         parts.append(part)
     source = os.path.relpath(stage.source, HERE)
-    return (f'<section class="stage" id="{identity(stage)}">\n' + "".join(parts) + diff
+    return (f'<section class="stage" id="{identity(stage)}">\n' + "".join(parts)
+            + ("" if has_diff else diff_html(stage))
             + f'<p>Source: <a href="{tables.url(source)}">'
             f"{escape(os.path.relpath(stage.source, ROOT))}</a></p>\n{profile_html(stage)}"
             "</section>\n")

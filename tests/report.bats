@@ -94,6 +94,84 @@ END
     echo 'print("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"360\"><title>drawn</title></svg>",
         file=open("studies/climb/01.1_loops/picture.svg", "w"))' >pictures.py
     cd ../..
+    make_ladder noted 00_plain 01_fast </dev/null
+    make_notes
+}
+
+# Gives the ladder `noted` what the page shows at a diff: sources of several functions, a README with
+# points, and two profiles. One is the reader's own. A line of 00_plain has moved since its profile.
+make_notes() {
+    cd studies/noted || return
+    cat >00_plain/run.c <<'END'
+#include <stdio.h>
+
+// The sum of some numbers.
+static float add(const float *x, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i)
+        sum += x[i];
+    return sum;
+}
+
+static void show(float value) {
+    printf("%f\n", value);
+}
+
+static void wait(void) {
+    getchar();
+}
+
+int main(void) {
+    show(add((float[]){1, 2}, 2));
+    wait();
+    return 0;
+}
+END
+    sed -e 's/float sum = 0;/float lanes[2] = {0};/; s/sum += x\[i\]/lanes[0] += x[i]/' \
+        -e 's/return sum;/return lanes[0] + lanes[1];/; s/show(add(/show(scale(add(/; s/, 2));/, 2)));/' \
+        -e 's/^static void wait/static float scale(float value) {\n    return 2 * value;\n}\n\n&/' \
+        00_plain/run.c >01_fast/run.c
+    cat >01_fast/README.md <<'END'
+# 01_fast: two sums
+
+## What the diff shows
+
+New function: `scale`.
+
+- The sums are `lanes` in `add`.
+- No place is named here, and no `thing` either.
+- `scale` is new.
+
+A paragraph stays. A list with numbers keeps them:
+
+1. `printf` stays.
+2. `main` calls
+   `scale` & `add`.
+
+## Measured
+
+<!-- table: begin -->
+<!-- table: end -->
+END
+    mkdir -p profiles/{00_plain,mine/01_fast}
+    printf '%s\n' '00_plain, points 8, epochs 2, drawn, threads 1' 'cpu: A <CPU>' 'compiler: gcc' \
+        'samples: 1000 of 4.00 s of CPU time in 4.000 s; main thread 1000, other threads 0' \
+        >profiles/00_plain/cpu.txt
+    sed 's/00_plain/01_fast/; s/epochs 2/epochs 8/; s/threads 1/threads 2/; s/in 4/in 2/' \
+        profiles/00_plain/cpu.txt >profiles/mine/01_fast/cpu.txt
+    printf '%s\n' 'function: add, studies/noted/00_plain/run.c' '' 'samples   share   line' \
+        '                      6      for (int i = 0; i < n; ++i)' \
+        '    700   70.0%       9          sum += x[i];' >profiles/00_plain/lines.txt
+    printf '%s\n' '    250   25.0%       7          lanes[0] += x[i];' \
+        '      1    0.1%      16      return 2 * value;' >profiles/mine/01_fast/lines.txt
+    echo 'main;add 7' >profiles/mine/01_fast/stacks.txt
+    PYTHONPATH=$repository/profiles python3 - <<'END'
+import flamegraph
+for folder in "00_plain", "mine/01_fast":
+    with open(f"profiles/{folder}/flame.svg", "w") as file:
+        file.write(flamegraph.draw("A title", [(["main", "add"], 700), (["main", "show"], 300)]))
+END
+    cd ../..
 }
 
 # Makes a machine with everything, one with a single stage, a quick look, and earlier results.
@@ -604,6 +682,106 @@ for link in links:
 END
 }
 
+# section ID: what the page has about a stage or a ladder.
+section() {
+    awk -v id="id=\"$1\"" 'index($0, id) { inside = 1 }
+        inside { print } inside && /<\/section>/ { exit }' report/index.html
+}
+
+@test "each point of a README stands at the lines that it speaks of, and none is lost" {
+    section noted-01_fast >section
+    # A note is above its lines: those of the function, or of the variable that it names.
+    while IFS='|' read -r note line; do
+        grep -F -A 2 "<tr class=note><td colspan=4>$note" section | grep -F -- "$line"
+    done <<'END'
+The sums are <code>lanes</code> in <code>add</code>.|<td>5<td class=old>
+<code>scale</code> is new.|<td>15<td class=new>
+2. <code>main</code> calls|<td>20<td class=old>
+END
+    [ "$(grep -c '<tr class=note>' section)" -eq 3 ]
+    # The list has all points. It shows those without a place also while the diff is open.
+    [ "$(grep -cE '^<li' section)" -eq 5 ]
+    [ "$(grep -c '^<li class=noted>' section)" -eq 3 ]
+    grep -F '<li>No place is named here' section
+    grep -F '<p>A paragraph stays.' section
+
+    python3 - <<'END'
+import html
+import re
+import sys
+from pathlib import Path
+sys.path.insert(0, "harness")
+import ladders
+
+def words(text):
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
+
+page, in_all, noted = Path("report/index.html").read_text(encoding="utf-8"), 0, 0
+for stage in (stage for ladder in ladders.ladders() for stage in ladder.stages):
+    text = (stage.folder / "README.md").read_text(encoding="utf-8") + "\n## "
+    part = re.search(r"^## What the diff shows\n(.*?)^## ", text, re.M | re.S)
+    written = len(re.findall(r"^(?:- |[1-9]\. )", part[1], re.M)) if part else 0
+    name = re.escape(f"{stage.ladder.name}-{stage.name}")
+    section = re.search(rf'<section class="stage" id="{name}">(.*?)</section>', page, re.S)[1]
+    _, _, after = section.partition("<h3>What the diff shows</h3>")
+    points = re.findall(r"<li( class=noted)?>(.*?)</li>", after.partition("<details id=")[0], re.S)
+    assert len(points) == written, (stage.name, len(points), written)
+    notes = re.findall(r"<tr class=note><td colspan=4>(.*?)(?=\n<tr)", section, re.S)
+    assert sorted(re.sub(r"^\d\. ", "", words(note)) for note in notes) == sorted(
+        words(point) for at, point in points if at), stage.name
+    in_all, noted = in_all + written, noted + len(notes)
+assert in_all > 80 and noted > in_all / 2, (in_all, noted)
+END
+}
+
+@test "a diff has the samples of each line where there is a profile of its code" {
+    section noted-01_fast >section
+    grep -F '<table class="diff heated">' section
+    [ "$(grep -c '^<col class=heat><col>' section)" -eq 2 ]
+    # The line is the nearest of the same text, because its number was another one.
+    grep -F '<td style="--heat:0.700" data-heat="70.0 %" data-tip="700 samples">7<td class=old>' section
+    grep -F '<td style="--heat:0.250" data-heat="25.0 %" data-tip="250 samples">7<td class=new>' section
+    grep -F '<td style="--heat:0.001" data-heat="0.1 %" data-tip="1 samples">16<td class=new>' section
+    [ "$(grep -o 'data-heat' section | wc -l)" -eq 3 ]
+    grep -F 'the profile of 00_plain</a> and' section
+    # Without a profile, there is no column.
+    section waves-01_fast >section
+    grep -F '<table class=diff>' section
+    run grep heat section
+    [ "$status" -eq 1 ]
+    # Nor with one of other code.
+    copy_tree
+    sed -i 's/lanes\[0\] += x/lanes[1] += x/' studies/noted/profiles/mine/01_fast/lines.txt
+    python3 - <<'END'
+import sys
+sys.path[:0] = "harness", "report"
+import ladders
+import samples
+plain, fast = ladders.find_ladder("noted").stages
+assert samples.of_lines(plain) == {7: (0.7, "700 samples")}, samples.of_lines(plain)
+assert samples.of_lines(fast) is None, samples.of_lines(fast)
+END
+}
+
+@test "flame graphs: those of a ladder together, and what they are on one scale" {
+    section noted >section
+    # An epoch takes 2 s in 00_plain, and 0.5 s of two threads in 01_fast.
+    grep -F '>01_fast</a></span><span>0.5 s, 0.25 s on the clock</span><div><i style="width:25.00%;' section
+    grep -F '<figure class=flame data-part=1.00000><figcaption><a href="#noted-00_plain">' section
+    grep -F '<figure class=flame data-part=0.25000><figcaption><a href="#noted-01_fast">' section
+    grep -F 'points 8, drawn; A &lt;CPU&gt;.' section
+    section noted-01_fast >section
+    grep -F 'This profile is your own. <a href="#noted-profiles">The flame graph</a>' section
+    grep -F 'speedscope</a>' section
+    # Profiles of other options have another scale.
+    copy_tree
+    sed -i 's/points 8/points 9/' studies/noted/profiles/mine/01_fast/cpu.txt
+    PYTHONPATH=harness:report python3 -c '
+import ladders, samples
+html = samples.flames(ladders.find_ladder("noted"), "h3", lambda path, label: "", lambda stage: "")
+assert html.count("<div class=flames>") == 2 and "data-part" not in html and "bars" not in html, html'
+}
+
 # In each frame, as wide as its name says, the page looks at itself.
 @test "a browser: three widths, no message, no overlap, no sideways scrolling; the plots answer" {
     for browser in chromium chromium-browser google-chrome ''; do
@@ -700,7 +878,9 @@ addEventListener("load", () => {
     || picture.getAttribute("aria-label")));
   expect("all images are shown", all("img").every((image) => image.complete && image.naturalWidth > 300));
   for (const figure of all(".flame")) {
-    const [lowest, box] = all("g", figure), rect = box.querySelector("rect"), field = figure.querySelector("input");
+    const [lowest, box] = all("g", figure), rect = box.querySelector("rect"), share = / [\d.]+ %$/;
+    const [field, scale] = all("input", figure.parentNode), part = Number(figure.dataset.part);
+    expect("flame: shares", [lowest, box].every((each) => share.test(each.querySelector("text").textContent)));
     field.value = box.querySelector("title").textContent.split(": ")[0];
     field.dispatchEvent(new Event("input"));
     expect("flame: search", rect.matches(".found") && /^[1-9][\d.]* % of/.test(figure.querySelector("output").value));
@@ -709,7 +889,21 @@ addEventListener("load", () => {
     expect("flame: zoom", Number(width()) === Number(lowest.querySelector("rect").getAttribute("width")));
     lowest.dispatchEvent(new Event("click"));
     expect("flame: zoom out", Math.abs(width() - narrow) < 0.01);
+    if (!part) continue;
+    scale.click();
+    expect("flame: one scale", Math.abs(width() - part * narrow) < 0.01);
+    scale.click();
+    expect("flame: own scale", Math.abs(width() - narrow) < 0.01);
   }
+  const parts = all("#noted .flame").map((figure) => Number(figure.dataset.part));
+  expect(`flame: together: ${parts}`, parts.join() === "1,0.25");
+  const diff = document.getElementById("diff-noted-01_fast"), noted = all("#noted-01_fast .noted");
+  expect("points in the list", noted.length === 3 && noted.every(isSeen));
+  diff.open = true;
+  diff.dispatchEvent(new Event("toggle"));
+  expect("points in the diff", !noted.some(isSeen) && all(".note", diff).every(isSeen));
+  expect("heat", getComputedStyle(all("[data-heat]", diff)[0], "::before").content === '"70.0 %"');
+  look("a diff");
   dispatchEvent(new Event("beforeprint"));
   expect("printing unfolds", folded.every((each) => each.open));
   look("unfolded");

@@ -1,0 +1,87 @@
+"""What the profiles of the CPU stages say (profiles/README.md): how many samples a line of a source
+has, and the flame graphs of a ladder's stages on one scale of time."""
+
+import re
+from collections import namedtuple
+from html import escape
+
+import ladders
+import plots
+
+# A line of lines.txt that has samples: how many, their part of all, the line's number and text.
+LINE = re.compile(r"^ *(\d+) +([\d.]+)% +(\d+)  (.*)$", re.MULTILINE)
+HEAD = re.compile(r"[^,\n]*, (.*)\ncpu: (.*)\n.*\nsamples: \d+ of ([\d.]+) s .* in ([\d.]+) s;")
+LENGTH = re.compile(r", (epoch|iteration|second)s ([\d.]+)")
+
+# `alike` is what the profiles on one scale share. The times are those of an epoch or an iteration.
+Profile = namedtuple("Profile", "stage folder alike unit cpu_s clock_s")
+
+
+def text_of(path):
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def folder(stage):
+    """Where a stage's profile is, or None. The reader's own goes before the repository's."""
+    home = (ladders.ROOT if stage.ladder.name == ladders.MAIN else stage.ladder.folder) / "profiles"
+    return next((each for each in (home / "mine" / stage.name, home / stage.name)
+                 if any(each.glob("*.txt"))), None)
+
+
+def of_lines(stage):
+    """{number of a line: (part of the samples, words)}. A line that has moved since the profile was
+    taken is the nearest one of the same text. None without a profile, or with one of other code."""
+    found, source = {}, [line.rstrip() for line in text_of(stage.source).split("\n")]
+    where = folder(stage)
+    for count, part, number, text in LINE.findall(text_of(where / "lines.txt") if where else ""):
+        places = [place for place, line in enumerate(source, 1) if line == text]
+        if not places:
+            return None
+        found[min(places, key=lambda place: abs(place - int(number)))] = (
+            float(part) / 100, f"{count} samples")
+    return found or None
+
+
+def profiles(ladder):
+    """The stages that have a flame graph."""
+    for stage in ladder.stages:
+        where = folder(stage)
+        head = where and (where / "flame.svg").exists() and HEAD.match(text_of(where / "cpu.txt"))
+        if head:
+            options, cpu, *times = head.groups()
+            length = LENGTH.search(f", {options}")
+            unit, count = (length[1], float(length[2])) if length else ("", 1)
+            options = re.sub(", threads .*", "", LENGTH.sub("", f", {options}"))[2:]
+            yield Profile(stage, where, f"{options}; {cpu}", unit,
+                          *(float(time) / count for time in times))
+
+
+def flames(ladder, title, picture, link):
+    """The flame graphs of a ladder: those of the same options and machine share a scale. `picture`
+    turns a file into a part of the page, `link` leads to a stage."""
+    groups = {}
+    for each in profiles(ladder):
+        groups.setdefault((each.alike, each.unit), []).append(each)
+    parts = []
+    for (alike, unit), group in groups.items():
+        longest = max(each.cpu_s for each in group)
+        is_scaled = len(group) > 1 and unit not in ("", "second")
+        bars = "".join(
+            f"<span>{link(each.stage)}</span><span>{each.cpu_s:.3g} s, {each.clock_s:.3g} s on the "
+            f'clock</span><div><i style="width:{100 * each.cpu_s / longest:.2f}%;'
+            f'background:{plots.place(each.stage.name)[1]}"></i></div>' for each in group)
+        words = (f"<p class=small>A bar is the CPU time of all threads for an {unit}: that of the "
+                 f"whole run, loading included, divided by the {unit}s. The scale is linear: on a "
+                 "logarithmic one, the parts of a width would not add up.</p>\n"
+                 f"<div class=bars>{bars}</div>\n") if is_scaled else ""
+        graphs = "".join(
+            f'<figure class=flame{f" data-part={each.cpu_s / longest:.5f}" if is_scaled else ""}>'
+            f"<figcaption>{link(each.stage)}</figcaption>"
+            f"{picture(each.folder / 'flame.svg', f'flame graph of {each.stage.name}')}"
+            "</figure>\n" for each in group)
+        parts.append(f"<p class=small>{escape(alike)}.</p>\n{words}"
+                     f"<div class=flames>{graphs}</div>\n")
+    return (f'<{title} id="{escape(ladder.name)}-profiles">Where the time goes</{title}>\n'
+            "<p>Each flame graph is a profile. A box is a function, as wide as its part of the "
+            "samples. On it stand the functions that it calls. A click on a box makes it wide, and "
+            f"a click on the lowest undoes that.</p>\n{''.join(parts)}" if parts else "")
