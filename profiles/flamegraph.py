@@ -1,7 +1,8 @@
 """Draws a flame graph (Gregg, CACM 59(6), 2016) as plain SVG.
 
 A box is a function, as wide as its share of the samples. On it stand the functions that it calls.
-The colour means nothing. Under the mouse, a browser shows a box's title: its full name and share.
+The colour means nothing. Under the mouse, a browser shows a box's title: its name and share, which
+many boxes are too narrow for.
 """
 
 import zlib
@@ -15,7 +16,9 @@ CHARACTER = 6.6  # its width in pixels, a bit above that of the widest monospace
 def box(name, samples, share, x, y, width):
     hue, light = 20 + zlib.crc32(name.encode()) % 35, 66 + zlib.crc32(name[::-1].encode()) % 12
     room = int((width - 6) / CHARACTER)
-    label = name if len(name) <= room else name[:room - 1] + "…"
+    label = f"{name} {100 * share:.1f} %"
+    if len(label) > room:
+        label = name if len(name) <= room else name[:room - 1] + "…"
     text = f'<text x="{x + 3:.1f}" y="{y + 13}">{escape(label)}</text>' if room >= 3 else ""
     return (f"<g><title>{escape(name)}: {samples} samples, {100 * share:.1f} %</title>"
             f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{ROW - 1}" rx="2" '

@@ -4,6 +4,8 @@ with Nsight Compute how a CUDA stage's kernels use the GPU, and with Nsight Syst
 when the GPU has none to run. README.md says how to read the results.
 
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
+    profile.py --committed    (the CPU stages of all ladders that have a profile in the repository,
+                              which is replaced)
     profile.py --gpu STAGE
 
 Writes profiles/mine/<stage>/{cpu.txt,lines.txt,flame.svg,stacks.txt,heap.txt}, or kernels.txt,
@@ -171,7 +173,7 @@ class Profile:
                    f"main thread {main_thread}, other threads {total - main_thread}", "",
                    "self: samples in the function itself; total: in it or in what it calls", "",
                    "    self  share so far    total  share function", *table)
-        self.write("lines.txt", *self.hottest(profiles, own))
+        self.write("lines.txt", *self.lines(profiles, own))
         (self.folder / "flame.svg").write_text(flamegraph.draw(
             title(self.stage, self.options), stacks), encoding="utf-8")
         (self.folder / "stacks.txt").write_text("".join(
@@ -196,8 +198,9 @@ class Profile:
             found.append(([name for name, _ in groupby(names)], int(count)))
         return main_thread, found
 
-    def hottest(self, profiles, own):
-        """The stage's function with the most samples, with each line's samples beside it."""
+    def lines(self, profiles, own):
+        """The stage's function with the most samples, with each line's samples beside it. Then the
+        other lines of the source that have any."""
         file = str(self.stage.source.relative_to(ROOT))
         source = self.stage.source.read_text(encoding="utf-8").splitlines()
         # Takes the first function that the file defines, in the order of the samples. What GCC
@@ -210,14 +213,19 @@ class Profile:
                 break
         else:
             return [f"function: {file}"]
-        last = source.index("}", first)
+        hottest = range(first + 1, source.index("}", first) + 2)
         found = sum((self.by_line(0, self.binary, profile) for profile in profiles), Counter())
-        lines = [f"function: {name}, {file}", "", "samples   share   line"]
-        for number, line in enumerate(source[first:last + 1], first + 1):
+
+        def line(number):
             samples = found[file, number]
             share = f"{samples:7}  {samples / own.total():6.1%}" if samples else ""
-            lines.append(f"{share:16}  {number:5}  {line}".rstrip())
-        return lines
+            return f"{share:16}  {number:5}  {source[number - 1]}".rstrip()
+
+        others = sorted(number for (path, number), samples in found.items()
+                        if samples and path == file and number not in hottest)
+        return [f"function: {name}, {file}", "", "samples   share   line", *map(line, hottest),
+                *(["", "other lines of the file that have samples", ""] if others else []),
+                *map(line, others)]
 
     # --- heap ---
 
@@ -307,17 +315,26 @@ def timeline(stage, options, folder):
         f"{high / 1e3:.2f} us, longest {max(gaps) / 1e3:.1f} us", ""]), encoding="utf-8")
 
 
+def home(ladder):
+    """The folder of a ladder's profiles."""
+    return (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles"
+
+
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
     seconds, output = os.environ.get("CPU_SECONDS") or "6", os.environ.get("RESULTS")
     if not re.fullmatch("[1-9][0-9]{0,5}", seconds):
         fail(f"CPU_SECONDS: found '{seconds}', expected a whole number from 1")
-    ladder = ladders.find_ladder(os.environ.get("STUDY"))
-    among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
-    names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
-    stages = [ladder.find(name, among=among) for name in names] or among
-    output = (Path(output).resolve() if output else
-              (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles/mine")
+    if sys.argv[1:] == ["--committed"]:
+        stages = [(stage, home(ladder)) for ladder in ladders.ladders() for stage in ladder.stages
+                  if not stage.is_cuda and (home(ladder) / stage.name).is_dir()]
+    else:
+        ladder = ladders.find_ladder(os.environ.get("STUDY"))
+        among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
+        names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
+        output = Path(output).resolve() if output else home(ladder) / "mine"
+        stages = [(stage, output) for stage in [ladder.find(name, among=among) for name in names]
+                  or among]
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     if gpu:
@@ -330,9 +347,9 @@ def main():
                  "nsight-systems, or the CUDA toolkit", 77)
     elif subprocess.run(["./deps.sh", "profile"], check=False).returncode:
         sys.exit(1)
-    options = ladder.options("profile")
-    options.pop("runs", None)
-    for stage in stages:
+    for stage, output in stages:
+        options = stage.ladder.options("profile")
+        options.pop("runs", None)
         build(stage)
         folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,12 @@ need_gperftools() {
     grep '%.*%' cpu.txt | head -n 8 | grep -qE ' (forward|backward)'
     grep -qE '^function: (forward|backward).*, stages/07_mine/train.c$' lines.txt
     grep -qE '^ *[0-9]+ +[0-9.]+% +[0-9]+  .*(\+|-)= ' lines.txt
+    # The other product is below it. All lines are those of the source.
+    awk -v n="$total" '/^other lines/ { others = 1 } others && /%/ { sum += $1 }
+        END { exit !(sum > n / 10) }' lines.txt
+    sed -nE 's/^ *[0-9]+ +[0-9.]+% +([0-9]+)  /\1 /p' lines.txt | while read -r number line; do
+        [ "$(sed -nE "$number { s/^ *//; s/ *\$//; p }" "$repository/stages/02_openmp/train.c")" = "$line" ]
+    done
 
     # The weights and the images.
     grep -qE '^peak: 1[0-9]{2}\.[0-9] MiB' heap.txt
@@ -70,11 +76,18 @@ flame = [title.text for title in tree.parse("flame.svg").iter("{http://www.w3.or
 assert flame[0] == f"all: {sys.argv[1]} samples, 100.0 %", flame[0]
 for name in "main", "forward", "backward":
     assert any(line.startswith(name) for line in flame), name
+# A box has its share where there is room for it.
+texts = [text.text for text in tree.parse("flame.svg").iter("{http://www.w3.org/2000/svg}text")]
+assert "all 100.0 %" in texts and any(text.startswith("main ") and text.endswith(" %") for text in texts), texts
 END_OF_PYTHON
 
     # The stacks are the same samples.
     [ "$(awk '{ sum += $NF } END { print sum }' stacks.txt)" -eq "$total" ]
     grep -qE '^([^;]+;)*(forward|backward)[^;]* [0-9]+$' stacks.txt
+    # speedscope takes a file for stacks if each line ends with a space and a number, and the Firefox
+    # Profiler if the first line does.
+    run grep -vE '^[^;]+(;[^;]+)* [1-9][0-9]*$' stacks.txt
+    [ "$status" -eq 1 ]
 
     # No file names a path of this machine.
     run grep -rF -e "$tree" -e "$repository" -e /tmp/ -e /usr/ -e /lib/ -e /home/ .
@@ -117,6 +130,13 @@ END
     awk -v n="$total" -v s="$cpu" 'BEGIN { exit !(s >= 1 && s < 2 && n > 20 * s && n < 280 * s) }'
     awk -v n="$total" '$NF == "work" { found = $1 } END { exit !(found > 0.5 * n) }' cpu.txt
     grep -q '^function: work, studies/fake/00_only/run.c$' lines.txt
+
+    # Of all ladders, those that have a committed profile get another one. 07_mine has none.
+    cd "$tree"
+    mkdir studies/fake/profiles/00_only
+    CPU_SECONDS=1 profiles/profile.py --committed
+    [ "$(ls studies/fake/profiles/00_only)" = "$(ls studies/fake/profiles/mine/00_only)" ]
+    [ ! -e profiles/07_mine ]
 }
 
 @test "a stage that is not there, or a wrong value" {
