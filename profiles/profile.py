@@ -176,8 +176,11 @@ class Profile:
         self.write("lines.txt", *self.lines(profiles, own))
         (self.folder / "flame.svg").write_text(flamegraph.draw(
             title(self.stage, self.options), stacks), encoding="utf-8")
+        same = Counter()  # pprof tells apart what differs only in the instruction
+        for names, count in stacks:
+            same[";".join(names)] += count
         (self.folder / "stacks.txt").write_text("".join(
-            f"{';'.join(names)} {count}\n" for names, count in sorted(stacks)), encoding="utf-8")
+            f"{names} {count}\n" for names, count in sorted(same.items())), encoding="utf-8")
 
     def stacks(self, profiles):
         """(samples of the main thread, [(names, from the outermost function; samples)]). Leaves out

@@ -67,8 +67,8 @@ def flames(ladder, title, picture, link):
         longest = max(each.cpu_s for each in group)
         is_scaled = len(group) > 1 and unit not in ("", "second")
         bars = "".join(
-            f"<span>{link(each.stage)}</span><span>{each.cpu_s:.3g} s, {each.clock_s:.3g} s on the "
-            f'clock</span><div><i style="width:{100 * each.cpu_s / longest:.2f}%;'
+            f"<span>{link(each.stage)}</span><span>{each.cpu_s:.3g} s CPU, {each.clock_s:.3g} s on "
+            f'the clock</span><div><i style="width:{100 * each.cpu_s / longest:.2f}%;'
             f'background:{plots.place(each.stage.name)[1]}"></i></div>' for each in group)
         words = (f"<p class=small>A bar is the CPU time of all threads for an {unit}: that of the "
                  f"whole run, loading included, divided by the {unit}s. The scale is linear: on a "

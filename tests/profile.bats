@@ -88,6 +88,7 @@ END_OF_PYTHON
     # Profiler if the first line does.
     run grep -vE '^[^;]+(;[^;]+)* [1-9][0-9]*$' stacks.txt
     [ "$status" -eq 1 ]
+    [ ! "$(sed 's/ [0-9]*$//' stacks.txt | uniq -d)" ]
 
     # No file names a path of this machine.
     run grep -rF -e "$tree" -e "$repository" -e /tmp/ -e /usr/ -e /lib/ -e /home/ .

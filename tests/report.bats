@@ -153,7 +153,8 @@ A paragraph stays. A list with numbers keeps them:
 <!-- table: begin -->
 <!-- table: end -->
 END
-    mkdir -p profiles/{00_plain,mine/01_fast}
+    mkdir -p profiles/{00_plain,01_fast,mine/01_fast}
+    echo 'not what is shown' >profiles/01_fast/cpu.txt
     printf '%s\n' '00_plain, points 8, epochs 2, drawn, threads 1' 'cpu: A <CPU>' 'compiler: gcc' \
         'samples: 1000 of 4.00 s of CPU time in 4.000 s; main thread 1000, other threads 0' \
         >profiles/00_plain/cpu.txt
@@ -766,7 +767,7 @@ END
 @test "flame graphs: those of a ladder together, and what they are on one scale" {
     section noted >section
     # An epoch takes 2 s in 00_plain, and 0.5 s of two threads in 01_fast.
-    grep -F '>01_fast</a></span><span>0.5 s, 0.25 s on the clock</span><div><i style="width:25.00%;' section
+    grep -F '>01_fast</a></span><span>0.5 s CPU, 0.25 s on the clock</span><div><i style="width:25.00%;' section
     grep -F '<figure class=flame data-part=1.00000><figcaption><a href="#noted-00_plain">' section
     grep -F '<figure class=flame data-part=0.25000><figcaption><a href="#noted-01_fast">' section
     grep -F 'points 8, drawn; A &lt;CPU&gt;.' section
