@@ -898,12 +898,12 @@ addEventListener("load", () => {
   }
   const parts = all("#noted .flame").map((figure) => Number(figure.dataset.part));
   expect(`flame: together: ${parts}`, parts.join() === "1,0.25");
-  const diff = document.getElementById("diff-noted-01_fast"), noted = all("#noted-01_fast .noted");
+  const noteworthy = document.getElementById("diff-noted-01_fast"), noted = all("#noted-01_fast .noted");
   expect("points in the list", noted.length === 3 && noted.every(isSeen));
-  diff.open = true;
-  diff.dispatchEvent(new Event("toggle"));
-  expect("points in the diff", !noted.some(isSeen) && all(".note", diff).every(isSeen));
-  expect("heat", getComputedStyle(all("[data-heat]", diff)[0], "::before").content === '"70.0 %"');
+  noteworthy.open = true;
+  noteworthy.dispatchEvent(new Event("toggle"));
+  expect("points in the diff", !noted.some(isSeen) && all(".note", noteworthy).every(isSeen));
+  expect("heat", getComputedStyle(all("[data-heat]", noteworthy)[0], "::before").content === '"70.0 %"');
   look("a diff");
   dispatchEvent(new Event("beforeprint"));
   expect("printing unfolds", folded.every((each) => each.open));
