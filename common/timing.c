@@ -4,10 +4,16 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOW = 2 }; // seconds of an epoch that has a line of progress
+enum {
+    SLOW = 2,   // seconds of an epoch that has a line of progress
+    WIDTH = 80, // columns of a terminal that does not say how many it has
+    MARGIN = 4, // columns before the rest of a line that is too long
+};
 
 // The line of the epoch that runs. A process has one terminal. As an argument, this would be in the
 // training loop of every stage.
@@ -87,11 +93,37 @@ static void draw_progress(int epoch, double part, double epoch_s) {
     fflush(stdout);
 }
 
+static void print_folded(const char *format, va_list values) {
+    char text[1024], *rest = text;
+    struct winsize size;
+    vsnprintf(text, sizeof text, format, values);
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) { // it is a terminal
+        const size_t width = size.ws_col > 2 * MARGIN ? size.ws_col : WIDTH;
+        for (size_t room = width; strcspn(rest, "\n") > room; room = width - MARGIN) {
+            char *end = rest + room;
+            while (end > rest && (*end != ' ' || !strchr(",:", end[-1])))
+                --end;
+            if (end == rest)
+                break;
+            printf("%.*s\n%*s", (int)(end - rest), rest, MARGIN, "");
+            rest = end + 1;
+        }
+    }
+    fputs(rest, stdout);
+}
+
+void print_line(const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    print_folded(format, values);
+    va_end(values);
+}
+
 void print_epoch(int epoch, const char *format, ...) {
     va_list values;
     va_start(values, format);
     erase_progress();
-    vprintf(format, values);
+    print_folded(format, values);
     fflush(stdout);
     va_end(values);
     if (isinf(progress.due))
@@ -132,7 +164,7 @@ double timer_stddev(const struct timer *timer) {
 void print_timer(const char *phase, const struct timer *timer, const char *rounds) {
     if (timer->count == 0)
         return;
-    printf("%-8s %8.3f s in %ld %s: mean %.1f us, deviation %.1f, min %.1f, max %.1f\n", phase,
-           timer->total, timer->count, rounds, 1e6 * timer->mean, 1e6 * timer_stddev(timer),
-           1e6 * timer->min, 1e6 * timer->max);
+    print_line("%-8s %8.3f s in %ld %s: mean %.1f us, deviation %.1f, min %.1f, max %.1f\n", phase,
+               timer->total, timer->count, rounds, 1e6 * timer->mean, 1e6 * timer_stddev(timer),
+               1e6 * timer->min, 1e6 * timer->max);
 }

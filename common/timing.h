@@ -39,8 +39,12 @@ double timer_stddev(const struct timer *timer);
 // that the epoch should take.
 void watch_epochs(int epochs, long batches);
 
-// Prints the line of a finished epoch, which counts from 1, as printf() does. It takes the place of
-// the progress.
+// Prints a line as printf() does. On a terminal, a line that is too long goes on in the next, after
+// a comma or a colon.
+__attribute__((format(printf, 1, 2))) void print_line(const char *format, ...);
+
+// Prints the line of a finished epoch, which counts from 1, as print_line() does. It takes the
+// place of the progress.
 __attribute__((format(printf, 2, 3))) void print_epoch(int epoch, const char *format, ...);
 
 // Takes the progress off the terminal, for a message that ends the run.

@@ -179,10 +179,10 @@ int report_result(const struct options *options, const struct data *data,
                  result->backward.total);
     const struct row row = make_row(options, data, result);
     int status = options->csv ? append_row(options->csv, &row) : 0;
-    printf("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
-           "accuracy %.4f\n",
-           STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
-           phases, gflops(options, result->train_s), loss, result->test_accuracy);
+    print_line("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
+               "accuracy %.4f\n",
+               STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
+               phases, gflops(options, result->train_s), loss, result->test_accuracy);
     return status;
 }
 

@@ -8,12 +8,13 @@ setup_file() {
 }
 
 # on_terminal [OPTION...]: runs the stage on a terminal, where a batch takes half a second. $dir/screen
-# has what stands there in the end, and $dir/drawn each line that stood there for a time.
+# has what stands there in the end, and $dir/drawn each line that stood there for a time. The terminal
+# has $columns columns.
 on_terminal() {
     command -v script >/dev/null || skip 'found no script (bsdutils)'
     printf '%q ' env "LD_PRELOAD=$BATS_FILE_TMPDIR/clock.so" "$train" --data "$data" --train 6 \
         --test 4 --batch 1 --epochs 3 "$@" >"$dir/command"
-    script -qec "$(<"$dir/command")" /dev/null </dev/null >"$dir/output"
+    script -qec "stty cols ${columns:-0}; $(<"$dir/command")" /dev/null </dev/null >"$dir/output"
     tr '\r' '\n' <"$dir/output" >"$dir/drawn"
     python3 - "$dir/output" >"$dir/screen" <<'END'
 import sys
@@ -59,8 +60,24 @@ END
     on_terminal --hidden 3 --train 3
     run ! grep ' left' "$dir/drawn"
     on_terminal --hidden 3 --quiet
-    [[ $(wc -l <"$dir/drawn") == 2 ]]
+    [[ $(grep -vc '^    ' "$dir/screen") == 1 ]]
     LD_PRELOAD=$BATS_FILE_TMPDIR/clock.so "$train" --data "$data" --train 6 --test 4 --hidden 3 \
         --batch 1 --epochs 3 >"$dir/output"
     run ! grep $' left\|\r' "$dir/output"
+}
+
+@test "a line that is too long for the terminal goes on in the next" {
+    shape() { sed -z 's/\n    / /g; s/[0-9.]\+/N/g; s/  */ /g' "$1"; }
+    for columns in 0 50; do # a terminal that does not know its width counts as one of 80
+        for program in stages/02_openmp studies/mlp/00_serial studies/cnn/00_serial; do
+            train=$stages/../$program/train
+            on_terminal --threads 1
+            [[ $(wc -L <"$dir/screen") -le $((columns ? columns : 80)) ]]
+            [[ $(grep -c '^    [^ ]' "$dir/screen") -ge 3 ]]
+            # Together, the parts are the lines that a file gets.
+            "$train" --data "$data" --train 6 --test 4 --batch 1 --epochs 3 --threads 1 >"$dir/file"
+            diff <(shape "$dir/screen") <(shape "$dir/file")
+            run ! grep '[^,:]$' <(grep -B 1 '^    ' "$dir/screen" | grep '^[^ -]')
+        done
+    done
 }

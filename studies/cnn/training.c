@@ -323,9 +323,10 @@ int report_result(const struct options *options, const struct data *data,
                  result->backward.total);
     const struct row row = make_row(options, data, result);
     int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
-    printf("%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
-           STAGE, options->batch, options->epochs, data->name, result->train_s, phases,
-           gflops(options, data, result->train_s), loss, result->test_accuracy);
+    print_line(
+        "%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
+        STAGE, options->batch, options->epochs, data->name, result->train_s, phases,
+        gflops(options, data, result->train_s), loss, result->test_accuracy);
     return status;
 }
 

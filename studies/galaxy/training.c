@@ -309,11 +309,11 @@ int report_result(const struct options *options, const struct data *data,
     }
     const struct row row = make_row(options, data, result);
     const int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
-    printf("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
-           "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
-           STAGE, options->hidden, result->minimum.iterations, data->name, result->train_s,
-           result->cost.total, result->gradient.total, gflops(options, result),
-           result->minimum.evaluations, result->minimum.cost, result->test_accuracy);
+    print_line("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
+               "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
+               STAGE, options->hidden, result->minimum.iterations, data->name, result->train_s,
+               result->cost.total, result->gradient.total, gflops(options, result),
+               result->minimum.evaluations, result->minimum.cost, result->test_accuracy);
     return status;
 }
 

@@ -117,9 +117,9 @@ int report_result(const struct options *options, const struct result *result) {
     }
     const struct row row = make_row(options, result);
     const int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
-    printf("%s: samples %d, features %d: pass %.6f s, %.1f GFLOP/s, entropy %.7g, "
-           "mutual information %.7g\n",
-           STAGE, options->samples, options->features, result->time_s,
-           result->operations / result->time_s / 1e9, result->entropy, result->information);
+    print_line("%s: samples %d, features %d: pass %.6f s, %.1f GFLOP/s, entropy %.7g, "
+               "mutual information %.7g\n",
+               STAGE, options->samples, options->features, result->time_s,
+               result->operations / result->time_s / 1e9, result->entropy, result->information);
     return status;
 }

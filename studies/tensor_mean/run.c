@@ -138,8 +138,8 @@ int report_result(const struct options *options, const float *mean, const struct
     const struct row row = make_row(options, result, largest);
     if (options->common.csv)
         status = append_row(options->common.csv, &row);
-    printf("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n", STAGE,
-           options->triplets, options->features, result->time_s, gflops(options, result->time_s),
-           (double)largest);
+    print_line("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n",
+               STAGE, options->triplets, options->features, result->time_s,
+               gflops(options, result->time_s), (double)largest);
     return status;
 }
