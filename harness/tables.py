@@ -692,8 +692,10 @@ def epochs(groups, folder):
     if any(column not in run for runs in group.runs.values() for run in runs for column in EPOCHS):
         return ""
     cell = ladder_cell(group)
-    titles = {"epoch_s": "", group.ladder.time: "total training time (s)"} | EPOCHS
     lines = [line for line in group.lines if group.time(line, cell) is not None]
+    titles = {"epoch_s": "", group.ladder.time: "total training time (s)"} | EPOCHS
+    titles = {column: title for column, title in titles.items()  # no GPU, no memory of it
+              if any(epoch_text(group, column, line, cell) for line in lines)}
     absent = [stage for stage in [*group.ladder.stages, *group.ladder.peers]
               if not stage.is_step and stage.name not in dict(lines)]
     table = markdown_table(["platform", *titles.values()], [
