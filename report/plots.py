@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import math
+import re
 import statistics
 import textwrap
 import zlib
@@ -67,8 +68,24 @@ def save(figure, path):
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight", facecolor=figure.get_facecolor())
     plt.close(figure)
-    text = picture.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
-    tables.write(path, text)
+    tables.write(path, slim(picture.getvalue()))
+
+
+def slim(text):
+    """An SVG of matplotlib's in two thirds of its bytes: with tenths of a point, without names
+    that nothing refers to, and with the font once."""
+
+    def shorten(attribute):
+        return " " + re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1) + 0:g}",
+                            " ".join(attribute[0].split()))
+
+    text = re.sub(r"^.*?(?=<svg)| *<metadata>.*?</metadata>\n", "", text, flags=re.DOTALL)
+    text = re.sub(r' transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"', "", text)
+    text = re.sub(r'\s(d|x|y|width|height|transform|viewBox)="[^"]*"', shorten, text)
+    text = re.sub(r"font: ([\d.]+px) 'DejaVu Sans'", r"font-size: \1", text)
+    font = "'DejaVu Sans', Verdana, sans-serif"
+    text = text.replace("'DejaVu Sans'", font).replace("<svg ", f'<svg font-family="{font}" ', 1)
+    return re.sub(r"\n\s+", "\n", text)
 
 
 @functools.cache
