@@ -254,6 +254,14 @@ class Group:
         return (1e9 * rate / ceiling if rate and ceiling and self.used(line, cell) == line[1]
                 else None)
 
+    def summary(self, line, others, cell):
+        """A cell in words: its time, how many times as fast it is as each of the other lines, and
+        its part of the ceiling."""
+        part = line and self.part_of_ceiling(line, cell)
+        return ["".join(self.texts(self.ladder.time, line, cell)),
+                *(self.ratio_text(line, other, cell) for other in others),
+                percent(part) + self.mark(line) if part else "-"]
+
     def mark(self, line):
         """The sign of a line that leaves out operations which its rates count, or ""."""
         return SKIPS if self.ladder.skips(line[0]) else ""
@@ -383,6 +391,12 @@ def machine(folder):
     fields = machine_fields(folder)
     return "; ".join(fields[key] for key in ("cpu", "gpu") if fields.get(key, "none") != "none"
                      ) or "unknown machine"
+
+
+def facts(folder):
+    """What the results in a folder were made with, and when, in words. Empty if nobody knows."""
+    fields = machine_fields(folder)
+    return "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
 
 
 def is_peer(line):
@@ -645,14 +659,11 @@ def ladder(groups, folder):
     rungs = group.rungs(cell)
     lines = []
     for stage, (line, above) in rungs.items():
-        part = line and group.part_of_ceiling(line, cell)
-        compared = [group.ratio_text(line, other, cell) for other in (above, group.baseline)]
+        time, *compared, part = group.summary(line, (above, group.baseline), cell)
         lines.append([
             f"[{stage.name}]({url(os.path.relpath(stage.folder, folder))})"
             + (label(line)[len(stage.name):] if line else ""),
-            "".join(group.texts(group.ladder.time, line, cell)),
-            *(compared if stage.before else ["", ""]),
-            percent(part) + group.mark(line) if part else "-",
+            time, *(compared if stage.before else ["", ""]), part,
             str(sum(changed_lines(stage))) if stage.before else "", markdown(move(stage))])
     over = f"over {label(group.baseline)}" if group.baseline else "speedup"
     table = markdown_table([

@@ -21,6 +21,7 @@ from pathlib import Path
 from string import Template
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
+import cards
 import ladders
 import rows
 import tables
@@ -37,29 +38,9 @@ PAGE = Template("""\
 <title>Results of a class</title>
 <link rel="icon" href="data:,">
 <style>
-$style
-body { display: block; }
-main { max-width: 92rem; }
-.rank li { padding: 0.2rem 0 0.4rem; max-width: 50rem; }
-.beside { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr));
-  gap: 0 2rem; }
-.beside article { min-width: 0; break-inside: avoid; display: grid; align-content: start;
-  grid-row: span 3; grid-template-rows: subgrid; gap: 0; }
-.beside h3, .rank { overflow-wrap: anywhere; }
-.beside table { width: 100%; font-size: 14px; }
-.beside th:first-child { text-align: left; }
-.beside td { white-space: nowrap; }
-.beside th { overflow-wrap: break-word; }
-.beside article { overflow-x: auto; }
-@media (max-width: 40rem) {
-  .beside table { font-size: 13px; }
-  .beside th, .beside td { padding: 0.2rem; }
-}
-[style^="--part"] { background: linear-gradient(to right, var(--soft, #57606a)
-  calc(var(--part) * 100%), transparent 0) no-repeat 0 100% / 100% 4px; }
-</style>
+$style</style>
 </head>
-<body>
+<body class=class>
 <main>
 <h1>Results of a class</h1>
 $body</main>
@@ -112,32 +93,13 @@ class Results:
     def __init__(self, name, group):
         self.name, self.group = name, group
         self.cell = tables.ladder_cell(group)
-        fields = tables.machine_fields(group.folder)
-        self.about = "; ".join([
-            tables.machine(group.folder), tables.cell_name(group.ladder, self.cell),
-            group.heading(), group.repeats(),
-            *(fields[key] for key in ("compiler", "revision", "date") if key in fields)])
-        # {stage: its line with most threads}
-        self.lines = {line[0]: line for line in group.lines
-                      if not tables.is_peer(line) and group.time(line, self.cell)}
 
     def parts(self):
         """[(the part of its ceiling that a stage reaches, its line)], the best first. A stage that
         leaves out operations is no competitor: its rate counts them."""
-        return sorted(((part, line) for line in self.lines.values()
-                       if not self.group.mark(line)
+        return sorted(((part, line) for line in cards.lines(self.group).values()
+                       if not tables.is_peer(line) and not self.group.mark(line)
                        and (part := self.group.part_of_ceiling(line, self.cell))), reverse=True)
-
-    def texts(self, stage):
-        """(time, ratio to the baseline, part of the ceiling) in words, and that part or 0."""
-        group, cell, line = self.group, self.cell, self.lines.get(stage)
-        if not line:
-            return "-", "", "", 0
-        part = group.part_of_ceiling(line, cell)
-        over = group.baseline and line != group.baseline
-        return ("".join(group.texts(group.ladder.time, line, cell)),
-                group.ratio_text(line, group.baseline, cell) if over else "",
-                tables.percent(part) + group.mark(line) if part else "", part or 0)
 
 
 def read(path, ladder, name, seen):
@@ -193,10 +155,11 @@ def rank(everyone):
     found.append("<ol class=rank>")
     for (part, line), results in with_part:
         group = results.group
-        time, over = group.signed(group.ladder.time, line, results.cell), results.texts(line[0])[1]
+        time, base = group.signed(group.ladder.time, line, results.cell), group.baseline
         texts = [tables.percent(part), f"{tables.short_label(line)} in {time}",
-                 *([f"{over} over {group.baseline[0]}"] if over else [])]
-        found.append(f'<li style="--part: {min(part, 1):.3f}"><b>{escape(results.name)}</b>: '
+                 *([f"{group.ratio_text(line, base, results.cell)} over {base[0]}"]
+                   if base and line != base else [])]
+        found.append(f'<li style="--part:{min(part, 1):.3f}"><b>{escape(results.name)}</b>: '
                      f"{escape(', '.join(texts))}</li>")
     found.append("</ol>")
     if without:
@@ -205,38 +168,13 @@ def rank(everyone):
     return found
 
 
-def card(results, stages):
-    """A machine's ladder, as a table."""
-    group = results.group
-    found = [f"<article>\n<h3>{escape(results.name)}</h3>",
-             f"<p class=small>{escape(results.about)}</p>",
-             f"<table>\n<caption class=unseen>The ladder of {escape(results.name)}</caption>",
-             f"<thead><tr><th scope=col>stage<th scope=col>time ({group.unit})"
-             f"<th scope=col>over {escape(group.ladder.toml.get('baseline', '')[:2])}"
-             "<th scope=col>of ceiling</thead>\n<tbody>"]
-    for stage in stages:
-        time, over, part, width = results.texts(stage)
-        name = tables.short_label(results.lines.get(stage, (stage, 0)))
-        bar = f' style="--part: {min(width, 1):.3f}"' if width else ""
-        found.append(f"<tr><th scope=row>{escape(name)}<td>{escape(time)}<td>{escape(over)}"
-                     f"<td{bar}>{escape(part)}")
-    return [*found, "</tbody></table></article>"]
-
-
 def section(ladder, everyone):
     """A ladder's part of the page."""
     everyone.sort(key=lambda results: results.name)
-    stages = sorted({stage for results in everyone for stage in results.lines})
-    cards = [line for results in everyone for line in card(results, stages)]
-    skips = dict.fromkeys(tables.skips_in_words(results.group, results.lines.values())
-                          for results in everyone)
-    signs = "; ".join(tables.signs("\n".join(cards)))
-    notes = ["The ceiling is the rate of multiply-adds alone on as many threads as the stage has.",
-             "A GPU has none here. A bar is the part of it that a stage reaches.",
-             f"{signs[:1].upper()}{signs[1:]}." if signs else "", *skips]
+    found = [(escape(results.name), f"{tables.machine(results.group.folder)}; "
+              f"{cards.conditions(results.group)}", results.group) for results in everyone]
     return [f"<section>\n<h2>{escape(ladder.title)}</h2>", *rank(everyone),
-            f"<h3>The machines</h3>\n<p>{escape(' '.join(notes))}</p>",
-            "<div class=beside>", *cards, "</div>\n</section>"]
+            f"<h3>The machines</h3>\n{cards.beside(found)}</section>"]
 
 
 def main():

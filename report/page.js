@@ -36,6 +36,11 @@ if (matchMedia("(max-width: 69.99rem)").matches) list.open = false;
 list.addEventListener("click", (event) => {
   if (event.target.matches("a") && matchMedia("(max-width: 69.99rem)").matches) list.open = false;
 });
+// A diff becomes a part of the page when it is opened: the browser does not read a <noscript>.
+document.addEventListener("toggle", ({target}) => {
+  const diff = target.querySelector(":scope > noscript");
+  if (diff) diff.outerHTML = diff.textContent;
+}, true);
 // A link into what is folded opens it. So does printing, except for the diffs.
 function unfold() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -2,8 +2,9 @@
 
 template.html has its frame, page.css its looks, plots.js its plots, page.js what else answers to
 the reader. The rest is written here: the result, the numbers that plots.js draws, the tables, and
-the stages with their diffs and profiles. Without scripts, all machines and the plots of README.md
-are there.
+the stages with their diffs and profiles. Without scripts, all machines, the plots of README.md and
+the diffs are there. They stand in <noscript>, where a browser with scripts does not look: a diff
+costs nothing until page.js opens it.
 """
 
 import base64
@@ -13,18 +14,21 @@ import os
 import re
 import subprocess
 import tempfile
+import zlib
 from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
 from string import Template
 from urllib.parse import unquote, urlsplit
 
+import cards
 import diffs
 import ladders
 import plots
 import results
 import samples
 import tables
+from cards import cell
 from results import HERE, read
 
 ROOT = HERE.parent
@@ -94,7 +98,7 @@ def pandoc(pieces):
 
 def embedded(path, label):
     """An SVG as a part of the page. Its colours follow the page's, and its ids are its own."""
-    prefix = re.sub(r"\W+", "-", str(path.relative_to(ROOT)))
+    prefix = f"i{zlib.crc32(os.fsencode(path.relative_to(ROOT))):x}"
     text = re.sub(r"^.*?(?=<svg)", "", read(path), flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"#[0-9a-f]{6}\b", lambda match: f"var({THEME[match[0]]})"
@@ -137,10 +141,6 @@ def finish(text, folder, about):
 
 
 # --- results ---
-
-def cell(text):
-    return f"<td{' class=noisy' if '~' in text else ''}>{escape(text)}</td>"
-
 
 def link(stage):
     return f'<a href="#{identity(stage)}">{escape(stage.name)}</a>'
@@ -220,16 +220,10 @@ def ladder_html(group):
                          f"{escape(why)}</summary><ul>{listed}</ul>{reasons}</details></td></tr>")
             continue
         for stage, (line, above) in part:
-            share = group.part_of_ceiling(line, at)
-            texts = ["".join(group.texts(group.ladder.time, line, at)),
-                     *([group.ratio_text(line, other, at) for other in (above, group.baseline)]
-                       if stage.before else ["", ""]),
-                     tables.percent(share) + group.mark(line) if share else "-"]
-            cells = [cell(text) for text in texts]
-            if share:
-                cells[-1] = cells[-1].replace("<td", f'<td style="--part:{min(share, 1):.3f}"')
-            cells = "".join(f'{each[:3]} data-name="{name}"{each[3:]}'
-                            for each, name in zip(cells, names))
+            time, *compared, share = group.summary(line, (above, group.baseline), at)
+            texts = [time, *(compared if stage.before else ["", ""]), share]
+            parts = 0, 0, 0, group.part_of_ceiling(line, at)
+            cells = "".join(map(cell, texts, parts, names))
             lines.append(
                 f"<tr{' class=step' if stage.is_step else ''}><th scope=row>"
                 f'<i class=key style="--key:{plots.place(stage.name)[1]}"></i>{link(stage)}'
@@ -337,8 +331,6 @@ def machine_html(machine, ladder, paper, sets, is_first):
         return (f'<div data-machine="{machine.key}"><p>No results of {machine.heading()}: '
                 f"<code>./run_all.sh{study}</code> writes some.</p></div>\n")
     first = groups[0]
-    fields = tables.machine_fields(first.folder)
-    facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
     folder = tables.url(first.folder.relative_to(HERE))
     sets.append(numbers(first))
     epochs = tables.epochs(groups, HERE)
@@ -350,7 +342,8 @@ def machine_html(machine, ladder, paper, sets, is_first):
         if machine.is_quick else "",
         sentence(first), ladder_html(first),
         f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
-        f'<a href="{folder}/machine.txt">the machine</a> ({escape(facts)}).</p>\n',
+        f'<a href="{folder}/machine.txt">the machine</a> '
+        f"({escape(tables.facts(first.folder))}).</p>\n",
         f'<div class=plots data-set="{len(sets) - 1}"></div>\n',
         f"<noscript>{static(first)}</noscript>\n",
         f"<h4>Epoch by epoch</h4>\n{finish(pandoc([epochs])[0], HERE, 'Epochs')}" if epochs else "",
@@ -358,38 +351,10 @@ def machine_html(machine, ladder, paper, sets, is_first):
 
 
 def beside(found, ladder):
-    """All machines beside each other: a line for each stage and peer, and three columns for each
-    machine."""
-    found = [(machine, machine.ladders[ladder][0]) for machine in found
-             if ladder in machine.ladders]
-    if not found:
-        return ""
-    names = [stage.name for stage in [*ladder.stages, *ladder.peers]]
-    lines = []
-    for name in names:
-        cells = ""
-        for _, group in found:
-            at = tables.ladder_cell(group)
-            line = max((line for line in group.lines if line[0] == name and group.time(line, at)),
-                       default=None)
-            if not line:
-                cells += "<td>" * 3
-                continue
-            share = group.part_of_ceiling(line, at)
-            cells += cell("".join(group.texts(ladder.time, line, at))) + cell(
-                group.ratio_text(line, group.baseline, at) if group.baseline else "-") + cell(
-                tables.percent(share) + group.mark(line) if share else "-")
-        if re.search("<td[^>]*>[^<]", cells):
-            lines.append(f"<tr><th scope=row>{escape(name)}</th>{cells}</tr>")
-    tops = "".join(f"<th colspan=3 scope=colgroup>{machine.heading()}<br><small>"
-                   f"{escape(tables.cell_name(ladder, tables.ladder_cell(group)))}; "
-                   f"{escape(group.heading())}</small></th>" for machine, group in found)
-    heads = "".join(f"<th scope=col>{escape(text)}</th>" for _, group in found for text in (
-        group.title(ladder.time), "over the first", "of the ceiling"))
-    return ("<div data-machine=all><div class=scroll tabindex=0><table class=beside>"
-            f"<caption class=unseen>All machines: {escape(ladder.title)}</caption>"
-            f"<thead><tr><td></td>{tops}</tr><tr><th scope=col>stage</th>{heads}</tr></thead>"
-            f"<tbody>{''.join(lines)}</tbody></table></div></div>\n")
+    """All machines beside each other."""
+    found = [(machine.heading(), cards.conditions(machine.ladders[ladder][0]),
+              machine.ladders[ladder][0]) for machine in found if ladder in machine.ladders]
+    return f"<div data-machine=all>{cards.beside(found, peers=True)}</div>\n" if found else ""
 
 
 def ladder_section(ladder, found, sets):
@@ -443,7 +408,7 @@ def diff_html(stage, part=""):
     added, removed = tables.changed_lines(stage)
     return (f'{diffs.marked(part, placed)}<details id="diff-{identity(stage)}"><summary>The diff '
             f"against {escape(stage.before.name)}: {added} lines added, {removed} removed"
-            f"</summary>\n{words}{table}</details>\n")
+            f"</summary>\n<noscript>{words}{table}</noscript></details>\n")
 
 
 def stage_section(stage, text):

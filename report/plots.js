@@ -73,6 +73,7 @@ function panel({title, x, y, series, roofs = [], now = null, arrows = []}, width
     for (const [a, b, words, size] of line.points) root.append(mark(line, across(a), up(b),
       words || `${line.name}\n${x.label} ${short(a)}: ${digits(b)}`, size));
   }
+  root.append(...root.querySelectorAll(".roof")); // above the marks
   const caption = title ? [html("figcaption", {}, title)] : [];
   return html("figure", {class: roofs.length ? "panel wide" : "panel"}, ...caption, root);
 }
@@ -156,11 +157,11 @@ function plots(place, set) {
       y: {label: "GFLOP/s", limits: limits(1), log: true}}, width, 420);
   }
 
-  function draw() {
-    const cell = at(chosen), width = Math.max(280, place.clientWidth);
+  function draw(width = Math.max(280, place.clientWidth)) {
+    const cell = at(chosen);
     const columns = Math.max(1, Math.floor((width + 24) / 376)), part = (width + 24) / columns - 24;
     const found = [heading(`The ladder: ${name(chosen) || "each run"}`), note(log ? "A bar begins at "
-      + "the time of the line above. " : "", "A dark line is the time at the ceiling."), ladder(cell)];
+      + "the time of the line above. " : "", "An upright line is the time at the ceiling."), ladder(cell)];
     const along = values.flatMap((_, i) => times(i, part)), keys = set.phases.flatMap((phase, i) => [
       html("i", {class: "key", style: `--key:${set.phaseColours[i]}`}), `${phase} `]);
     if (along.length) found.push(heading(set.time[0].toUpperCase() + set.time.slice(1)),
@@ -195,6 +196,7 @@ function plots(place, set) {
       draw();
     });
   }
-  addEventListener("resize", () => place.clientWidth && draw());
+  for (const [event, width] of [["resize"], ["beforeprint", 728], ["afterprint"]]) // as wide as paper
+    addEventListener(event, () => place.clientWidth && draw(width));
   draw();
 }

@@ -102,8 +102,7 @@ def results_section(groups, paper, drawn):
     """A machine's part of a ladder's section in README.md."""
     first = groups[0].without_steps()
     folder = tables.url(first.folder.relative_to(HERE))
-    fields = tables.machine_fields(first.folder)
-    facts = "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
+    facts = tables.facts(first.folder)
     parts = [f"### {md(tables.machine(first.folder))}\n",
              f"[{md(first.folder.parent.name)}]({folder}): [every run]({folder}/runs.csv), "
              f"[the machine]({folder}/machine.txt){f' ({md(facts)})' if facts else ''}.\n",
