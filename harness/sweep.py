@@ -245,11 +245,15 @@ class Sweep:
             return
         # The rows may not show --threads: a serial stage always has one thread.
         field = dict(line.partition(": ")[::2] for line in machine.splitlines())
-        if f"threads: {field['threads']}" not in rows.read(path).splitlines():
+        known = rows.read(path).splitlines()
+        if f"threads: {field['threads']}" not in known:
             rows.fail(f"--resume: {self.output} was not made with {field['threads']} threads: "
                       "expected the same --threads, or another --output")
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"resumed: {field['date']}, revision {field['revision']}\n")
+            file.write(f"resumed: {field.pop('date')}, revision {field.pop('revision')}\n")
+            for line in (f"{name}: {value}" for name, value in field.items()):
+                if line not in known:  # another compiler, or a peer installed since
+                    file.write(f"{line}\n")
 
     def note_gpu(self, when):
         """Adds the GPU's clocks, power limit and temperature to machine.txt: idle, it is not what

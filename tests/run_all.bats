@@ -507,6 +507,9 @@ threads_of() {
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
     [ "$(row_count)" -eq 2 ]
     grep -q '^resumed: ' results/machine.txt
+    # What is not as before is said, once.
+    [ "$(grep -c '^compiler: ' results/machine.txt)" -eq 1 ]
+    sed -i 's/^compiler: .*/compiler: an older one/' results/machine.txt
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume --epochs 7
     [ "$(row_count)" -eq 4 ]
     for setting in '--train 100' '--learning-rate 0.2' '--seed 2'; do
@@ -520,6 +523,7 @@ threads_of() {
     touch digits/SYNTHETIC
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
     [ "$(row_count)" -eq 12 ]
+    [ "$(grep -c '^compiler: ' results/machine.txt)" -eq 2 ]
     run ./run_all.sh --output results --resume --threads 17
     [ "$status" -eq 2 ]
     [[ $output == *"expected the same --threads"* ]]
