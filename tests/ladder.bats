@@ -264,7 +264,7 @@ END
     grep -q '^  20_mine ' output
     RUNS=8 HIDDEN=32 harness/compare.py 20_mine 01 | grep -q 'times as'
     make -s step STAGE=20 RUNS=8 TRAIN=640 | grep -q '^20_mine: mine'
-    if command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib, pygments' 2>/dev/null; then
+    if [[ ${FULL:-} ]] && command -v pandoc && PATH=/usr/bin:$PATH python3 -c 'import matplotlib, pygments' 2>/dev/null; then
         make -s report
         grep -q '<section class="stage" id="stages-20_mine">' report/index.html
     fi

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TO_THE_END, FULL = bool(os.environ.get("TO_THE_END")), bool(os.environ.get("FULL"))
 # Seconds for a command, for another that differs only in its values, and for one whose output is
 # shown.
-LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2, 1, 120
+LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2 if FULL else 1, 1, 120
 # Commands whose result later ones need. All stages together take a minute.
 BUILD = re.compile(r"make( -C (stages|studies)/.*)?" if FULL else r"make -C (stages|studies)/.*")
 MAY_BE_MISSING = "gdb", "bats"
