@@ -24,6 +24,7 @@ END
     HOME=$folder timeout 100 "$browser" --headless --no-sandbox --disable-gpu \
         --disable-dev-shm-usage --enable-logging=stderr --user-data-dir="$folder/browser" \
         --virtual-time-budget=20000 --dump-dom "file://$folder/frames.html" >"$folder/dom" 2>"$folder/messages"
+    grep CONSOLE "$folder/messages" || true
     grep -o 'FRAME.*' "$folder/dom"
     for width in 1440 768 390; do
         grep -qF "FRAME [$width,$2,[]]" "$folder/dom" || return

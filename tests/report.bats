@@ -863,10 +863,12 @@ addEventListener("load", () => {
   const folded = all("#stages-01_vectorized details.folded");
   expect("folded until asked for", folded.length === 2 && folded.every((each) => !each.open));
   expect("a picture without scripts", /<svg/.test(place.nextElementSibling.textContent));
-  const diff = document.getElementById("diff-stages-01_vectorized");
-  expect("the diff waits", !all("table", diff).length && /<table/.test(diff.textContent));
-  diff.open = true;
-  diff.dispatchEvent(new Event("toggle"));
+  for (const name of ["01_vectorized", "02_openmp"]) {
+    const diff = document.getElementById(`diff-stages-${name}`);
+    expect("the diff waits", !all("table", diff).length && /<table/.test(diff.textContent));
+    diff.open = true;
+    diff.dispatchEvent(new Event("toggle"));
+  }
   const row = all("#stages-01_vectorized .diff tr").find((each) => all("mark", each).length);
   expect("a diff with numbers, colours and marks", row && all("td", row).length === 4
     && /^\d+$/.test(row.cells[0].textContent) && all("#stages-01_vectorized .diff .k").length);
@@ -911,8 +913,12 @@ addEventListener("load", () => {
   });
   dispatchEvent(new Event("afterprint"));
   look("unfolded");
-  if (innerWidth === 1440) contrast("light");
-  if (innerWidth === 1440) inMedium("dark", contrast);
+  const readable = (name) => ["full-quick", "full"].forEach((machine) => {
+    choose(machine);
+    contrast(name);
+  });
+  if (innerWidth === 1440) readable("light");
+  if (innerWidth === 1440) inMedium("dark", readable);
   answer(all("section.stage").length);
 });
 END
