@@ -39,12 +39,12 @@ check_weights() {
 
 @test "peer_libxsmm: its weights, on one thread and on several" {
     choose peer_libxsmm
-    check_weights $threaded
+    check_weights "$threaded"
 }
 
 @test "peer_onednn: its weights, on one thread and on several" {
     choose peer_onednn
-    check_weights $threaded
+    check_weights "$threaded"
 }
 
 @test "peer_onednn: its matmuls are compiled, with what comes after them" {
