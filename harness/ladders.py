@@ -179,6 +179,11 @@ class Ladder:
         self.width = {"float32": 1, "float64": 2}[self.toml.get("numbers", "float32")]
         self.epochs = self.toml.get("epochs")  # the option of the file with a row for each epoch
 
+    @property
+    def profiles(self):
+        """The folder of the profiles of its stages (profiles/README.md)."""
+        return (ROOT if self.name == MAIN else self.folder) / "profiles"
+
     def chosen_by(self, option):
         """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
         "" for the main one."""

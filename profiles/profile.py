@@ -318,24 +318,20 @@ def timeline(stage, options, folder):
         f"{high / 1e3:.2f} us, longest {max(gaps) / 1e3:.1f} us", ""]), encoding="utf-8")
 
 
-def home(ladder):
-    """The folder of a ladder's profiles."""
-    return (ROOT if ladder.name == ladders.MAIN else ladder.folder) / "profiles"
-
-
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
     seconds, output = os.environ.get("CPU_SECONDS") or "6", os.environ.get("RESULTS")
     if not re.fullmatch("[1-9][0-9]{0,5}", seconds):
         fail(f"CPU_SECONDS: found '{seconds}', expected a whole number from 1")
     if sys.argv[1:] == ["--committed"]:
-        stages = [(stage, home(ladder)) for ladder in ladders.ladders() for stage in ladder.stages
-                  if not stage.is_cuda and (home(ladder) / stage.name).is_dir()]
+        stages = [(stage, ladder.profiles) for ladder in ladders.ladders()
+                  for stage in ladder.stages
+                  if not stage.is_cuda and (ladder.profiles / stage.name).is_dir()]
     else:
         ladder = ladders.find_ladder(os.environ.get("STUDY"))
         among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
         names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
-        output = Path(output).resolve() if output else home(ladder) / "mine"
+        output = Path(output).resolve() if output else ladder.profiles / "mine"
         stages = [(stage, output) for stage in [ladder.find(name, among=among) for name in names]
                   or among]
     os.chdir(ROOT)

@@ -1,11 +1,11 @@
 """What the profiles of the CPU stages say (profiles/README.md): how many samples a line of a source
 has, and the flame graphs of a ladder's stages on one scale of time."""
 
+import functools
 import re
 from collections import namedtuple
 from html import escape
 
-import ladders
 import plots
 
 # A line of lines.txt that has samples: how many, their part of all, the line's number and text.
@@ -23,7 +23,7 @@ def text_of(path):
 
 def folder(stage):
     """Where a stage's profile is, or None. The reader's own goes before the repository's."""
-    home = (ladders.ROOT if stage.ladder.name == ladders.MAIN else stage.ladder.folder) / "profiles"
+    home = stage.ladder.profiles
     return next((each for each in (home / "mine" / stage.name, home / stage.name)
                  if any(each.glob("*.txt"))), None)
 
@@ -42,8 +42,10 @@ def of_lines(stage):
     return found or None
 
 
+@functools.cache
 def profiles(ladder):
-    """The stages that have a flame graph."""
+    """A Profile of each stage that has a flame graph."""
+    found = []
     for stage in ladder.stages:
         where = folder(stage)
         head = where and (where / "flame.svg").exists() and HEAD.match(text_of(where / "cpu.txt"))
@@ -52,8 +54,9 @@ def profiles(ladder):
             length = LENGTH.search(f", {options}")
             unit, count = (length[1], float(length[2])) if length else ("", 1)
             options = re.sub(", threads .*", "", LENGTH.sub("", f", {options}"))[2:]
-            yield Profile(stage, where, f"{options}; {cpu}", unit,
-                          *(float(time) / count for time in times))
+            found.append(Profile(stage, where, f"{options}; {cpu}", unit,
+                                 *(float(time) / count for time in times)))
+    return found
 
 
 def flames(ladder, title, picture, link):
