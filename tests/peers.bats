@@ -65,6 +65,15 @@ print(*(peer.name for peer in ladders.find_ladder("").peers
         'peer_libxsmm peer_onednn' ]]
 }
 
+@test "a peer in C keeps the weights it has where the loss is not a number" {
+    for peer in peer_libxsmm peer_openblas; do # one of the two that share slices.h
+        choose $peer
+        echo good >"$dir/weights"
+        fails 1 'the loss became' --learning-rate 1e30 --epochs 5 --save-weights "$dir/weights"
+        [[ $(<"$dir/weights") == good ]]
+    done
+}
+
 @test "peer_libxsmm says where LIBXSMM compiles no kernels, with status 77" {
     choose peer_libxsmm
     LIBXSMM_TARGET=generic fails 77 'peer_libxsmm: LIBXSMM has no kernels for this processor'

@@ -335,7 +335,8 @@ static int run(int argc, char **argv, const char *about) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    if (options.save_weights)
+    // Weights that are not numbers must not replace good ones.
+    if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
         status = report_result(&options, &data, &result);
