@@ -70,7 +70,7 @@ print(*(peer.name for peer in ladders.find_ladder("").peers
         choose $peer
         echo good >"$dir/weights"
         fails 1 'the loss became' --learning-rate 1e30 --epochs 5 --save-weights "$dir/weights"
-        [[ $(<"$dir/weights") == good ]]
+        grep -qx good "$dir/weights"
     done
 }
 

@@ -197,11 +197,11 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are not numbers must not replace good ones.
-    if (options.save_weights && isfinite(result.final_loss))
+    // Weights that are not numbers must not replace good ones. With -ffast-math, isfinite() is always
+    // true here, so report_result() decides.
+    status = report_result(&options, &data, &result);
+    if (!status && options.save_weights)
         status = save(&network, options.save_weights);
-    if (!status)
-        status = report_result(&options, &data, &result);
     destroy(&network);
     free_data(&data);
     return status;
