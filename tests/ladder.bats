@@ -164,7 +164,7 @@ clean_copy() {
     grep -q '^median  *01_vectorized  *02_openmp' output
     # It prints the prediction beside the measured ratio, but not the whole README.
     [[ $(grep -c 'Pitfalls' output) == 0 ]]
-    make -s step STAGE=00 >output
+    make -s step STAGE=00 TRAIN=640 >output
     grep -q '^00_serial: hidden 256, batch 128, .* GFLOP/s' output
     run make -s step STAGE=77
     [[ $status != 0 && $output == *"STAGE: found '77', expected one of: 00_serial "* ]]
@@ -189,11 +189,11 @@ clean_copy() {
     grep -q 'The prediction' output
     grep -q '^00_serial: hidden 256' output
     # There is no terminal here, so it does not ask, although keys are there.
-    echo | make -s step STAGE=00 >output
+    echo | make -s step STAGE=00 TRAIN=640 >output
     (! grep 'Press Enter\|](\|<!--' output)
     grep -q '^`c` d ' output
     rm stages/00_serial/README.md # which your own stage need not have
-    make -s step STAGE=00 | grep -q '^00_serial: hidden 256'
+    make -s step STAGE=00 TRAIN=640 | grep -q '^00_serial: hidden 256'
 }
 
 @test "make asm shows the instructions of a function under their lines, also where it is inlined" {
@@ -252,7 +252,7 @@ END
     clean_copy
     cp -r stages/01_vectorized stages/01.0_first
     sed -i '1s/Stage 01/Stage 01.0/' stages/01.0_first/train.c
-    make -s new-stage FROM=01.0 NAME=20_mine >output
+    RUNS=8 TRAIN=640 make -s new-stage FROM=01.0 NAME=20_mine >output
     grep -qx '20_mine: right, [0-9]* tests' output
     grep -q '^No difference\|^The difference\|^Undecided' output
     grep -q '^// Stage 20, from 01.0_first:' stages/20_mine/train.c

@@ -18,9 +18,9 @@ choose() {
 }
 
 # Compares the weights after 50 batches with the float64 reference, for a selection of sizes.
-# `stages` is what stages are asked for, and `check` is a part of it.
+# `stages` is what stages are asked for, and `builds` is a part of it.
 threaded=${FULL:+stages}
-threaded=${threaded:-check}
+threaded=${threaded:-builds}
 check_weights() {
     make -s -C "$BATS_TEST_DIRNAME" build/stages/reference build/many_processors.so
     "$BATS_TEST_DIRNAME/stages.py" "$1" "$train"
