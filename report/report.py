@@ -164,14 +164,14 @@ def ladder_section(ladder, found):
 
 def numbers_markdown(found, stage):
     """The stage's times, rates and speedups, by machine: the part of its README that is written
-    here. Of a step, it is the cells of the headline, below those of the stage before."""
-    parts = []
+    here. Of a step, it is the cells of the headline, below those of the stage before. Where no
+    machine has run the stage, it is the reasons."""
+    parts, reasons = [], []
     for group, *_ in found:
         group = group.with_most_threads()
         lines = [line for line in group.lines if line[0] == stage.name]
         if not lines:
-            parts.append(md(f"{tables.machine(group.folder)}: {tables.why_not(group, stage)}.")
-                         + "\n")
+            reasons.append(tables.why_not(group, stage).removeprefix("did not run: "))
         for line in lines:
             if stage.is_step:
                 cells, heads = tables.headline_cells(group), [""]
@@ -193,6 +193,9 @@ def numbers_markdown(found, stage):
             text = (f"{tables.machine(group.folder)}; {group.conditions(str(table))}. "
                     + tables.cell_in_words(group, shown, cells, rate=not stage.is_step))
             parts += [md(text) + "\n", tables.markdown_table(heads, table)]
+    if reasons and not parts:
+        named = "; ".join(reason for reason in dict.fromkeys(reasons) if reason != "not run")
+        parts = [md("No machine has run it" + (f": {named}" if named else "")) + ".\n"]
     return "\n".join(parts)
 
 
