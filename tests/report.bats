@@ -523,7 +523,7 @@ END
     sed -i 's/,mnist,/,<script>alert(1)<\/script>,/; $p; $s/^[^,]*/07_<b>|`x`/' runs.csv
     echo 'cpu: <img src=x onerror=alert(2)> | &lt; `code` __init__ $1$' >machine.txt
     cat >tables.txt <<'END'
-00_serial: does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [g](javascript:h)
+03_cuda_unified: does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [g](javascript:h)
 END
     cd "$OLDPWD"
     sed -i 's|(report/results/[^/)]*|(report/results/a%20%3Cb%3E%20%281%29|' README.md
@@ -533,7 +533,7 @@ END
     grep -qF 'href="https://example.org/x/stages/01_vectorized/train.c"' report/index.html
     run grep -o 'href="[^#dh][^"]*"' report/index.html
     [ "$output" = '' ]
-    for markdown in README.md report/README.md stages/00_serial/README.md; do
+    for markdown in README.md report/README.md stages/0{1_vectorized,3_cuda_unified}/README.md; do
         pandoc --from=gfm --to=html "$markdown" >"$(dirname "$markdown")/shown.html"
     done
     python3 - <<'END'
@@ -557,8 +557,9 @@ NOTE = "does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [
 STAGE, DATA = "07_<b>|`x`", "<script>alert(1)</script>: 5 epochs"
 for path, expected in {
         "shown.html": (MACHINE, STAGE, DATA, "report/results/a <b> (1)"),
-        "report/shown.html": (MACHINE, STAGE, DATA, f"00_serial: {NOTE}"),
-        "stages/00_serial/shown.html": (f"{MACHINE}: {NOTE}",),
+        "report/shown.html": (MACHINE, STAGE, DATA, f"03_cuda_unified: {NOTE}"),
+        "stages/01_vectorized/shown.html": (MACHINE, DATA),
+        "stages/03_cuda_unified/shown.html": (NOTE,),
         "report/index.html": (MACHINE, STAGE, DATA, NOTE)}.items():
     page = Page()
     page.feed(Path(path).read_text(encoding="utf-8"))
