@@ -197,8 +197,8 @@ int main(int argc, char **argv) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are not numbers must not replace good ones. With -ffast-math, isfinite() is always
-    // true here, so report_result() decides.
+    // Weights that are not numbers must not replace good ones. With -ffast-math, isfinite() is
+    // always true here, so report_result() decides.
     status = report_result(&options, &data, &result);
     if (!status && options.save_weights)
         status = save(&network, options.save_weights);

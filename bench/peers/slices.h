@@ -335,8 +335,8 @@ static int run(int argc, char **argv, const char *about) {
 
     train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
-    // Weights that are not numbers must not replace good ones. With -ffast-math, isfinite() is always
-    // true here, so report_result() decides.
+    // Weights that are not numbers must not replace good ones. With -ffast-math, isfinite() is
+    // always true here, so report_result() decides.
     status = report_result(&options, &data, &result);
     if (!status && options.save_weights)
         status = save(&network, options.save_weights);
