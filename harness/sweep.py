@@ -186,7 +186,7 @@ class Sweep:
         files = set(os.listdir(located))
         is_csv = name == "mnist" and not files & {
             "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
-        self.dataset = "synthetic" if "SYNTHETIC" in files else "csv" if is_csv else name
+        self.dataset = "csv" if is_csv else "synthetic" if "SYNTHETIC" in files else name
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each

@@ -534,6 +534,15 @@ threads_of() {
     [[ $output == *"runs.csv: line 14: ends within a row; delete that row to resume"* ]]
 }
 
+@test "Kaggle's CSV is a data set of its own, also beside a file SYNTHETIC" {
+    rm digits/*
+    touch digits/train.csv digits/SYNTHETIC
+    make_stage 00_one dataset=csv # as common/data.c has it
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --stages 00
+    [ "$status" -eq 0 ]
+    [ "$(row_count)" -eq 1 ]
+}
+
 # --- epochs ---
 
 # Gives the ladder a file of epochs, and makes a stage that writes its two epochs there. It runs the
