@@ -635,7 +635,9 @@ def main():
             sweep.interrupted()
         raise
     except OSError as error:
-        rows.fail(f"{error.filename}: {error.strerror}", 1)
+        # A write that fails, such as on a full disk, does not say which file it is.
+        place = error.filename or getattr(sweep, "output", ROOT)
+        rows.fail(f"{place}: {error.strerror}", 1)
     finally:
         screen.stop()
 

@@ -796,6 +796,14 @@ END
     [ "$(find results -type f | wc -l)" -eq 3 ] # no part of a file
 }
 
+@test "a disk without room for machine.txt: one line that names the folder" {
+    mkdir results
+    ln -s /dev/full results/machine.txt
+    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "run_all.sh: $results: No space left on device" ]
+}
+
 # --- peers ---
 
 @test "no variable of the environment changes a peer" {
