@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <float.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +115,7 @@ int append_row(const char *path, const struct row *row) {
 }
 
 void check_results_file(const char *path, const struct row *row) {
-    char line[sizeof row->names + 1] = "";
+    char line[sizeof row->names + 2] = ""; // with the end of the line
     struct stat kind;
     // Do not read from a pipe or a terminal: that would wait until somebody writes.
     if (stat(path, &kind) < 0 || !S_ISREG(kind.st_mode) || kind.st_size == 0)
@@ -127,8 +128,15 @@ void check_results_file(const char *path, const struct row *row) {
         exit(EXIT_BAD_INPUT);
     }
     size_t length = strlen(row->names);
-    if (!fgets(line, sizeof line, file) || strncmp(line, row->names, length) != 0 ||
-        strcmp(line + length, "\n") != 0) {
+    const bool begins = fgets(line, sizeof line, file) && !strncmp(line, row->names, length);
+    if (begins && strcmp(line + length, "\r\n") == 0) {
+        fprintf(stderr,
+                STAGE ": --%s: %s has the line ends of Windows; expected those of Linux: "
+                      "sed -i 's/\\r$//' %s\n",
+                row->option, path, path);
+        exit(EXIT_BAD_INPUT);
+    }
+    if (!begins || strcmp(line + length, "\n") != 0) {
         fprintf(stderr,
                 STAGE
                 ": --%s: %s begins with other columns than a result row has; expected a new file, "

@@ -325,6 +325,15 @@ csv_fails() {
     [[ $(cat "$dir/people.csv") == 'name,age' ]]
 }
 
+@test "a result file with the line ends of Windows" {
+    succeeds --csv "$dir/rows.csv"
+    sed -i 's/$/\r/' "$dir/rows.csv"
+    cp "$dir/rows.csv" "$dir/before"
+    fails 2 "^--csv: $dir/rows.csv has the line ends of Windows; expected those of Linux" \
+        --csv "$dir/rows.csv"
+    cmp "$dir/rows.csv" "$dir/before"
+}
+
 @test "a result file that ends within a row is left as it is" {
     succeeds --csv "$dir/rows.csv"
     truncate -s -1 "$dir/rows.csv"
