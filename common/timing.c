@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -24,6 +25,12 @@ static struct {
     double due;   // when to draw the line again
     int width;    // of what is drawn
 } progress = {.due = INFINITY};
+
+// Whether standard output is a terminal on which a line can be drawn again.
+static bool is_terminal(void) {
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
+}
 
 double seconds(void) {
     struct timespec now;
@@ -48,7 +55,7 @@ void timer_repeat(struct timer *timer, long times) {
 }
 
 void watch_epochs(int epochs, long batches) {
-    if (!isatty(STDOUT_FILENO))
+    if (!is_terminal())
         return;
     progress.epochs = epochs;
     progress.batches = batches;
@@ -97,7 +104,7 @@ static void print_folded(const char *format, va_list values) {
     char text[1024], *rest = text;
     struct winsize size;
     vsnprintf(text, sizeof text, format, values);
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) { // it is a terminal
+    if (is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
         const size_t width = size.ws_col > 2 * MARGIN ? size.ws_col : WIDTH;
         for (size_t room = width; strcspn(rest, "\n") > room; room = width - MARGIN) {
             char *end = rest + room;

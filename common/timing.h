@@ -34,9 +34,9 @@ double timer_lap(struct timer *timer, double start);
 double timer_stddev(const struct timer *timer);
 
 // From here on, an epoch of so many batches that takes over two seconds has a line of progress on
-// the terminal. Where standard output is no terminal, nothing changes. The stages of a GPU call no
-// timer_lap(): to know how far the GPU is, they would have to wait for it. Their line has the time
-// that the epoch should take.
+// the terminal. Where standard output is no terminal, or where TERM is dumb, nothing changes. The
+// stages of a GPU call no timer_lap(): to know how far the GPU is, they would have to wait for it.
+// Their line has the time that the epoch should take.
 void watch_epochs(int epochs, long batches);
 
 // Prints a line as printf() does. On a terminal, a line that is too long goes on in the next, after

@@ -33,5 +33,8 @@ command -v mpirun >/dev/null || {
     echo 'mpirun.sh: found no mpirun (openmpi-bin) in PATH' >&2
     exit 77
 }
+# mpirun gives a program a terminal of its own, wherever its output goes. Lines for a file or a pipe
+# must not be folded, and have no progress: this is what the programs do on a dumb terminal.
+[[ -t 1 ]] || export TERM=dumb
 [[ ${1:-} == -* ]] || set -- -n "${PROCESSES:-$((${SLURM_NTASKS:-1} > 1 ? SLURM_NTASKS : 2))}" "$@"
 exec mpirun "$@"

@@ -68,6 +68,13 @@ END
     [[ $(grep -c '^epoch' "$dir/output") == 2 && $(grep -c '^07_mpi: hidden 3' "$dir/output") == 1 ]]
 }
 
+@test "a file gets whole lines, though mpirun gives each program a terminal" {
+    processes 2
+    succeeds
+    tail -n 1 "$dir/output" | grep -q '^07_mpi: hidden 3.* accuracy [0-9.]*$'
+    [[ $(grep -c "^    " "$dir/output") == 0 ]]
+}
+
 @test "wrong options: one line and exit status 2, from all processes together" {
     processes 3
     fails 2 "^--hidden: found '0', expected a whole number from 1 to" --hidden 0

@@ -9,11 +9,11 @@ setup_file() {
 
 # on_terminal [OPTION...]: runs the stage on a terminal, where a batch takes half a second. $dir/screen
 # has what stands there in the end, and $dir/drawn each line that stood there for a time. The terminal
-# has $columns columns.
+# has $columns columns, and TERM is $kind.
 on_terminal() {
     command -v script >/dev/null || skip 'found no script (bsdutils)'
-    printf '%q ' env "LD_PRELOAD=$BATS_FILE_TMPDIR/clock.so" "$train" --data "$data" --train 6 \
-        --test 4 --batch 1 --epochs 3 "$@" >"$dir/command"
+    printf '%q ' env "TERM=${kind:-xterm}" "LD_PRELOAD=$BATS_FILE_TMPDIR/clock.so" "$train" \
+        --data "$data" --train 6 --test 4 --batch 1 --epochs 3 "$@" >"$dir/command"
     script -qec "stty cols ${columns:-0}; $(<"$dir/command")" /dev/null </dev/null >"$dir/output"
     tr '\r' '\n' <"$dir/output" >"$dir/drawn"
     python3 - "$dir/output" >"$dir/screen" <<'END'
@@ -80,4 +80,9 @@ END
             run ! grep '[^,:]$' <(grep -B 1 '^    ' "$dir/screen" | grep '^[^ -]')
         done
     done
+}
+
+@test "a dumb terminal gets the lines that a file gets" {
+    kind=dumb on_terminal --hidden 3
+    run ! grep ' left\|^    ' "$dir/drawn"
 }
