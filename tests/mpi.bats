@@ -151,6 +151,14 @@ on_two_machines() {
     grep -q '07_mpi: did not run: left out, found no no-such-mpicc in PATH' results/tables.txt
 }
 
+@test "make CC=clang: mpicc calls clang" {
+    command -v clang >/dev/null || skip 'found no clang'
+    make -s -C "$stages/07_mpi" CC=clang OUTPUT="$dir/train"
+    strings -a "$dir/train" | grep -q 'clang version'
+    train=$dir/train
+    succeeds
+}
+
 @test "RUN: the words before the program, with a script found from the stage's folder" {
     cd "$dir"
     PYTHONPATH=$BATS_TEST_DIRNAME/../harness python3 - <<'END'
