@@ -36,5 +36,17 @@ command -v mpirun >/dev/null || {
 # mpirun gives a program a terminal of its own, wherever its output goes. Lines for a file or a pipe
 # must not be folded, and have no progress: this is what the programs do on a dumb terminal.
 [[ -t 1 ]] || export TERM=dumb
-[[ ${1:-} == -* ]] || set -- -n "${PROCESSES:-$((${SLURM_NTASKS:-1} > 1 ? SLURM_NTASKS : 2))}" "$@"
+if [[ ${1:-} != -* ]]; then
+    # mpirun would say nothing of these: see the settings above.
+    [[ -f ${1:-} && -x $1 ]] || command -v -- "${1:-}" >/dev/null || {
+        echo "mpirun.sh: found no program '${1:-}', expected one that is built and its options" >&2
+        exit 2
+    }
+    processes=${PROCESSES:-$((${SLURM_NTASKS:-1} > 1 ? SLURM_NTASKS : 2))}
+    [[ $processes =~ ^[1-9][0-9]*$ ]] || {
+        echo "mpirun.sh: PROCESSES: found '$processes', expected a whole number from 1" >&2
+        exit 2
+    }
+    set -- -n "$processes" "$@"
+fi
 exec mpirun "$@"

@@ -151,6 +151,17 @@ on_two_machines() {
     grep -q '07_mpi: did not run: left out, found no no-such-mpicc in PATH' results/tables.txt
 }
 
+@test "mpirun.sh without a program or a number of processes: one line and exit status 2" {
+    run "$mpirun" "$dir/train"
+    [[ $status == 2 && $output == "mpirun.sh: found no program '$dir/train', expected one that is built"* ]]
+    run "$mpirun"
+    [[ $status == 2 && $output == "mpirun.sh: found no program '', expected"* ]]
+    for count in 0 -1 x 1.5; do
+        PROCESSES=$count run "$mpirun" true
+        [[ $status == 2 && $output == "mpirun.sh: PROCESSES: found '$count', expected a whole number from 1" ]]
+    done
+}
+
 @test "make CC=clang: mpicc calls clang" {
     command -v clang >/dev/null || skip 'found no clang'
     make -s -C "$stages/07_mpi" CC=clang OUTPUT="$dir/train"
