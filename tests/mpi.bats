@@ -61,6 +61,16 @@ END
     [[ $(tail -n +2 "$dir/rows.csv" | cut -d, -f1-3 | xargs) == '07_mpi,cpu,1 07_mpi,cpu,2 07_mpi,cpu,5' ]]
 }
 
+# The phases and the memory of a row are those of process 0. These weights have 60 MiB.
+@test "where there are fewer threads than processes, process 0 has work" {
+    for count in 2 3; do
+        processes $count
+        succeeds --hidden 20000 --threads 1 --epochs 1 --csv "$dir/rows.csv"
+    done
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "peak_rss_mib") at = i }
+             NR > 1 && $at < 60 { exit 1 }' "$dir/rows.csv"
+}
+
 @test "one process writes: an epoch, a result and a row are there once" {
     processes 3
     succeeds --csv "$dir/rows.csv"

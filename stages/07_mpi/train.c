@@ -78,9 +78,10 @@ static struct network create(const struct options *options) {
     size_t threads = count_threads(options);
     threads = threads < all ? threads : all;
     // The processes divide these threads, and each has the vectors of its own. One without a thread
-    // has none, and adds zeros.
+    // has none, and adds zeros. Process 0 always has one, because its clock gives the phases.
     const size_t process = (size_t)process_number(), processes = (size_t)process_count();
-    const size_t begin = threads * process / processes, end = threads * (process + 1) / processes;
+    const size_t begin = (threads * process + processes - 1) / processes;
+    const size_t end = (threads * (process + 1) + processes - 1) / processes;
     const size_t first = all * begin / threads, vectors = all * end / threads - first;
     threads = end > begin ? end - begin : 1;
     struct network network = {
