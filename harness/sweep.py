@@ -10,6 +10,7 @@ appends them to epochs.csv, where those of a run without its own row are removed
 import argparse
 import contextlib
 import fcntl
+import gzip
 import itertools
 import math
 import os
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -153,6 +155,19 @@ def build_failure(log):
     return next(filter(why.search, lines), lines[-1] if lines else "").replace(f"{ROOT}/", "")
 
 
+def checksum(folder):
+    """The CRC-32 of the labels in a folder of data, gzipped or not. Two sets of the same name, such
+    as MNIST and Fashion-MNIST, differ in it."""
+    found = 0
+    for path in sorted(folder.iterdir()):
+        if re.search(r"labels|\.csv", path.name) and path.is_file():
+            opened = gzip.open if path.suffix == ".gz" else open
+            # A damaged file is for the stages to complain about.
+            with contextlib.suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
+                found = zlib.crc32(file.read(), found)
+    return found
+
+
 class Sweep:
     """The sweep of one ladder."""
 
@@ -172,7 +187,7 @@ class Sweep:
                          for option, value in ladder.settings.items()}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
         self.threads = sorted({*(options.threads or [0])}, reverse=True)
-        self.dataset, self.times = "drawn", None
+        self.dataset, self.data, self.times = "drawn", "", None
         self.said, self.failed = set(), False
         self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
 
@@ -187,6 +202,7 @@ class Sweep:
         is_csv = name == "mnist" and not files & {
             "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
         self.dataset = "csv" if is_csv else "synthetic" if "SYNTHETIC" in files else name
+        self.data = f"data: {self.dataset}, labels {checksum(Path(located)):08x}"
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
@@ -220,6 +236,7 @@ class Sweep:
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
             machine += "\n" + self.commands.ask("make", "--silent", "--no-print-directory", "-C",
                                                 str(folder), "versions")
+        machine += f"\n{self.data}" if self.data else ""
         written = [path for path in self.files if path.exists() and path.stat().st_size]
         if written and not self.options.resume:
             date = time.strftime("%F_%H%M%S", time.localtime(written[0].stat().st_mtime))
@@ -249,6 +266,10 @@ class Sweep:
         if f"threads: {field['threads']}" not in known:
             rows.fail(f"--resume: {self.output} was not made with {field['threads']} threads: "
                       "expected the same --threads, or another --output")
+        if self.data not in known and any(line.startswith(f"data: {self.dataset},")
+                                          for line in known):
+            rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
+                      "expected the same --data, or another --output")
         with path.open("a", encoding="utf-8") as file:
             file.write(f"resumed: {field.pop('date')}, revision {field.pop('revision')}\n")
             for line in (f"{name}: {value}" for name, value in field.items()):

@@ -543,6 +543,22 @@ threads_of() {
     [ "$(row_count)" -eq 1 ]
 }
 
+@test "resuming on other data of the same name is refused, whether gzipped or not" {
+    sweep=(./run_all.sh --output results --hidden 8 --batch 4 --repeats)
+    echo one >digits/train-labels-idx1-ubyte
+    "${sweep[@]}" 1
+    gzip digits/train-labels-idx1-ubyte
+    "${sweep[@]}" 2 --resume
+    [ "$(row_count)" -eq 4 ]
+    echo other | gzip >digits/train-labels-idx1-ubyte.gz
+    run "${sweep[@]}" 3 --resume
+    [ "$status" -eq 2 ]
+    [ "$output" = "run_all.sh: --resume: $results has runs on other files of 'mnist': expected the same --data, or another --output" ]
+    [ "$(row_count)" -eq 4 ]
+    touch digits/SYNTHETIC
+    "${sweep[@]}" 1 --resume
+}
+
 # --- epochs ---
 
 # Gives the ladder a file of epochs, and makes a stage that writes its two epochs there. It runs the
