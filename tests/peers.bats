@@ -309,11 +309,18 @@ END
     fails 2 'begins with other columns' --csv "$dir/other.csv"
     : >"$data/t10k-labels-idx1-ubyte"
     fails 2 'expected the header of an IDX file of labels'
+    truncate -s -1 "$data/train-images-idx3-ubyte"
+    fails 2 "^$data/train-images-idx3-ubyte: found 4719 bytes, expected 4720"
     gzip "$data"/*
-    truncate -s 100 "$data/train-images-idx3-ubyte.gz"
-    fails 2 .
-    rm "$data"/t10k-images*
-    fails 2 .
+    images=$data/train-images-idx3-ubyte.gz
+    printf '\377\377\377\377' | dd of="$images" bs=1 seek=40 conv=notrunc status=none
+    fails 2 "^$images: damaged or truncated gzip file: "
+    truncate -s 100 "$images"
+    fails 2 "^$images: damaged or truncated gzip file: "
+    cp "$data/t10k-images-idx3-ubyte.gz" "$images"
+    fails 2 'found 4 images and 6 labels, --train expects at least 6'
+    rm "$data"/train-labels*
+    fails 2 "No such file or directory: .$data/train-labels-idx1-ubyte"
 }
 
 @test "a peer that is not installed says so, with status 77" {

@@ -4,6 +4,7 @@ Import it after program.set_threads(): it imports NumPy.
 """
 
 import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,19 @@ def open_idx(directory, name, *sizes):
     path = directory / name
     if not path.exists() and path.with_name(name + ".gz").exists():
         path = path.with_name(name + ".gz")
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        content = file.read()
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:  # they do not name the file
+        raise ValueError(f"{path}: damaged or truncated gzip file: {error}") from None
     found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
     if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):
         raise ValueError(f"{path}: expected the header of an IDX file of "
                          f"{'28 x 28 images' if sizes else 'labels'}")
+    expected = found.nbytes + int(np.prod(found[1:], dtype=np.int64))
+    if len(content) != expected:
+        raise ValueError(f"{path}: found {len(content)} bytes, expected {expected} ({found[1]} "
+                         "items); fetch it again")
     return np.frombuffer(content, np.uint8, offset=found.nbytes).reshape(found[1], -1)
 
 
