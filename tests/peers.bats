@@ -161,6 +161,9 @@ simulate() {
     data=$dir/csv succeeds --save-weights "$dir/csv.weights" --csv "$dir/rows.csv"
     cmp "$dir/raw" "$dir/csv.weights"
     cut -d, -f11 "$dir/rows.csv" | grep -qx csv
+    gzip "$dir/csv/train.csv"
+    printf '\377\377\377\377' | dd of="$dir/csv/train.csv.gz" bs=1 seek=400 conv=notrunc status=none
+    data=$dir/csv fails 2 "^$dir/csv/train.csv.gz: "
 }
 
 @test "a peer's rows go into a stage's file, and have no times of the phases" {

@@ -51,7 +51,7 @@ def load_data(options):
         path = next(iter(directory.glob("train.csv*")), None)
         if path is None:
             raise ValueError(f"{directory}: found no MNIST; see data/README.md")
-        rows = np.loadtxt(path, np.uint8, delimiter=",", skiprows=1, ndmin=2)
+        rows = program.read_csv(path, 1)
         split = options.train
         return (take("train", split, rows[:split, 1:], rows[:split, 0]),
                 take("test", options.test, rows[split:, 1:], rows[split:, 0]), "csv")

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import fcntl
 import functools
+import gzip
 import importlib
 import io
 import os
@@ -16,6 +17,7 @@ import resource
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -102,6 +104,15 @@ def set_threads(wanted):
     # As in run_all.sh: on a busy machine, PyTorch's barriers otherwise take twenty times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     return threads
+
+
+def read_csv(path, skipped=0):
+    """The rows of a file of bytes in decimal, gzipped or not, after so many skipped ones."""
+    import numpy as np
+    try:
+        return np.loadtxt(path, np.uint8, delimiter=",", skiprows=skipped, ndmin=2)
+    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:  # they name no file
+        raise ValueError(f"{path}: {error}") from None
 
 
 def draw_bits(seed, stream, count):

@@ -39,7 +39,7 @@ def load(option, count):
     path = next(iter(sorted(Path(OPTIONS.data).glob(f"{option}.csv*"))), None)
     if path is None:
         raise ValueError(f"{OPTIONS.data}: found no {option}.csv; see data/README.md")
-    rows = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
+    rows = program.read_csv(path)
     if len(rows) < count or rows.shape[1] != PIXELS + 1 or rows[:, 0].max() >= CLASSES:
         raise ValueError(f"{path}: found {len(rows)} rows of {rows.shape[1]} numbers, --{option} "
                          f"expects at least {count} of a label from 0 to 2 and {PIXELS} pixels")
