@@ -21,6 +21,8 @@ ALIKE = 0.5  # the part of its words that two lines share, if they stand side by
 ENOUGH, CLEAR = 2, 1.5
 # An item of a list, or what begins a list. An item with a list of its own is left alone.
 POINT = re.compile(r"<([uo])l\b[^>]*>|<li>((?:(?!</?(?:li|[uo]l)\b).)*)</li>", re.DOTALL)
+# The comment that begins a source.
+HEAD = re.compile(r"(//[^\n]*\n)*")
 # A function, a struct or an enum, with the comment above it. Its last line begins with "}".
 DEFINITION = re.compile(r"(?:^//[^\n]*\n)*^([A-Za-z_][^;{}#]*\{$).*?^\}", re.DOTALL | re.MULTILINE)
 
@@ -103,9 +105,12 @@ def hunks(before, after):
     answer = subprocess.run(["git", "diff", "--no-index", "--no-color", "--histogram", before,
                              after], stdout=subprocess.PIPE, encoding="utf-8", errors="replace",
                             check=False).stdout
+    all_lines = before.read_text(encoding="utf-8", errors="replace").split("\n")
     for text in re.split(r"^(?=@@ -)", answer, flags=re.MULTILINE)[1:]:
         head, *lines = text.split("\n")
         old, new, heading = re.match(r"@@ -(\d+).*? \+(\d+).*? @@ ?(.*)", head).groups()
+        # git cuts it off after 80 bytes.
+        heading = heading and next(line for line in all_lines if line.startswith(heading))
         at, rows = {"-": int(old), "+": int(new)}, []
         for is_same, part in groupby((line for line in lines if line and line[0] in " -+"),
                                      lambda line: line[0] == " "):
@@ -136,6 +141,9 @@ def owners(path):
 def pieces(sections, before, after):
     """The runs of changed lines that belong to one function: [(place, owner, names, stems)]. A
     place is a hunk and the run's first row."""
+    # The comment that begins a source says all in short, so a point would often be there.
+    first = max(HEAD.match(path.read_text(encoding="utf-8", errors="replace"))[0].count("\n")
+                for path in (before, after))
     for hunk, (_, rows) in enumerate(sections):
         def about(row, rows=rows):
             is_same, old, new = rows[row]
@@ -144,8 +152,7 @@ def pieces(sections, before, after):
         for (is_same, owner), run in groupby(range(len(rows)), about):
             run = list(run)
             lines = [line for row in run for line in rows[row][1:] if line]
-            # The first lines of a source say all in short, so a point would often be there.
-            if not is_same and min(lines)[0] > 1:
+            if not is_same and min(lines)[0] > first:
                 text = " ".join(text for _, text in lines)
                 yield (hunk, run[0]), owner, set(re.findall(r"[A-Za-z_]\w+", text)), stems(text)
 
@@ -179,17 +186,17 @@ def marked(text, places):
 
 def speaks_of(point, found):
     """The piece that a point speaks of, or None. A point names functions and variables in its
-    `code`: the rarest name decides, and the others choose among the pieces that have it. The words
-    that the point shares with the code and its comments choose among those that are left. They
-    choose among all pieces if the point names nothing."""
+    `code`: functions decide first, then the rarest name. The others choose among the pieces that
+    have it. The words that the point shares with the code and its comments choose among those that
+    are left. They choose among all pieces if the point names nothing."""
     places = []
     for code in map(unescape, re.findall("<code>(.*?)</code>", point, re.DOTALL)):
         for name in re.findall(r"[A-Za-z_]\w+", code) if code.isascii() else []:
             own = {place for place, (_, owner, *_) in enumerate(found) if owner == name}
-            places.append(own or {place for place, (_, _, names, _) in enumerate(found)
-                                  if name in names})
+            all_ = own or {place for place, (_, _, names, _) in enumerate(found) if name in names}
+            places.append((not own, len(all_), all_))
     chosen = set()
-    for each in sorted(filter(None, places), key=len):
+    for *_, each in sorted(places, key=lambda place: place[:2]):
         chosen = chosen & each or chosen or each
     words_ = stems(unescape(re.sub("<[^>]*>", " ", point)))
     rarity = Counter(word for *_, own in found for word in own)

@@ -104,9 +104,9 @@ END
 make_notes() {
     cd studies/noted || return
     cat >00_plain/run.c <<'END'
-#include <stdio.h>
+// A program.
+// Plain: nowhere in particular, in short.
 
-// The sum of some numbers.
 static float add(const float *x, int n) {
     float sum = 0;
     for (int i = 0; i < n; ++i)
@@ -130,6 +130,7 @@ int main(void) {
 END
     sed -e 's/float sum = 0;/float lanes[2] = {0};/; s/sum += x\[i\]/lanes[0] += x[i]/' \
         -e 's/return sum;/return lanes[0] + lanes[1];/; s/show(add(/show(scale(add(/; s/, 2));/, 2)));/' \
+        -e '2s/.*/\/\/ Fast: nowhere in particular, in short, as always./' \
         -e 's/^static void wait/static float scale(float value) {\n    return 2 * value;\n}\n\n&/' \
         00_plain/run.c >01_fast/run.c
     cat >01_fast/README.md <<'END'
@@ -141,6 +142,7 @@ New function: `scale`.
 
 - The sums are `lanes` in `add`.
 - No place is named here, and no `thing` either.
+- Nowhere in particular, in short: as always.
 - `scale` is new.
 
 A paragraph stays. A list with numbers keeps them:
@@ -148,6 +150,7 @@ A paragraph stays. A list with numbers keeps them:
 1. `printf` stays.
 2. `main` calls
    `scale` & `add`.
+3. In `add`, there is no `value`.
 
 ## Measured
 
@@ -707,12 +710,14 @@ section() {
 The sums are <code>lanes</code> in <code>add</code>.|<td>5<td class=old>
 <code>scale</code> is new.|<td>15<td class=new>
 2. <code>main</code> calls|<td>20<td class=old>
+3. In <code>add</code>|<td>5<td class=old>
 END
-    [ "$(grep -c '<tr class=note>' section)" -eq 3 ]
+    [ "$(grep -c '<tr class=note>' section)" -eq 4 ]
     # The list has all points. It shows those without a place also while the diff is open.
-    [ "$(grep -cE '^<li' section)" -eq 5 ]
-    [ "$(grep -c '^<li class=noted>' section)" -eq 3 ]
+    [ "$(grep -cE '^<li' section)" -eq 7 ]
+    [ "$(grep -c '^<li class=noted>' section)" -eq 4 ]
     grep -F '<li>No place is named here' section
+    grep -F '<li>Nowhere in particular' section # the first comment is no place
     grep -F '<p>A paragraph stays.' section
 
     python3 - <<'END'
@@ -739,6 +744,10 @@ for stage in (stage for ladder in ladders.ladders() for stage in ladder.stages):
     notes = re.findall(r"<tr class=note><td colspan=4>(.*?)(?=\n<tr)", section, re.S)
     assert sorted(re.sub(r"^\d\. ", "", words(note)) for note in notes) == sorted(
         words(point) for at, point in points if at), stage.name
+    if stage.before:
+        lines = stage.before.source.read_text(encoding="utf-8").split("\n")
+        for heading in re.findall(r"scope=colgroup>(.*?)&nbsp;", section):
+            assert not heading or html.unescape(heading) in lines, (stage.name, heading)
     in_all, noted = in_all + written, noted + len(notes)
 assert in_all > 80 and noted > in_all / 2, (in_all, noted)
 END
@@ -900,7 +909,7 @@ addEventListener("load", () => {
   const parts = all("#noted .flame").map((figure) => Number(figure.dataset.part));
   expect(`flame: together: ${parts}`, parts.join() === "1,0.25");
   const noteworthy = document.getElementById("diff-noted-01_fast"), noted = all("#noted-01_fast .noted");
-  expect("points in the list", noted.length === 3 && noted.every(isSeen));
+  expect("points in the list", noted.length === 4 && noted.every(isSeen));
   noteworthy.open = true;
   noteworthy.dispatchEvent(new Event("toggle"));
   expect("points in the diff", !noted.some(isSeen) && all(".note", noteworthy).every(isSeen));
