@@ -110,7 +110,7 @@ def hunks(before, after):
         head, *lines = text.split("\n")
         old, new, heading = re.match(r"@@ -(\d+).*? \+(\d+).*? @@ ?(.*)", head).groups()
         # git cuts it off after 80 bytes.
-        heading = heading and next(line for line in all_lines if line.startswith(heading))
+        heading = next((line for line in all_lines if line.startswith(heading or "\n")), heading)
         at, rows = {"-": int(old), "+": int(new)}, []
         for is_same, part in groupby((line for line in lines if line and line[0] in " -+"),
                                      lambda line: line[0] == " "):

@@ -300,6 +300,7 @@ def numbers(everything):
                 "above": above.get(line) and tables.label(above[line]),
                 "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "ceiling": ceiling and ceiling / 1e9, "runs": runs})
+    roofs = plots.roofs(group)
     figures = ("Threads", plots.threads(everything.without_steps())), (
         "Epoch by epoch", plots.epochs(group)), ("How the cost grows", plots.growth(group)), (
         "How it learns", plots.learning(group))
@@ -309,9 +310,10 @@ def numbers(everything):
         "unit": whole.unit, "limit": tables.LIMIT, "phases": ladder.phases,
         "phaseColours": plots.PHASES[:len(ladder.phases)],
         "intensities": [intensities.get(each) for each in whole.cells],
-        "roofs": [[label, [[x, y / 1e9] for x, y in points]]
-                  for label, points in plots.roofs(group)],
-        "note": plots.above_memory(group),
+        "roofs": [[label, [[x, y / 1e9] for x, y in points]] for label, points in roofs],
+        "note": f"A flat roof is the rate of multiply-adds alone. A slanted one is what a cache or "
+                f"memory sends to {roofs[0][0].partition(', ')[2]}. {plots.above_memory(group)}"
+                if roofs else "",
         "figures": [{"title": title, "panels": found} for title, figure in figures
                     if (found := plots.panels(figure))]}
 

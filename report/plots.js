@@ -6,8 +6,10 @@ const SHAPES = ["M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M-4-4h8v8h-8z", "M0-5L5 0
   "M-2.5-4.5h5l2.5 4.5-2.5 4.5h-5L-5 0z", "M0-5.5l5 4-2 6h-6l-2-6z"];
 const digits = (value) => value >= 999.5 ? value.toFixed(0) : value ? value.toPrecision(3) : "0";
 const short = (value) => String(Number(value.toPrecision(6)));
+const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const range = (found) => [Math.min(...found), Math.max(...found)];
-
+const scale = ({limits, log}, from, to, f = log ? Math.log : Number, [low, high] = limits.map(f)) =>
+  (value) => from + (f(value) - low) / (high - low || 1) * (to - from);
 const mark = (line, x, y, words, size = 1) => svg("path", {d: SHAPES[line.shape],
   transform: `translate(${x},${y}) scale(${size})`, fill: line.peer ? "var(--ground)" : line.colour,
   stroke: line.colour, "stroke-width": 1.5, "data-tip": words});
@@ -28,11 +30,9 @@ function ticks({limits: [low, high], log}, room) {
 }
 
 // An axis is {label, limits, log, values of its ticks}; a line's points are [x, y, words, size].
-function panel({title, x, y, series, roofs = [], now = null, arrows = []}, width, height = 300) {
+function panel({title = "", x, y, series, roofs = [], now = null, arrows = []}, width, height = 300) {
   const [left, right, top, bottom] = [48, width - 14, 26, height - 40];
-  const place = ({limits, log}, from, to, f = log ? Math.log : Number, [low, high] = limits.map(f)) =>
-    (value) => from + (f(value) - low) / (high - low || 1) * (to - from);
-  const across = place(x, left, right), up = place(y, bottom, top);
+  const across = scale(x, left, right), up = scale(y, bottom, top);
   const root = svg("svg", {role: "img", viewBox: `0 0 ${width} ${height}`,
     "aria-label": `${y.label} against ${x.label}, ${title || "all cells"}`});
   const text = (x, y, anchor, words, look = "") =>
@@ -51,17 +51,17 @@ function panel({title, x, y, series, roofs = [], now = null, arrows = []}, width
     if (at - half > end) text(at, bottom + 16, "middle", short(value));
     if (at - half > end) end = at + half + 4;
   }
-  text(2, 14, "start", y.label);
-  text((left + right) / 2, height - 6, "middle", x.label);
+  text(2, 14, "start", capital(y.label));
+  text((left + right) / 2, height - 6, "middle", capital(x.label));
   if (now !== null) draw(`M${across(now)} ${top}V${bottom}`, "var(--soft)", "now");
   const names = [];
-  for (const [name, points] of roofs) {
-    const flat = points[0][1] === points[1][1], start = flat ? 0 : 8;
+  for (const [name, points] of roofs) { // a flat one has its name at its end, another before its start
+    const flat = points[0][1] === points[1][1];
     let level = up(points[0][1]) + (flat ? -5 : 4);
     while (names.some((other) => flat === other[1] && Math.abs(other[0] - level) < 14)) level += 2;
     names.push([level, flat]);
-    draw(path(points), "var(--ink)");
-    text(across(points[flat ? 1 : 0][0]) + start, level, flat ? "end" : "start", name, "roof");
+    draw(path(points) + (flat ? `H${right}` : ""), "var(--ink)");
+    text(flat ? right : across(points[0][0]) - 6, level, "end", name.split(", ")[flat ? 1 : 0], "roof");
   }
   for (const [[, from], [at, to]] of arrows) {
     const [a, b] = [up(from), up(to)], head = 5 * Math.sign(a - b);
@@ -74,8 +74,7 @@ function panel({title, x, y, series, roofs = [], now = null, arrows = []}, width
       words || `${line.name}\n${x.label} ${short(a)}: ${digits(b)}`, size));
   }
   root.append(...root.querySelectorAll(".roof")); // above the marks
-  const caption = title ? [html("figcaption", {}, title)] : [];
-  return html("figure", {class: roofs.length ? "panel wide" : "panel"}, ...caption, root);
+  return html("figure", {class: roofs.length ? "panel wide" : "panel"}, html("figcaption", {}, title), root);
 }
 
 // A line is [name, number, [[start, end, colour, words, text]]], with parts of the width.
@@ -93,7 +92,8 @@ function plots(place, set) {
   let log = true;
   const shown = () => set.lines.filter((line) => !hidden.has(line.stage));
   const at = (cell) => set.cells.findIndex((each) => each.every((value, i) => value === cell[i]));
-  const name = (cell) => set.axes.map((axis, i) => `${axis.option} ${cell[i]}`).join(", ");
+  const name = (cell, skip) => set.axes.flatMap(({option}, i) => // of a cell, or of a line along an axis
+    i === skip ? [] : `${option} ${cell[i]}`).join(", ");
   const heading = (title) => html("h4", {}, title);
   const note = (...words) => html("p", {class: "small"}, ...words);
   const widen = (limits) => log ? [limits[0] / 1.2, limits[1] * 1.2] : [0, limits[1] * 1.08];
@@ -106,8 +106,7 @@ function plots(place, set) {
     const time = (line) => line.runs[cell].time;
     const limit = (line) => line.ceiling ? time(line) * line.runs[cell].gflops / line.ceiling : 0;
     const all = found.flatMap((line) => [time(line), limit(line)]).filter(Boolean);
-    const f = log ? Math.log : Number, [low, high] = widen(range(all)).map(f);
-    const part = (value) => (f(value) - low) / (high - low);
+    const part = scale({limits: widen(range(all)), log}, 0, 1);
     return bars(found.map((line) => {
       const run = line.runs[cell], other = found.find((each) => each.name === line.above);
       const [start, end] = range([log ? part(time(other || line)) : 0, part(time(line))]);
@@ -127,22 +126,19 @@ function plots(place, set) {
     const found = series.flatMap((line) => line.points.map((point) => point[1]));
     if (values[i].length < 2 || typeof values[i][0] !== "number" || !found.length) return [];
     const [low, high] = range(values[i]), limits = log ? [low / 1.15, high * 1.15] : [0, high * 1.06];
-    const others = set.axes.map((axis, k) => `${axis.option} ${chosen[k]}`).filter((_, k) => k !== i);
-    return [panel({title: others.join(", "), series, now: chosen[i],
+    return [panel({title: name(chosen, i), series, now: chosen[i],
       x: {label: set.axes[i].name, limits, log, values: values[i]},
       y: {label: `${set.time} (${set.unit})`, limits: widen(range(found)), log}}, width)];
   }
   const phases = (cell) => bars(shown().filter((line) => line.all && line.runs[cell]
     && line.runs[cell].phases.some(Boolean)).map((line) => {
-    let end = 0;
-    return [line.name, `${digits(line.runs[cell].time)} ${set.unit}`, set.phases.map((phase, i) => {
-      const share = line.runs[cell].phases[i] / line.runs[cell].time, start = end;
-      const text = `${(100 * share).toFixed(0)} %`;
+    let end = 0, {time, phases} = line.runs[cell];
+    return [line.name, `${digits(time)} ${set.unit}`, set.phases.map((phase, i) => {
+      const share = phases[i] / time, start = end, text = `${(100 * share).toFixed(0)} %`;
       end = Math.min(1, end + share);
       return [start, end, set.phaseColours[i], `${line.name}\n${phase}: ${text}`, share > 0.12 ? text : ""];
     })];
   }));
-
   function roofline(cell, width) {
     const lines = shown().filter((line) => line.all && line.cpu);
     const point = (line, i, size) => line.runs[i] && line.runs[i].gflops && set.intensities[i] ? [[
@@ -150,21 +146,22 @@ function plots(place, set) {
     const series = lines.map((line) => ({...line, points:
       set.cells.flatMap((_, i) => point(line, i, i === cell ? 1.2 : 0.5))}));
     const marks = [...series.flatMap((line) => line.points), ...set.roofs.flatMap((roof) => roof[1])];
-    const limits = (i) => range(marks.map((each) => each[i])).map((value, k) => value * (k ? 1.5 : 0.9));
+    const [[low, high], [bottom, top]] = [0, 1].map((i) => range(marks.map((each) => each[i])));
+    const room = (high / low) ** (20 / (width - 140)); // twenty pixels; the names of roofs need some
     const way = lines.filter((line) => !line.peer).flatMap((line) => point(line, cell));
     return panel({series, roofs: set.roofs, arrows: way.slice(1).map((to, i) => [way[i], to]),
-      x: {label: "operations for each byte read or written once", limits: limits(0), log: true},
-      y: {label: "GFLOP/s", limits: limits(1), log: true}}, width, 420);
+      x: {label: "operations for each byte read or written once",
+        limits: [low / room ** 3, high * room], log: true},
+      y: {label: "GFLOP/s", limits: [0.8 * bottom, 1.5 * top], log: true}}, width, 360);
   }
-
   function draw(width = Math.max(280, place.clientWidth)) {
     const cell = at(chosen);
     const columns = Math.max(1, Math.floor((width + 24) / 376)), part = (width + 24) / columns - 24;
-    const found = [heading(`The ladder: ${name(chosen) || "each run"}`), note(log ? "A bar begins at "
-      + "the time of the line above. " : "", "An upright line is the time at the ceiling."), ladder(cell)];
+    const found = [heading(`The ladder${chosen.length ? ": " : ""}${name(chosen)}`), note("An upright "
+      + "line is the time at the ceiling.", log ? " A bar begins at the line above." : ""), ladder(cell)];
     const along = values.flatMap((_, i) => times(i, part)), keys = set.phases.flatMap((phase, i) => [
       html("i", {class: "key", style: `--key:${set.phaseColours[i]}`}), `${phase} `]);
-    if (along.length) found.push(heading(set.time[0].toUpperCase() + set.time.slice(1)),
+    if (along.length) found.push(heading(capital(set.time)),
       note(`A large mark: runs that differ by more than ${set.limit}.`), ...along);
     if (set.lines.some((line) => line.runs[cell] && line.runs[cell].phases.some(Boolean)))
       found.push(heading("Phases"), note(...keys), phases(cell));
@@ -178,7 +175,7 @@ function plots(place, set) {
   function control(label, attributes, act, ...more) {
     const input = html("input", attributes);
     input.addEventListener("input", () => { act(input); draw(); });
-    controls.append(html("label", {}, label, input, ...more));
+    controls.append(html("label", {}, capital(label), input, ...more));
   }
   values.forEach((found, i) => {
     const output = html("output", {}, String(chosen[i]));

@@ -25,9 +25,9 @@ import ladders
 import rows
 import tables
 
-# Okabe and Ito's colours without the yellow one, which is pale on white. Dark and light ones take
-# turns, for a printer without colours.
-PHASES = "#56B4E9", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#0072B2"
+# Paler than a stage's or a peer's colour. Dark and light ones take turns, for a printer without
+# colours.
+PHASES = "#c3d5ea", "#90a9c6", "#ecdcb4", "#c0a878", "#e3cfe6", "#b294b8"
 HATCHES = "", "///", "...", "\\\\\\", "xxx", "---"
 # Those of the stages, by number, and the duller ones of the peers. All can be seen on white and on
 # black.
@@ -342,8 +342,7 @@ def roofline(group):
                    linestyle="-" if label.startswith(("memory", "multiply")) else ":")
         flat = ys[0] == ys[1]
         panel.annotate(label, (xs[flat], ys[flat] / 1e9), textcoords="offset points", fontsize=8,
-                       xytext=(-2, 4) if flat else (6, 0), ha="right" if flat else "left",
-                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+                       xytext=(-2, 4) if flat else (-4, -3), ha="right")
     shown, before = tables.ladder_cell(group), None
     for line, look in styles(group.lines).items():
         if not group.is_on_cpu(line):  # the ceilings are the processor's
@@ -363,6 +362,7 @@ def roofline(group):
             before = place
     log_axis(panel, "x")
     log_axis(panel, "y")
+    panel.set_xlim(left=min(points[0][0] for _, points in lines) / 3)  # room for the names
     skips = tables.skips_in_words(group, group.lines)
     panel.set_xlabel("\n".join([
         "operations for each byte that must be read or written once",

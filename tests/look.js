@@ -17,6 +17,12 @@ function look(when) {
     boxes.forEach(([one, a], i) => boxes.slice(i + 1).forEach(([other, b]) => expect(
       `${when}: '${one}' lies on '${other}' in ${label}`,
       a.right <= b.left || b.right <= a.left || a.bottom <= b.top + 2 || b.bottom <= a.top + 2)));
+    for (const name of all(".roof", picture)) {
+      const a = name.getBoundingClientRect();
+      expect(`${when}: '${name.textContent}' lies on a mark in ${label}`, !all("path[data-tip]", picture)
+        .map((mark) => mark.getBoundingClientRect()).some((b) => a.right > b.left && b.right > a.left
+          && a.bottom > b.top && b.bottom > a.top));
+    }
     for (const [text, box] of boxes)
       expect(`${when}: '${text}' is cut off`, box.left >= own.left - 1 && box.right <= own.right + 1);
   }

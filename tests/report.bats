@@ -811,6 +811,7 @@ read = re.sub(rb"<noscript>.*?</noscript>", b"", page, flags=re.DOTALL)
 print(len(page), len(read))
 assert len(page) < 2e6 and len(read) < 6e5
 END
+    [ "$(wc -l <report/plots.js)" -lt 200 ]
     look_at report/index.html "$(harness/ladders.py stages | wc -l)" <<'END'
 function hover(mark) {
   mark.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
@@ -840,8 +841,22 @@ addEventListener("load", () => {
     + "Phases,Roofline,How the cost grows,How it learns");
   const captions = () => all("figcaption", place).map((caption) => caption.textContent);
   expect(`panels: ${captions()}`, captions().slice(0, 2).join() === "hidden 256,batch 128");
-  expect("roofs", /memory, 1 thread/.test(place.textContent)
-    && /multiply-adds, 1 thread/.test(place.textContent));
+  const roofs = all(".roof", place).map((name) => name.textContent).join();
+  expect(`roofs: ${roofs}`, roofs === "memory,1 thread" && /sends to 1 thread\./.test(place.textContent));
+  // As on a machine whose stages are near its roofs.
+  const near = structuredClone(sets[place.dataset.set]), other = place.parentNode.appendChild(html("div"));
+  near.roofs = [["memory, 2 threads", [[0.3, 9], [7, 230]]], ["multiply-adds, 1 thread", [[0.3, 117],
+    [120, 117]]], ["multiply-adds, 2 threads", [[7, 230], [120, 230]]]];
+  near.lines.forEach(({runs}, i) => Object.values(runs).forEach((run) => { run.gflops = [135, 265][i % 2]; }));
+  plots(other, near);
+  look("near the roofs");
+  other.remove();
+
+  const colour = (part) => getComputedStyle(part).backgroundColor.match(/\d+/g);
+  const ofStages = all("table.ladder .key", place.parentNode).map(colour);
+  const ofPhases = all(".bars", place)[1].querySelectorAll("i");
+  expect("no phase has a stage's colour", ofPhases.length && ofStages.length === 3 && ![...ofPhases].map(colour)
+    .some((one) => ofStages.some((each) => each.reduce((sum, part, i) => sum + Math.abs(part - one[i]), 0) < 60)));
 
   const tip = hover(all("path[data-tip]", panel())[0]);
   expect(`hover: ${tip.textContent}`, isSeen(tip) && tip.textContent ===
