@@ -22,7 +22,8 @@ def lines(group):
 def conditions(group):
     """What the numbers of a card are."""
     return "; ".join(filter(None, [
-        tables.cell_name(group.ladder, tables.ladder_cell(group)), group.heading(),
+        group.ladder.axes and tables.cell_name(group.ladder, tables.ladder_cell(group)),
+        group.heading(),
         group.repeats(), tables.facts(group.folder)]))
 
 

@@ -238,8 +238,9 @@ def ladder_html(group):
     text = " ".join(filter(None, [
         "The first ratio compares with the nearest line above that has a time.", *others,
         tables.ceiling_in_words(group, shown), tables.skips_in_words(group, shown)]))
-    conditions = group.conditions(" ".join(lines))
-    return (f"<p>{escape(tables.cell_name(group.ladder, at))}; {escape(conditions)}.</p>\n"
+    conditions = "; ".join(([tables.cell_name(group.ladder, at)] if at else [])
+                           + [group.conditions(" ".join(lines))])
+    return (f"<p>{escape(conditions)}.</p>\n"
             f'<div class=scroll tabindex=0><table class=ladder><caption class=unseen>The ladder: '
             f"{escape(tables.machine(group.folder))}</caption>\n<thead><tr>{heads}</tr></thead>\n"
             f"<tbody>{chr(10).join(lines)}</tbody></table></div>\n"

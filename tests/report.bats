@@ -314,6 +314,7 @@ in_section() {
     done
     grep -qF 'runs that differ by more than ±10 %' report/results/full/waves/plots/time.svg
     in_section Still '| 01_fast | 0.500 |'
+    section still | grep -xF '<p>random numbers; one run of each.</p>' # there is no cell to name
     in_section Still '| 01_fast | 4.00× |'
     ls report/results/full/still/plots/ladder.svg
     # The stages' own READMEs, and a ladder that nobody has run.
