@@ -193,7 +193,7 @@ SECONDS = {"00_serial": 4, "01_vectorized": 0.5, "02_openmp": 0.25, "peer_one": 
 def row(stage, hidden=32, batch=32, epochs=5, images=37800, factor=1.0):
     time = SECONDS[stage] * factor * hidden / 32 * epochs / 5
     phases = "," if stage.startswith("peer") else f"{time / 4},{time * 3 / 4}"
-    return (f"{stage},cpu,1,{hidden},{batch},{epochs},0.1,1,{images},4200,mnist,0.1,0.1,{time},"
+    return (f"{stage},cpu,1,{hidden},{batch},{epochs},0.1,1,{images},4200,mnist,0.1,0.001,{time},"
             f"{phases},{1 / epochs},0.9,100,1,")
 
 def write(name, rows, machine, header=HEADER):
