@@ -126,7 +126,7 @@ simulate() {
 @test "the peers with cuBLAS: their weights, on the simulated device" {
     grep -q cudaGraphLaunch "$repository/sim/cuda_runtime.h" || skip 'it has no graphs'
     for peer in peer_cublas ${FULL:+peer_cublaslt}; do
-        simulate $peer
+        simulate "$peer"
         check_weights builds
     done
 }
