@@ -13,6 +13,8 @@ from pygments.lexers import CLexer
 from pygments.lexers.c_like import CudaLexer
 from pygments.token import Token
 
+from samples import text_of
+
 COLOURS = {Token.Comment.Preproc: "p", Token.Comment: "c", Token.Literal.String: "s",
            Token.Literal.Number: "m", Token.Keyword: "k", Token.Name.Function: "f"}
 ALIKE = 0.5  # the part of its words that two lines share, if they stand side by side
@@ -32,7 +34,7 @@ def coloured(path):
     """The lines of a source, each as [(class or "", text)]."""
     lexer = (CudaLexer if path.suffix == ".cu" else CLexer)(stripnl=False)
     lines = [[("", "")]]
-    for kind, text in lexer.get_tokens(path.read_text(encoding="utf-8", errors="replace")):
+    for kind, text in lexer.get_tokens(text_of(path)):
         colour = next((css for parent, css in COLOURS.items() if kind in parent), "")
         first, *others = text.split("\n")
         before, so_far = lines[-1][-1]
@@ -105,7 +107,7 @@ def hunks(before, after):
     answer = subprocess.run(["git", "diff", "--no-index", "--no-color", "--histogram", before,
                              after], stdout=subprocess.PIPE, encoding="utf-8", errors="replace",
                             check=False).stdout
-    all_lines = before.read_text(encoding="utf-8", errors="replace").split("\n")
+    all_lines = text_of(before).split("\n")
     for text in re.split(r"^(?=@@ -)", answer, flags=re.MULTILINE)[1:]:
         head, *lines = text.split("\n")
         old, new, heading = re.match(r"@@ -(\d+).*? \+(\d+).*? @@ ?(.*)", head).groups()
@@ -127,7 +129,7 @@ def hunks(before, after):
 @functools.cache
 def owners(path):
     """{number of a line: the function or the struct that it belongs to}."""
-    text, found = path.read_text(encoding="utf-8", errors="replace"), {}
+    text, found = text_of(path), {}
     for match in DEFINITION.finditer(text):
         name = match[1].rstrip("{ ").split()[-1]
         if name.endswith(")"):
@@ -142,7 +144,7 @@ def pieces(sections, before, after):
     """The runs of changed lines that belong to one function: [(place, owner, names, stems)]. A
     place is a hunk and the run's first row."""
     # The comment that begins a source says all in short, so a point would often be there.
-    first = max(HEAD.match(path.read_text(encoding="utf-8", errors="replace"))[0].count("\n")
+    first = max(HEAD.match(text_of(path))[0].count("\n")
                 for path in (before, after))
     for hunk, (_, rows) in enumerate(sections):
         def about(row, rows=rows):

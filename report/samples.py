@@ -17,6 +17,7 @@ LENGTH = re.compile(r", (epoch|iteration|second)s ([\d.]+)")
 Profile = namedtuple("Profile", "stage folder alike unit cpu_s clock_s")
 
 
+@functools.cache
 def text_of(path):
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
