@@ -4,7 +4,6 @@ Import it after program.set_threads(): it imports NumPy.
 """
 
 import gzip
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ def open_idx(directory, name, *sizes):
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             content = file.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:  # they do not name the file
+    except program.DAMAGED as error:
         raise ValueError(f"{path}: damaged or truncated gzip file: {error}") from None
     found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
     if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):

@@ -106,12 +106,16 @@ def set_threads(wanted):
     return threads
 
 
+# What reading a damaged or truncated gzip file raises. None of them names the file.
+DAMAGED = EOFError, gzip.BadGzipFile, zlib.error
+
+
 def read_csv(path, skipped=0):
     """The rows of a file of bytes in decimal, gzipped or not, after so many skipped ones."""
     import numpy as np
     try:
         return np.loadtxt(path, np.uint8, delimiter=",", skiprows=skipped, ndmin=2)
-    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:  # they name no file
+    except (ValueError, *DAMAGED) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
