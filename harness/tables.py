@@ -293,15 +293,14 @@ class Group:
                      if self.time(line, cell) and self.is_on_cpu(line) == on_cpu]
             if len({is_peer(line) for line in lines}) < 2:
                 continue
-            fastest = [min((line for line in lines if is_peer(line) == peers),
-                           key=lambda line: self.time(line, cell)) for peers in (True, False)]
+            sides = [[line for line in lines if is_peer(line) == peers] for peers in (True, False)]
+            fastest = [min(side, key=lambda line: self.time(line, cell)) for side in sides]
             ratios.append(self.time(fastest[0], cell) / self.time(fastest[1], cell))
             if (on_cpu and "seconds" not in self.settings and self.before_clock(fastest[1], cell)
                     > EARLY * self.time(fastest[1], cell)):
                 early[fastest[1][0]] = None
             peer_s, stage_s = (min(self.time(line, cell) + self.before_clock(line, cell)
-                                   for line in lines if is_peer(line) == peers)
-                               for peers in (True, False))
+                                   for line in side) for side in sides)
             with_setup.append(peer_s / stage_s)
             marked += any(self.is_noisy(self.ladder.time, line, cell)
                           or len(self.runs[line, cell]) == 1 for line in fastest)
