@@ -26,9 +26,12 @@ try:
 except ImportError:  # Python 3.10
     import tomli as tomllib
 
+import shape
+
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = "stages"
-STAGE_NAME = re.compile(r"\d\d(\.\d)?_[a-z0-9_]+")
+STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
+LADDER_NAME = re.compile(r"\w[\w.+-]*")
 
 # GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps. That is far
 # longer than a batch. Each batch loses that time while another process holds the core that the late
@@ -158,26 +161,36 @@ class Stage:
         return self.ladder.stages[place - 1] if place else None
 
 
+def read_toml(file):
+    """The text of a ladder.toml. A pipe or an endless file is not read."""
+    if not file.is_file() or file.stat().st_size > 2**16:
+        raise ValueError("expected a regular file, and no more than 64 KiB")
+    return file.read_text(encoding="utf-8")
+
+
+def check_name(folder, pattern, expected):
+    """A name goes into make's lists and into commands. So some signs cannot be in it."""
+    if not pattern.fullmatch(folder.name):
+        fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name {expected}")
+
+
 class Ladder:
     """A folder of stages that do the same work, and what its ladder.toml says of it."""
 
     def __init__(self, folder):
-        self.folder, self.name = folder, folder.name
+        self.folder, self.name, self.file = folder, folder.name, folder / "ladder.toml"
+        check_name(folder, LADDER_NAME, "of letters, digits and _.+-")
         try:
-            self.toml = tomllib.loads((folder / "ladder.toml").read_text(encoding="utf-8"))
-            self.title, self.time = self.toml["title"], self.toml["time"]
-            self.program = self.toml["program"]
-        except (OSError, ValueError, KeyError) as error:
-            fail(f"{folder.relative_to(ROOT)}/ladder.toml: cannot read: {error}; "
-                 "see stages/ladder.toml")
-        self.axes = self.toml.get("axes", [])  # the first is a table's pages, the last its columns
-        self.settings = self.toml.get("settings", {})  # {option: value}
-        self.phases = self.toml.get("phases", [])
-        self.measures = self.toml.get("measures", [])
-        self.save = self.toml.get("save", "save")
+            self.toml = toml = shape.check(tomllib.loads(read_toml(self.file)))
+        except (OSError, ValueError, RecursionError) as error:  # RecursionError: [[[[...
+            fail(f"{self.file.relative_to(ROOT)}: {str(error)[:999]}; see stages/ladder.toml")
+        self.title, self.program, self.time = toml["title"], toml["program"], toml["time"]
+        self.axes = toml["axes"]  # the first is a table's pages, the last its columns
+        self.settings = toml["settings"]  # {option: value}
+        self.phases, self.measures, self.save = toml["phases"], toml["measures"], toml["save"]
         # How many float32 numbers have the place of one of the ladder's in a vector.
-        self.width = {"float32": 1, "float64": 2}[self.toml.get("numbers", "float32")]
-        self.epochs = self.toml.get("epochs")  # the option of the file with a row for each epoch
+        self.width = 2 if toml["numbers"] == "float64" else 1
+        self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
 
     @property
     def profiles(self):
@@ -191,11 +204,11 @@ class Ladder:
 
     def column(self, option):
         """The column of a row that has an option's value."""
-        return self.toml.get("columns", {}).get(option, option.replace("-", "_"))
+        return self.toml["columns"].get(option, option.replace("-", "_"))
 
     def work(self, row, phase, what):
         """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
-        terms = self.toml.get("work", {}).get(phase, {}).get(what)
+        terms = self.toml["work"].get(phase, {}).get(what)
         return terms and sum(math.prod(
             float(row.get(word.lstrip("/"), word)) ** (-1 if word[0] == "/" else 1)
             for word in term.split()) for term in terms)
@@ -206,7 +219,7 @@ class Ladder:
         because make passes on what its command line sets: HIDDEN=256."""
         chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
                   for axis in reversed(self.axes)}
-        chosen |= self.toml.get("compare", {}) | self.toml.get(table, {})
+        chosen |= self.toml["compare"] | self.toml.get(table, {})
         for option in [*chosen, *self.settings, "runs"]:
             given = os.environ.get(option.upper().replace("-", "_"))
             if given:
@@ -220,7 +233,7 @@ class Ladder:
     @functools.cached_property
     def data(self):
         """The words that say where the data are, if the programs take any."""
-        if not self.toml.get("data"):
+        if not self.toml["data"]:
             return []
         located = subprocess.run(self.locate(), stdout=subprocess.PIPE, check=False)
         if located.returncode:
@@ -244,17 +257,24 @@ class Ladder:
     @functools.cached_property
     def stages(self):
         """All stages, steps included, in the order in which they are read."""
-        found = [Stage(self, folder, source) for folder in sorted(self.folder.iterdir())
-                 if STAGE_NAME.fullmatch(folder.name) and (folder / "Makefile").exists()
+        folders = [folder for folder in sorted(self.folder.glob("[0-9][0-9]*"))
+                   if (folder / "Makefile").exists()]
+        for folder in folders:
+            check_name(folder, STAGE_NAME, "such as 20_mine or 20.1_mine, in small letters")
+        found = [Stage(self, folder, source) for folder in folders
                  for source in sorted(folder.glob(f"{self.program}.c*"))
                  if source.suffix in (".c", ".cu")]
         if not found:
             fail(f"found no stages in {self.folder.relative_to(ROOT)}")
+        names = list(dict.fromkeys(stage.name for stage in found))
+        if self.toml["baseline"] not in ("", *names):
+            fail(f"{self.file.relative_to(ROOT)}: baseline: found '{self.toml['baseline']}', "
+                 f"expected a stage: {' '.join(names)}")
         return found
 
     @property
     def peers_folder(self):
-        return (self.folder / self.toml.get("peers", "peers")).resolve()
+        return (self.folder / self.toml["peers"]).resolve()
 
     @property
     def peers(self):
@@ -296,7 +316,7 @@ class Ladder:
 def ladders():
     """All ladders. The main one comes first."""
     folders = [ROOT / MAIN, *sorted((ROOT / "studies").glob("*/"))]
-    return [Ladder(folder) for folder in folders if (folder / "ladder.toml").exists()]
+    return [Ladder(folder) for folder in folders if os.path.lexists(folder / "ladder.toml")]
 
 
 def find_ladder(wanted, option="STUDY"):

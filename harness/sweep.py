@@ -174,7 +174,7 @@ class Sweep:
     def __init__(self, ladder, options, commands, screen):
         self.ladder, self.options, self.commands, self.screen = ladder, options, commands, screen
         given = {name: value for name, value in vars(options).items() if value is not None}
-        quick = ladder.toml.get("quick", {}) if options.quick else {}
+        quick = ladder.toml["quick"] if options.quick else {}
         chosen = [stage for wanted in options.stages or ()
                   for stage in ladder.select(wanted, "--stages")]
         self.stages = [stage for stage in ladder.stages if stage in chosen or
@@ -475,7 +475,7 @@ class Sweep:
                             f"{100 * rows.NOISY:.0f} %. What else was running?")
 
     def run(self):
-        if self.ladder.toml.get("data"):
+        if self.ladder.toml["data"]:
             self.find_data()
         self.open_folder()
         if self.options.growth:

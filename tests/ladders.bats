@@ -26,7 +26,7 @@ make_stages() {
 # Goes to a repository with two ladders, of which the second has steps.
 make_ladders() {
     mkdir "$dir/harness"
-    cp "$repository"/harness/{ladders,step}.py "$dir/harness"
+    cp "$repository"/harness/{ladders,shape,step}.py "$dir/harness"
     cd "$dir" || return
     make_stages stages 00_serial.c 02_gpu.cu
     make_stages studies/other 00_serial.c 01_vectorized.c 01.2_wide.c 01.1_order.c 02_gpu.cu 02_gpu_too.cu
@@ -98,9 +98,13 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
     run harness/step.py diff other 02_gpu
     [[ $status == 2 && $output == "step.py: ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected one of: $all" ]]
     sed -i '/^time/d' studies/other/ladder.toml
-    fails "studies/other/ladder.toml: cannot read: 'time'; see stages/ladder.toml" ladders
+    fails "studies/other/ladder.toml: time: found nothing, expected a column that ends in _s; see stages/ladder.toml" ladders
     rm -r studies/other stages/0*
     fails 'found no stages in stages' stages
+}
+
+@test "a mistake in a ladder.toml or in the name of a folder is one line" {
+    python3 "$BATS_TEST_DIRNAME/test_ladder_toml.py"
 }
 
 @test "a third ladder is a folder: it is built, tested, swept, tabled, compared and drawn" {

@@ -7,7 +7,8 @@ setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     tree=$(mktemp -d -t 'a b=c.XXXXXX') # a path that pprof and env would stumble over
     mkdir "$tree"/{stages,report,profiles,bin}
-    cp "$repository"/stages/{ladder.toml,training*} "$tree/stages"
+    cp "$repository"/stages/training* "$tree/stages"
+    grep -v ^baseline "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     ln -s "$repository/data" "$tree/data"
     cp -r "$repository"/{common,harness,Makefile,deps.sh,packages.txt} "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
@@ -100,7 +101,7 @@ END_OF_PYTHON
     mkdir -p studies/fake/00_only stages/07_mine
     touch stages/07_mine/{train.c,Makefile}
     printf '%s\n' 'title = "Fake"' 'program = "run"' 'time = "time_s"' '[profile]' 'samples = 30' \
-        'seconds = 1' '[settings]' 'seconds = 0.1' '[[axes]]' 'option = "samples"' 'values = [20]' \
+        'seconds = 1' '[settings]' 'seconds = 0.1' '[[axes]]' 'option = "samples"' 'name = "Samples"' 'values = [20]' \
         >studies/fake/ladder.toml
     printf 'run: run.c\n\tgcc -O2 -g -o run "$$PWD/run.c"\n' >studies/fake/00_only/Makefile
     cat >studies/fake/00_only/run.c <<'END'

@@ -12,7 +12,7 @@ setup() {
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp -r "$repository/harness" "$tree"
     cp "$repository/report/machine.sh" "$tree/report"
-    cp "$repository/stages/ladder.toml" "$tree/stages"
+    grep -v ^baseline "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     touch "$tree/digits/train-images-idx3-ubyte"
     printf '#!/bin/sh\necho "${1:-$PWD/digits}"\n' >"$tree/data/locate.sh"
     chmod +x "$tree/data/locate.sh"
@@ -564,7 +564,7 @@ threads_of() {
 # Gives the ladder a file of epochs, and makes a stage that writes its two epochs there. It runs the
 # commands after each.
 make_epochs() {
-    grep -q '^epochs = "' stages/ladder.toml || sed -i '/^title/a epochs = "epochs-csv"' stages/ladder.toml
+    grep -q '^epochs = "' stages/ladder.toml || sed -i '/^program/a epochs = "epochs-csv"' stages/ladder.toml
     make_stage "$1" 'for epoch in 1 2; do
         if [[ ${epochs_csv:-} ]]; then
             [[ -s $epochs_csv ]] || echo stage,device,threads,hidden,batch,learning_rate,seed,train_samples,test_samples,dataset,run,epoch,epoch_s,loss,train_accuracy,test_accuracy,samples_per_s,rss_mib,vram_mib >>"$epochs_csv"
@@ -1202,7 +1202,8 @@ find_digits() {
 copy_stage() {
     rm -r stages
     mkdir -p "stages/$1"
-    cp "$repository"/stages/{ladder.toml,*.[ch]} stages
+    cp "$repository"/stages/*.[ch] stages
+    grep -v ^baseline "$repository/stages/ladder.toml" >stages/ladder.toml
     cp -r "$repository/common" .
     cp "$repository/stages/$1"/{Makefile,train.c} "stages/$1"
 }
