@@ -8,6 +8,7 @@
 #
 # This is a script and not a rule of the Makefile, because it also installs make.
 set -euo pipefail
+trap 'exit 130' INT
 shopt -s extglob # for packages.txt
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 

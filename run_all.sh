@@ -3,6 +3,7 @@
 # `./run_all.sh --help` lists the options. This file installs what is missing and hands over to
 # harness/sweep.py.
 set -euo pipefail
+trap 'exit 130' INT # also if the command that runs does not end by it
 
 fail() {
     echo "run_all.sh: $*" >&2
@@ -22,4 +23,7 @@ esac
 
 [[ ! -t 2 ]] || "$folder/deps.sh" terminal || true # for the bar, which it can do without
 "$folder/deps.sh" run
-exec "$folder/harness/sweep.py" "$0" "$@"
+# Python would print a traceback for a Ctrl-C before its first line. So it waits until then.
+block=(env --block-signal=INT)
+"${block[@]}" true 2>/dev/null || block=() # not in every env
+exec "${block[@]}" "$folder/harness/sweep.py" "$0" "$@"

@@ -8,6 +8,8 @@ pair. So the ratio is taken within each pair. bench/README.md explains the stati
 options of the ladder come from the environment, where make puts them, or from its ladder.toml.
 """
 
+import interrupts
+
 import argparse
 import math
 import subprocess
@@ -187,4 +189,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    interrupts.start(main)

@@ -11,6 +11,8 @@ in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one s
 are relative to the repository.
 """
 
+import interrupts
+
 import argparse
 import contextlib
 import functools
@@ -350,4 +352,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    interrupts.start(main)

@@ -11,6 +11,8 @@
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
 """
 
+import ladders  # first, for Ctrl-C
+
 import os
 import re
 import shutil
@@ -18,7 +20,6 @@ import signal
 import subprocess
 import sys
 
-import ladders
 from ladders import fail
 
 # The parts of a stage's README that a reader sees, in this order.
@@ -192,8 +193,7 @@ def new(ladder, origin, name):
 
 
 def main():
-    for each in (signal.SIGPIPE, signal.SIGINT):  # a reader may stop early
-        signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
     commands = {function.__name__: function for function in (step, diff, asm, new)}
     command, study, *arguments = sys.argv[1:]

@@ -7,6 +7,8 @@ done, so --resume leaves out the runs that it holds. If a ladder's epochs have r
 appends them to epochs.csv, where those of a run without its own row are removed.
 """
 
+import interrupts
+
 import argparse
 import contextlib
 import fcntl
@@ -664,4 +666,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.start(main)

@@ -14,6 +14,8 @@ runs.csv names the machine. epochs.csv beside it has the epochs of the runs. ben
 the folder above has the most that the machine can do.
 """
 
+import interrupts
+
 import argparse
 import functools
 import json
@@ -804,4 +806,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    interrupts.start(main)

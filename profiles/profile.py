@@ -24,21 +24,23 @@ source. Two preloaded libraries do the work on the CPU.
 Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no tool.
 """
 
-import csv
 import os
+import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
+import interrupts
+
+import csv
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import flamegraph
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import ladders
 from compare import build
 from ladders import ROOT, fail
@@ -369,4 +371,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    interrupts.start(main)

@@ -11,16 +11,19 @@ why.
 Exit status: 0; 1 cannot write the page; 2 found no results.
 """
 
-import contextlib
-import io
 import os
 import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
+import interrupts
+
+import contextlib
+import io
 from collections import defaultdict
 from html import escape
 from pathlib import Path
 from string import Template
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import cards
 import ladders
 import rows
@@ -203,6 +206,6 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        interrupts.start(main)
     except OSError as error:
         sys.exit(f"class.py: {error}")

@@ -9,11 +9,14 @@ ladder's pictures.py. A second run changes nothing.
 """
 
 import os
-import subprocess
 import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
+import interrupts
+
+import subprocess
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import ladders
 import tables
 from tables import markdown as md
@@ -246,6 +249,6 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        interrupts.start(main)
     except OSError as error:
         sys.exit(f"report.py: {error}")

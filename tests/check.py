@@ -15,6 +15,12 @@ origin. With PHASE=forward, that phase counts instead of the whole run. A target
 with 1.
 """
 
+import os
+import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
+import interrupts
+
 import contextlib
 import io
 import itertools
@@ -22,7 +28,6 @@ import math
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,7 +35,7 @@ from pathlib import Path
 import numpy as np
 from stages import DIGITS, TOO_SLOW, Program, Start, Tester, Wrong, ladders
 
-import compare  # stages.py has told Python where
+import compare
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
@@ -317,4 +322,4 @@ def main(wanted="", study="", target="", phase=""):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    interrupts.start(main, *sys.argv[1:])

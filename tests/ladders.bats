@@ -26,7 +26,7 @@ make_stages() {
 # Goes to a repository with two ladders, of which the second has steps.
 make_ladders() {
     mkdir "$dir/harness"
-    cp "$repository"/harness/{ladders,shape,step}.py "$dir/harness"
+    cp "$repository"/harness/{interrupts,ladders,shape,step}.py "$dir/harness"
     cd "$dir" || return
     make_stages stages 00_serial.c 02_gpu.cu
     make_stages studies/other 00_serial.c 01_vectorized.c 01.2_wide.c 01.1_order.c 02_gpu.cu 02_gpu_too.cu

@@ -437,6 +437,35 @@ threads_of() {
     done
 }
 
+@test "Ctrl-C ends every program without a word, however early it comes" {
+    # At the start of Python, which only run_all.sh can know of; in the imports; in main().
+    interrupt='import os, signal; os.kill(os.getpid(), signal.SIGINT)'
+    mkdir start imports
+    echo "$interrupt" >start/sitecustomize.py
+    echo "$interrupt" >imports/argparse.py
+    printf '%s\n' 'import sys; sys.path.insert(0, "harness")' 'import interrupts, tempfile' \
+        'def main():' '    with tempfile.TemporaryDirectory(dir="left"):' "        $interrupt" \
+        'interrupts.start(main)' >main.py
+    mkdir left
+    for where in start imports left; do
+        programs=(./run_all.sh)
+        [[ $where != imports ]] || programs+=("$repository"/{harness/{compare,ladders,step,tables}.py,tests/{check,stages}.py,report/{report,class}.py,profiles/profile.py})
+        [[ $where != left ]] || programs=('python3 main.py')
+        for program in "${programs[@]}"; do
+            # shellcheck disable=SC2086 # several words
+            PYTHONPATH=$where run env --default-signal=INT $program
+            echo "$program, $where: exit status $status, $output"
+            [[ $status == 130 && ! $output ]]
+        done
+    done
+    [[ ! $(ls left) ]]
+    env --ignore-signal=INT python3 main.py # as nohup and a script's background do
+    # deps.sh has ended well although it was interrupted, too.
+    printf '#!/bin/sh\nkill -INT $PPID\n' >deps.sh
+    run env --default-signal=INT ./run_all.sh --output results
+    [[ $status == 130 && ! -e results ]]
+}
+
 @test "an interrupted run takes its stage with it" {
     make_stage 01_two 'echo $$ >pid; trap "sleep 0.2; exit 1" TERM; for _ in {1..400}; do sleep 0.05; done'
     ./run_all.sh --output results &

@@ -22,17 +22,21 @@ differs, over the norm of what is expected, and `largest` the largest difference
 element that is expected. A bound of 0 asks for the same bits.
 """
 
+import os
+import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
+import interrupts
+
 import argparse
 import csv
 import dataclasses
 import functools
 import math
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +45,6 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE.parent / "harness"))
 import ladders  # noqa: E402
 
 THREADS = 1, 2, 3, 5, 17
@@ -448,4 +451,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    interrupts.start(main)
