@@ -190,7 +190,7 @@ class Sweep:
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
         self.threads = sorted({*(options.threads or [0])}, reverse=True)
         self.dataset, self.data, self.times = "drawn", "", None
-        self.said, self.failed = set(), False
+        self.said, self.failed = set(), 0  # the exit status
         self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
 
     # --- the folder of the results ---
@@ -383,7 +383,7 @@ class Sweep:
             left_out = re.search(rf"\b{re.escape(stage.name)}: (left out.*)", log)
             if status:
                 self.screen.say(log)
-                self.failed = True
+                self.failed = max(self.failed, 1)
                 self.notes[stage.name] = f"does not build: {build_failure(log)}"
             elif left_out:
                 self.notes[stage.name] = f"did not run: {left_out[1]}"
@@ -435,7 +435,7 @@ class Sweep:
                   "wrote no row to its --csv" if self.runs.stat().st_size == sizes[0] else
                   "its row has other options or threads")
         self.notes[stage.name] = f"failed{' at ' if where else ''}{', '.join(where)}: {reason}"
-        self.failed = True
+        self.failed = max(self.failed, 2 if status == 2 else 1)
 
     def run_all(self):
         """Runs what is missing. The repeats of a cell are a whole pass apart. So a minute in which
@@ -652,7 +652,7 @@ def main():
         sweeps = [Sweep(ladder, options, commands, screen) for ladder in found]
         for sweep in sweeps:
             sweep.run()
-        return int(any(sweep.failed for sweep in sweeps))
+        return max(sweep.failed for sweep in sweeps)
     except SystemExit:
         if commands.signal and sweep:
             sweep.interrupted()

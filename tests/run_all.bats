@@ -738,6 +738,11 @@ END
     run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 1 --resume
     [ "$status" -eq 0 ]
     [ "$(row_count)" -eq 4 ]
+    # Damaged data are no failed run.
+    make_stage 01_two 'echo "truncated" >&2; exit 2'
+    touch -d '2 seconds' stages/01_two/train.sh
+    run ./run_all.sh --output results --hidden 17 --batch 4 --repeats 1 --resume
+    [ "$status" -eq 2 ]
 }
 
 @test "a stage that crashes, writes nothing or does not build is reported" {
