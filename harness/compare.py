@@ -163,12 +163,10 @@ def compare(stages, table):
     Returns the ratios."""
     ladder = stages[0].ladder
     options = {"runs": "30", **ladder.options(table)}
-    runs = str(options.pop("runs"))
-    if not runs.isdecimal() or int(runs) < FEWEST_PAIRS:
-        results.fail(f"RUNS: found '{runs}', expected a whole number from {FEWEST_PAIRS}")
+    runs = ladders.whole(str(options.pop("runs")), FEWEST_PAIRS, "RUNS")
     for stage in dict.fromkeys(stages):
         build(stage)
-    rows = run_pairs(stages, ladder.words(options), int(runs))
+    rows = run_pairs(stages, ladder.words(options), runs)
     print(*(f"{option} {value}," for option, value in options.items()),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
     return print_comparison(ladder, [stage.name for stage in stages], rows)

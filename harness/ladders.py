@@ -49,6 +49,21 @@ def fail(message, status=2):
     sys.exit(status)
 
 
+def convert(kind, text):
+    """kind(text). A number's digits are ASCII: Python also takes 4_0, ٤٠ and blanks."""
+    if kind in (int, float) and not re.fullmatch("[-+.0-9Ee]+", text):
+        raise ValueError(text)
+    return kind(text)
+
+
+def whole(text, least, option):
+    """The whole number that an option or a variable is set to."""
+    with contextlib.suppress(ValueError):
+        if convert(int, text) >= least:
+            return int(text)
+    fail(f"{option}: found '{text}', expected a whole number from {least}")
+
+
 def without_jobs(makeflags):
     """What `make -j` tells a make that it starts, but for the jobs that they share. Python does not
     pass on the files that these need, so a make that is started here would warn of them."""

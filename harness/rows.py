@@ -10,7 +10,7 @@ import csv
 import io
 import statistics
 
-from ladders import fail
+from ladders import convert, fail
 
 TEXTS = "stage", "device", "dataset"
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"  # columns of epochs.csv
@@ -60,7 +60,7 @@ def parameters(ladder):
 def number(text, kind, smallest, expected):
     """The value of a text. A ValueError says what was expected."""
     try:
-        value = kind(text) if text else float("nan")
+        value = convert(kind, text) if text else float("nan")
     except ValueError:
         raise ValueError(expected) from None
     if isinstance(value, str):

@@ -196,8 +196,12 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
     commands = {function.__name__: function for function in (step, diff, asm, new)}
-    command, study, *arguments = sys.argv[1:]
-    commands[command](ladders.find_ladder(study), *arguments)
+    command, *words = sys.argv[1:] or [""]
+    numbers = {"step": (2,), "diff": (2,), "asm": (2, 3), "new": (3,)}
+    if len(words) not in numbers.get(command, ()):
+        fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, asm "
+             "STUDY STAGE [FUNCTION], or new STUDY FROM NAME")
+    commands[command](ladders.find_ladder(words[0]), *words[1:])
 
 
 if __name__ == "__main__":

@@ -322,9 +322,8 @@ def timeline(stage, options, folder):
 
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
-    seconds, output = os.environ.get("CPU_SECONDS") or "6", os.environ.get("RESULTS")
-    if not re.fullmatch("[1-9][0-9]{0,5}", seconds):
-        fail(f"CPU_SECONDS: found '{seconds}', expected a whole number from 1")
+    seconds = ladders.whole(os.environ.get("CPU_SECONDS") or "6", 1, "CPU_SECONDS")
+    output = os.environ.get("RESULTS")
     if sys.argv[1:] == ["--committed"]:
         stages = [(stage, ladder.profiles) for ladder in ladders.ladders()
                   for stage in ladder.stages
@@ -366,7 +365,7 @@ def main():
                 print(f"{stage.name}: heap", file=sys.stderr)
                 profile.heap()
                 print(f"{stage.name}: time", file=sys.stderr)
-                profile.time(int(seconds))
+                profile.time(seconds)
         print(f"{stage.name}: written to {os.path.relpath(folder)}", file=sys.stderr)
 
 

@@ -187,8 +187,10 @@ END
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"B: found '7'"* ]]
     run "$dir/harness/compare.py" 01 02 --study no_such
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"STUDY: found 'no_such'"* ]]
-    RUNS=7 run "$dir/harness/compare.py" 01 01
-    [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"RUNS: found '7'"* ]]
+    for runs in 7 1_0 ١٠ ' 10' x; do
+        RUNS=$runs run "$dir/harness/compare.py" 01 01
+        [[ $status == 2 && $output == "compare.py: RUNS: found '$runs', expected a whole number from 8" ]]
+    done
     printf '#!/bin/sh\necho no usable device >&2\nexit 77\n' >"$dir/stages/01_fast/train.c"
     run "$dir/harness/compare.py" 00 01
     [[ $status == 77 && ${#lines[@]} == 1 && ${lines[0]} == *"no usable device" ]]

@@ -183,6 +183,7 @@ END
     done <<'END'
 01 50 forward TARGET: found '50', expected such as 50% (of the ceiling) or 1.2x (as fast as its origin)
 01 0% forward TARGET: found '0%', expected such as 50%
+01 ٥٠% forward TARGET: found '٥٠%', expected such as 50%
 01 50% fwd PHASE: found 'fwd', expected one of: forward backward
 00 1.2x forward TARGET: found '1.2x', expected such as 50%: 00_serial is the first stage, so it has no origin
 04 50% forward TARGET: found '50%', expected such as 1.2x: 04_cuda_device_mem is a CUDA stage

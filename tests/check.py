@@ -256,7 +256,7 @@ def compare_times(stage, before):
 
 def read_target(stage, target, phase):
     """The number of a target. What is wrong with one ends the check before it has begun."""
-    found, hint = re.fullmatch(r"(\d*\.?\d+)([%x])", target), ""
+    found, hint = re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target), ""
     if phase not in ("", *stage.ladder.phases):
         ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(stage.ladder.phases)}")
     if not found or float(found[1]) == 0:
@@ -275,8 +275,9 @@ def read_target(stage, target, phase):
 def part_of_ceiling(stage, phase):
     """The percentage of its ceiling that a stage reaches: the median over its runs."""
     options, parts = {"runs": "30", **stage.ladder.options("check")}, []
+    runs = ladders.whole(str(options["runs"]), 1, "RUNS")
     make("-C", "bench", "build/ceiling")
-    for _ in range(int(options["runs"])):
+    for _ in range(runs):
         row = compare.run(stage, stage.ladder.words(options))
         # Right after the run, the ceiling has the clock rate that the run has left.
         ceiling = subprocess.run([ladders.ROOT / "bench/build/ceiling", f"{row['threads']:.0f}"],

@@ -91,6 +91,11 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
     fails "STAGE: found '03', expected one of: $all" stages other 03
     fails "STAGE: found '', expected one of: $all" stages other ''
     fails "STAGE: found '02', expected more of a name of: 02_gpu 02_gpu_too" stages other 02
+    for words in '' step 'diff other' 'new other 00' 'asm other 00 forward more' 'setp other 00'; do
+        # shellcheck disable=SC2086 # several words
+        run harness/step.py $words
+        [[ $status == 2 && $output == "step.py: found '$words', expected: step STUDY STAGE, "* && ${#lines[@]} == 1 ]]
+    done
     run harness/step.py new '' x 20_mine
     [[ $status == 2 && $output == "step.py: FROM: found 'x', expected one of: 00_serial 02_gpu" ]]
     fails "STUDY: found 'third', expected one of: stages other" stages third

@@ -303,7 +303,9 @@ END
 @test "an error is one line" {
     choose peer_numpy.py
     fails 2 "--hidden: found '0', expected a whole number" --hidden 0
+    fails 2 "--hidden: found '4_0', expected a whole number" --hidden 4_0
     fails 2 "--learning-rate: found 'x', expected a number above 0" --learning-rate x
+    fails 2 "--learning-rate: found ' 1', expected a number above 0" --learning-rate ' 1'
     fails 2 'unrecognized arguments: --hiden' --hiden 3
     fails 2 'found 6 images and 6 labels, --train expects at least 7' --train 7
     fails 2 'found no MNIST' --data "$dir"

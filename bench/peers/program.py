@@ -13,6 +13,7 @@ import gzip
 import importlib
 import io
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -49,10 +50,11 @@ def enter_environment():
 
 
 def number(kind, is_right, expected):
-    """The type of an option that is a number of a kind with a property."""
+    """The type of an option that is a number of a kind with a property. Numbers have ASCII digits
+    only: Python also takes 4_0, ٤٠ and blanks."""
     def parse(text):
         with contextlib.suppress(ValueError):
-            if is_right(kind(text)):
+            if (kind is str or re.fullmatch("[-+.0-9Ee]+", text)) and is_right(kind(text)):
                 return kind(text)
         raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}")
     return parse
@@ -93,7 +95,7 @@ def set_threads(wanted):
     """Tells every library before it is loaded. Returns the number: at most one a processor."""
     if not wanted:
         text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-        wanted = int(text) if text.isdecimal() and int(text) else sys.maxsize
+        wanted = int(text) if re.fullmatch("[0-9]{1,9}", text) and int(text) else sys.maxsize
     # A Mac does not say which processors this process may use.
     here = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
     threads = min(wanted, len(here))

@@ -25,7 +25,7 @@ def parse_options():
     count = program.whole(1, 2**31 - 1)
     parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
                         default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
-    width = r"[1-9]\d{0,7}"
+    width = "[1-9][0-9]{0,7}"
     widths = program.number(str, re.compile(f"{width}(,{width}){{0,7}}").fullmatch,
                             "the units of one to eight layers, such as 128,128")
     parser.add_argument("--hidden", type=widths, default="128,128", metavar="LIST")
