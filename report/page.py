@@ -84,10 +84,13 @@ def pandoc(pieces):
         for number, piece in enumerate(pieces):
             files += [Path(folder, f"{number}.md"), mark]
             files[-2].write_text(piece + "\n", encoding="utf-8")
+        # pandoc 3 puts each file into a <div> with the file's name.
+        plain = Path(folder, "plain.lua")
+        plain.write_text("function Div(div) return div.content end\n", encoding="utf-8")
         try:
             text = subprocess.run(
                 ["pandoc", "--from=gfm", "--to=html", "--no-highlight", "--wrap=preserve",
-                 "--file-scope", "--shift-heading-level-by=1", *files],
+                 "--file-scope", "--shift-heading-level-by=1", "--lua-filter", plain, *files],
                 capture_output=True, check=True, encoding="utf-8").stdout
         except FileNotFoundError:
             ladders.fail("found no pandoc in PATH (Debian's package pandoc)", 1)
