@@ -51,9 +51,10 @@ check_weights() {
     choose peer_onednn
     grep -q avx512vl /proc/cpuinfo || skip 'oneDNN compiles matmuls for AVX-512 only'
     DNNL_VERBOSE=1 succeeds --hidden 33 --threads 2
-    grep -q '^onednn_verbose,exec,cpu,matmul,brg:avx512_core,.*eltwise_relu' "$dir/output"
-    grep -q '^onednn_verbose,exec,cpu,matmul,brg:avx512_core,.*sum' "$dir/output"
-    run grep -E '^onednn_verbose,exec,cpu,matmul,(gemm|ref)' "$dir/output"
+    matmul='^onednn_verbose,(v1,primitive,)?exec,cpu,matmul' # of oneDNN 2, and of 3
+    grep -qE "$matmul,brg(_matmul)?:avx512_core,.*eltwise_relu" "$dir/output"
+    grep -qE "$matmul,brg(_matmul)?:avx512_core,.*sum" "$dir/output"
+    run grep -E "$matmul,(gemm|ref)" "$dir/output"
     [ "$status" -eq 1 ]
 }
 
