@@ -1,5 +1,15 @@
 # Builds, tests and compares the stages. None is named here: harness/ladders.py finds them.
 
+# A value on the command line is text: make expands nothing in it, here or in a make that starts
+# here. Recipes read it from the environment, so that no shell reads it either. Compilers and their
+# flags are words of a shell line, as in every Makefile. So are the names of folders: ladders.py
+# refuses those that a shell would read.
+ifeq ($(MAKELEVEL),0)
+$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))), \
+    $(eval override export $(name) := $$(value $(name)))))
+MAKEOVERRIDES := $(subst $$,$$$$,$(MAKEOVERRIDES))
+endif
+
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see INSTALL.md)
 endif
@@ -24,11 +34,11 @@ ifneq ($(word 2,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 .PHONY: $(MAKECMDGOALS)
 $(sort $(MAKECMDGOALS)):
-	@$(MAKE) --no-print-directory $@
+	@$(MAKE) --no-print-directory '$(subst ','\'',$@)'
 else
 
 all: $(STAGES) ## build every stage that this machine can build
-	@if ! [ '$^' ]; then \
+	@if [ $(words $^) = 0 ]; then \
 	    ./deps.sh run && harness/ladders.py stages >/dev/null && $(MAKE) all; \
 	elif ! command -v $(NVCC) >/dev/null; then \
 	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
@@ -60,7 +70,7 @@ sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.
 	done
 
 gpu: ## gpu [PART=2]: what an hour with a GPU is for: build, test, measure, profile, report; 25 min
-	@harness/gpu.sh $(PART)
+	@harness/gpu.sh $$PART
 
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
@@ -69,21 +79,21 @@ deps: ## install the missing packages of packages.txt
 
 step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh run
-	@harness/step.py step '$(STUDY)' '$(STAGE)'
+	@harness/step.py step "$$STUDY" "$$STAGE"
 
 diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
-	@harness/step.py diff '$(STUDY)' '$(STAGE)'
+	@harness/step.py diff "$$STUDY" "$$STAGE"
 
 asm: ## asm STAGE=01 [FUNCTION= STUDY=]: show its instructions, each under its line of the source
 	@./deps.sh run
-	@harness/step.py asm '$(STUDY)' '$(STAGE)' '$(FUNCTION)'
+	@harness/step.py asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
-	@harness/step.py new '$(STUDY)' '$(FROM)' '$(NAME)'
+	@harness/step.py new "$$STUDY" "$$FROM" "$$NAME"
 
 check: ## check STAGE=20_mine [STUDY= TARGET=50%|1.2x PHASE=]: test a stage, and compare its time
 	@./deps.sh test
-	@tests/check.py '$(STAGE)' '$(STUDY)' '$(TARGET)' '$(PHASE)'
+	@tests/check.py "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
 bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, memory, barriers
 	@./deps.sh bench
@@ -92,16 +102,16 @@ bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, me
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: measure how much faster B is
 	@./deps.sh run
-	@harness/compare.py --study '$(STUDY)' -- '$(A)' '$(B)'
+	@harness/compare.py --study "$$STUDY" -- "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
-	@profiles/profile.py $(STAGE)
+	@profiles/profile.py $$STAGE
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: measure how a CUDA stage's kernels use the GPU
-	@profiles/profile.py --gpu $(STAGE)
+	@profiles/profile.py --gpu $$STAGE
 
 # Debian's matplotlib needs Debian's python3, and another python3 may come first in PATH.
 report: ## write the report, its plots and the READMEs' tables from report/results
@@ -110,10 +120,10 @@ report: ## write the report, its plots and the READMEs' tables from report/resul
 
 class: ## class DIR=folder: put the results of many students on one page, DIR/class.html
 	@./deps.sh run
-	@report/class.py '$(DIR)'
+	@report/class.py "$$DIR"
 
 headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
-	@python3 harness/tables.py --update README.md "$(RESULTS)/runs.csv"
+	@python3 harness/tables.py --update README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) bench $(PEERS) data tests tests/simulator tests/lint; do \

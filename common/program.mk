@@ -17,6 +17,11 @@ ifneq ($(words $(SOURCE)),1)
 $(error $(STAGE): found '$(SOURCE)', expected one source file)
 endif
 OUTPUT   = $(basename $(SOURCE))
+# The recipes have these names. EXTRA and the other flags are words of a shell line.
+SIGNS   := ' " ` $$ ; & | < > ( ) * ? : % \#
+ifneq ($(words $(OUTPUT))$(strip $(foreach sign,$(SIGNS),$(findstring $(sign),$(STAGE) $(SOURCE) $(OUTPUT)))),1)
+$(error $(STAGE): found '$(SOURCE)' and OUTPUT='$(OUTPUT)', expected names without spaces and $(SIGNS))
+endif
 EXTRA    =
 CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm

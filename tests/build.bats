@@ -6,7 +6,7 @@
 setup() {
     repository=$BATS_TEST_DIRNAME/..
     dir=$(mktemp -d)
-    unset MAKEFLAGS NVCC
+    unset MAKEFLAGS MAKELEVEL NVCC
 }
 
 teardown() {
@@ -43,6 +43,27 @@ clean_copy() {
             [[ $output == *"found the folder $PWD: nvcc cannot read a path with any of \" \` \$( \${"* ]]
         done
     done
+}
+
+@test "a value of any variable is text: make and the shell run nothing in it, and one line says so" {
+    cd "$repository"
+    export OFFLINE=1 STAGE=01 A=00 B=01 FROM=00 NAME=20_mine # what a target asks for besides the value
+    value="x'; touch $dir/run; '\$(shell touch $dir/run)\`touch $dir/run\`\"; touch $dir/run; \""
+    while IFS='=' read -r target name; do
+        echo "make $target $name"
+        run make --no-print-directory "$target" "$name=$value"
+        echo "$output"
+        [[ $status == 2 && ${lines[-2]} == *"x';"* && ${lines[-1]} == 'make: *** ['* ]]
+        [[ ! -e $dir/run ]]
+    done < <(make help | awk '{ for (i = 2; i <= NF; ++i) if ($i ~ /^\[?[A-Z]+=/) {
+        gsub(/^\[|=.*/, "", $i); if ($i != "FULL") print $1 "=" $i } }')
+    for name in OUTPUT SOURCE; do
+        run make -s -C stages/00_serial "$name=x';>$dir/run;'"
+        [[ $status == 2 && $output == *"00_serial: found '"*"', expected names without spaces and '"* ]]
+        [[ ! -e $dir/run ]]
+    done
+    run make "a';>$dir/run;'" "b\`>$dir/run\`"
+    [[ $status == 2 && ! -e $dir/run ]]
 }
 
 # builds_anew_for_flags FILE VARIABLE=... ARGUMENT...: make with these arguments builds FILE again
