@@ -15,7 +15,7 @@ include $(ROOT)/common/program.mk
 # all-major means these since CUDA 13. Before that, sm_75 runs on all of them as well, because its
 # intermediate code is compiled on when the program starts.
 CUDA_ARCH = $(if $(GPU),native,$(if $(filter 10.% 11.% 12.%,$(RELEASE)),sm_75,all-major))
-RELEASE   = $(shell $(NVCC) --version | sed -n 's/.*release //p')
+RELEASE   = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release //p')
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
 # These are C. As one object file they do not get in the way of other builds.
