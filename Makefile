@@ -64,6 +64,9 @@ lint: ## look for faults that no test finds: layout, known kinds of bugs, prose
 test-gpu: all ## test the CUDA stages on this machine's GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
+test-systems: ## run_all.sh --quick and make test in a fresh Debian 12 and 13: root, half an hour
+	@tests/systems.sh
+
 sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
 	@for stage in $(CUDA); do \
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
@@ -133,5 +136,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report class headline clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report class headline clean help $(STAGES)
 endif

@@ -103,6 +103,13 @@ builds_anew_for_flags() {
     done
 }
 
+@test "systems.sh without root: one line, and status 77" {
+    printf '#!/bin/sh\necho 1000\n' >"$dir/id"
+    chmod +x "$dir/id"
+    PATH=$dir:$PATH run "$repository/tests/systems.sh"
+    [[ $status == 77 && $output == 'systems.sh: skipped: needs root, to make a Debian system' ]]
+}
+
 @test "flags that do not compile: the next make fails again" {
     clean_copy copy
     make -s -C stages/00_serial EXTRA=-O0
