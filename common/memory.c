@@ -1,13 +1,12 @@
 #include "common/memory.h"
+#include "common/files.h"
 #include "common/options.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 64 }; // a cache line, and the widest vector
 
@@ -29,19 +28,13 @@ float *allocate_floats(size_t count) {
 }
 
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {
-    char target[PATH_MAX], partial[PATH_MAX + 32];
-    if (!realpath(path, target)) // a link stays a link: the file that it names is replaced
-        snprintf(target, sizeof target, "%s", path);
-    snprintf(partial, sizeof partial, "%s.%ld.partial", target, (long)getpid());
-    FILE *file = fopen(partial, "wb");
-    bool written = file != NULL;
+    struct new_file file;
+    bool written = begin_file(&file, path);
     for (size_t i = 0; written && i < count; ++i)
-        written = fwrite(arrays[i].floats, sizeof(float), arrays[i].count, file) == arrays[i].count;
-    if (file && fclose(file) != 0)
-        written = false;
-    if (written && rename(partial, target) == 0)
+        written = fwrite(arrays[i].floats, sizeof(float), arrays[i].count, file.stream) ==
+                  arrays[i].count;
+    if (end_file(&file, true))
         return 0;
     fprintf(stderr, STAGE ": --%s: cannot write %s: %s\n", option, path, strerror(errno));
-    unlink(partial);
     return EXIT_RUN_FAILED;
 }

@@ -21,9 +21,8 @@ struct array {
 };
 
 // Writes the arrays one after another, as float32 in the machine's byte order, which is
-// little-endian on every machine that this is for. It writes to PATH.PID.partial and then renames
-// that file. So an earlier file at `path` stays whole, whatever stops the run. Returns 0, or
-// EXIT_RUN_FAILED after one line, which names --OPTION.
+// little-endian on every machine that this is for. They replace an earlier file at `path` when they
+// are written: see files.h. Returns 0, or EXIT_RUN_FAILED after one line, which names --OPTION.
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
 #include "common/options.h"
+#include "common/files.h"
 #include "common/rows.h"
 
 #include <argp.h>
@@ -7,6 +8,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,40 +95,22 @@ static void close_stdout(void) {
     }
 }
 
-// Whether `path`, or a new file of that name, can be written. It does not create the file: a run
-// that fails before it has something to write leaves no empty file. Sets errno.
+// Whether a row can be appended to `path`, or to a new file of that name. It leaves no file:
+// neither does a run that fails before it has something to write. Sets errno.
 static bool is_writable(const char *path) {
     struct stat file;
-    if (stat(path, &file) == 0) {
-        errno = EISDIR;
-        return !S_ISDIR(file.st_mode) && access(path, W_OK) == 0;
-    }
-    char *copy = strdup(path);
-    bool writable = *path && path[strlen(path) - 1] != '/' && errno == ENOENT && copy &&
-                    access(dirname(copy), W_OK | X_OK) == 0;
-    free(copy);
-    return writable;
+    if (stat(path, &file) != 0)
+        return try_file(path);
+    errno = EISDIR;
+    return !S_ISDIR(file.st_mode) && access(path, W_OK) == 0;
 }
 
-static void check_writable(const char *option, const char *path) {
-    if (is_writable(path))
+static void check_written(const char *option, const char *path, bool can_be_written) {
+    if (can_be_written)
         return;
     fprintf(stderr, STAGE ": --%s: cannot write %s: %s; expected a file in a writable directory\n",
             option, *path ? path : "''", strerror(errno));
     exit(EXIT_BAD_INPUT);
-}
-
-// Resolves links and dots in the path. Its last part may be a file that is not there yet.
-static void resolve(const char *path, char resolved[PATH_MAX]) {
-    char directory[PATH_MAX], name[PATH_MAX];
-    if (realpath(path, resolved))
-        return;
-    snprintf(directory, sizeof directory, "%s", path);
-    snprintf(name, sizeof name, "%s", path);
-    if (realpath(dirname(directory), resolved)) {
-        const size_t length = strlen(resolved);
-        snprintf(resolved + length, PATH_MAX - length, "/%s", basename(name));
-    }
 }
 
 // The files of two options must not be the same. `other` may be NULL.
@@ -143,24 +127,23 @@ static void check_other_file(const char *option, const char *path, const char *o
     }
 }
 
-// The result is written beside `path` and then renamed. So `path` must be something that a new file
-// may replace, and not the rows.
+// A new file will replace `path`. So it must be a regular file, and not the rows.
 static void check_saved_file(const char *option, const char *path, const char *csv) {
     struct stat file;
-    check_writable(option, path);
-    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) {
+    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode) && !S_ISDIR(file.st_mode)) {
         fprintf(stderr,
                 STAGE ": --%s: %s is not a regular file; expected a new file, or a regular one to "
                       "replace\n",
                 option, path);
         exit(EXIT_BAD_INPUT);
     }
+    check_written(option, path, try_file(path));
     check_other_file(option, path, "csv", csv);
 }
 
 void check_more_rows(const struct command_line *command_line, const struct common_options *options,
                      const char *path, const struct row *row) {
-    check_writable(row->option, path);
+    check_written(row->option, path, is_writable(path));
     check_results_file(path, row);
     check_other_file(row->option, path, "csv", options->csv);
     check_other_file(row->option, path, command_line->save, options->save);
@@ -215,10 +198,11 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     struct parse parse = {command_line, {.seed = 1}};
     occupy_standard_streams();
     atexit(close_stdout);
+    signal(SIGXFSZ, SIG_IGN); // a file above ulimit -f is an error, like a full disk
     argp_err_exit_status = EXIT_BAD_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &parse);
     if (parse.options.csv) {
-        check_writable("csv", parse.options.csv);
+        check_written("csv", parse.options.csv, is_writable(parse.options.csv));
         check_results_file(parse.options.csv, command_line->row);
     }
     if (parse.options.save)

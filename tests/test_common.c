@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -248,6 +249,27 @@ static void header_and_row_come_from_the_same_calls(void **state) {
     remove_directory(directory);
 }
 
+// What became a pipe while the program ran stays one, and a link to it stays a link.
+static void arrays_replace_regular_files_only(void **state) {
+    (void)state;
+    char directory[WORD_SIZE], pipe[2 * WORD_SIZE], link[2 * WORD_SIZE];
+    struct stat file;
+    const struct array array = {(float[]){1}, 1};
+    create_directory(directory);
+    snprintf(pipe, sizeof pipe, "%s/pipe", directory);
+    snprintf(link, sizeof link, "%s/link", directory);
+    assert_int_equal(mkfifo(pipe, 0666), 0);
+    assert_int_equal(symlink("pipe", link), 0);
+    assert_int_equal(write_arrays("save", pipe, &array, 1), EXIT_RUN_FAILED);
+    assert_int_equal(write_arrays("save", link, &array, 1), EXIT_RUN_FAILED);
+    assert_true(stat(pipe, &file) == 0 && S_ISFIFO(file.st_mode));
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(write_arrays("save", link, &array, 1), 0);
+    assert_true(stat(pipe, &file) == 0 && file.st_size == sizeof(float));
+    assert_true(lstat(link, &file) == 0 && S_ISLNK(file.st_mode));
+    remove_directory(directory);
+}
+
 // A loss of 1.6e35 has 36 digits before its point.
 static void results_read_back_equal(void **state) {
     (void)state;
@@ -277,6 +299,7 @@ int main(void) {
         cmocka_unit_test(timer_repeated),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
         cmocka_unit_test(header_and_row_come_from_the_same_calls),
+        cmocka_unit_test(arrays_replace_regular_files_only),
         cmocka_unit_test(results_read_back_equal),
         cmocka_unit_test(pcg32_is_the_authors),
         cmocka_unit_test(allocated_floats_are_zero_and_aligned),
