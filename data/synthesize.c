@@ -277,6 +277,9 @@ static void write_file(const char *directory, const struct file *file) {
     char path[PATH_MAX], partial[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", directory, file->name);
     snprintf(partial, sizeof partial, "%s/.%s.%ld", directory, file->name, (long)getpid());
+    struct stat before;
+    if (stat(path, &before) == 0 && !S_ISREG(before.st_mode))
+        fail(EXIT_BAD_INPUT, path, "is not a regular file; expected a new file, or one to replace");
     FILE *stream = fopen(partial, "wb");
     bool written = stream && fwrite(file->bytes, 1, file->size, stream) == file->size;
     if (stream && fclose(stream) != 0)

@@ -309,6 +309,14 @@ END
     [[ $(sum_of out) == "$before" && -z $(find out -name '.*' -type f) ]]
 }
 
+@test "synthesize: a pipe stays a pipe" {
+    mkdir out
+    mkfifo out/SYNTHETIC
+    run --separate-stderr -2 "$data/synthesize" --train 1 --test 1 out
+    assert_one_line "out/SYNTHETIC: is not a regular file; expected a new file"
+    [[ -p out/SYNTHETIC && $(ls -A out) == SYNTHETIC ]]
+}
+
 @test "synthesize: does not draw over another data set" {
     mkdir out
     touch out/t10k-images-idx3-ubyte.gz

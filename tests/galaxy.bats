@@ -49,6 +49,12 @@ run_train() { # --option... : with one message and no result row
     [[ $stderr == "synthesize: found '--help', expected a directory at most" ]]
     run --separate-stderr -1 "$data/galaxy/synthesize" nowhere/at/all
     [[ ${#stderr_lines[@]} == 1 && $stderr == *"No such file"* ]]
+    run --separate-stderr -1 bash -c "ulimit -f 100; exec '$data/galaxy/synthesize' full"
+    [[ $stderr == 'synthesize: full/test.csv: File too large' && $(ls -A full) == SYNTHETIC ]]
+    mkdir pipe
+    mkfifo pipe/test.csv
+    run --separate-stderr -1 "$data/galaxy/synthesize" pipe
+    [[ $stderr == 'synthesize: pipe/test.csv: File exists' && -p pipe/test.csv ]]
 }
 
 @test "galaxy: fetches and verifies, and leaves nothing wrong behind" {

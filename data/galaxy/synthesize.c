@@ -11,11 +11,13 @@
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { SIDE = 32, CLASSES = 3, TRAIN = 2700, TEST = 675 };
 enum kind { ELLIPTICAL, SPIRAL, IRREGULAR };
@@ -137,6 +139,11 @@ static void write_file(const char *directory, const char *name, uint64_t seed, i
         errno = ENAMETOOLONG;
         fail(directory);
     }
+    struct stat before;
+    if (stat(path, &before) == 0 && !S_ISREG(before.st_mode)) {
+        errno = EEXIST;
+        fail(path);
+    }
     snprintf(partial, sizeof partial, "%s.partial", path);
     FILE *file = fopen(partial, "w");
     if (!file)
@@ -151,8 +158,12 @@ static void write_file(const char *directory, const char *name, uint64_t seed, i
         fputc('\n', file);
     }
     const int failed = ferror(file);
-    if (fclose(file) != 0 || failed || rename(partial, path) != 0)
-        fail(partial);
+    if (fclose(file) != 0 || failed || rename(partial, path) != 0) {
+        const int error = errno;
+        unlink(partial);
+        errno = error;
+        fail(path);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -166,6 +177,7 @@ int main(int argc, char **argv) {
         snprintf(folder, sizeof folder, "%s/synthetic", dirname(argv[0]));
         directory = folder;
     }
+    signal(SIGXFSZ, SIG_IGN); // a file above ulimit -f is an error, like a full disk
     if (mkdir(directory, 0777) != 0 && errno != EEXIST)
         fail(directory);
     // Its presence tells the loader that the others are drawn.
