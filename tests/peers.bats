@@ -293,6 +293,20 @@ END
     truncate -s -1 "$dir/epochs.csv"
     cnn --epochs-csv "$dir/epochs.csv"
     [[ $status == 2 && $(<"$dir/error") == "--epochs-csv: $dir/epochs.csv ends within a row: complete or delete that row" ]]
+    local name
+    name=$dir/$(head -c 245 /dev/zero | tr '\0' x)
+    mkfifo "$dir/pipe"
+    ln -s no/file "$dir/astray"
+    for option in csv save-weights; do
+        cnn "--$option" "${name}yyyyyyyyyyy"
+        [[ $status == 2 && $(<"$dir/error") == "--$option: cannot write '${name}yyyyyyyyyyy': File name too long; expected"* ]]
+        cnn "--$option" "$dir/astray"
+        [[ $status == 2 && $(<"$dir/error") == "--$option: cannot write '$dir/astray': No such file"* ]]
+    done
+    cnn --save-weights "$dir/pipe"
+    [[ $status == 2 && $(<"$dir/error") == "--save-weights: cannot write '$dir/pipe': no regular file"* ]]
+    cnn --save-weights "$name"
+    [[ $status == 0 && -s $name && -z $(compgen -G "$dir/*.partial") ]]
     cnn --momentum 1
     [[ $status == 2 && $(<"$dir/error") == "--momentum: found '1', expected a number from 0 to below 1" ]]
     # The epoch in which the loss is no number has no row.

@@ -7,6 +7,7 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 import argparse
 import contextlib
 import csv
+import errno
 import fcntl
 import functools
 import gzip
@@ -151,19 +152,42 @@ def header(ladder, option="csv"):
     return done.stdout
 
 
+def replace(path, data, keep=True):
+    """Writes a new file and renames it, so that an earlier regular file stays whole until then.
+    Without `keep`, only tries to write it. Raises an OSError, and then leaves nothing."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+        raise PermissionError(errno.EACCES, "no regular file that can be written", path)
+    beginning = os.fsdecode(os.fsencode(target.name)[:100])  # so that the name is not too long
+    partial = target.with_name(f"{beginning}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(data)
+        if keep:
+            partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def try_file(name, replaced):
+    """Raises an OSError if a file cannot be replaced, or rows cannot be appended to it."""
+    path = Path(name)
+    if name and (replaced or not path.exists()):
+        replace(name, b"\n", keep=False)
+    elif path.is_dir() or not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "no file that can be written", name)
+
+
 def check_files(ladder, csv, option=None, saved=None, epochs=None):
     """Checks before a long run that rows of a ladder can be appended to the files of --csv and
     --epochs-csv, and that another option's file can be replaced. Creates none."""
     files = [(wanted, name, Path(name)) for wanted, name in
              (("csv", csv), ("epochs-csv", epochs), (option, saved)) if name is not None]
     for i, (wanted, name, path) in enumerate(files):
-        if not name or path.is_dir() or not os.access(
-                path if path.exists() else path.parent, os.W_OK):
-            leave(BAD_INPUT, f"--{wanted}: cannot write '{name}'; expected a file in a writable "
-                  "directory")
-        if wanted == option and path.exists() and not path.is_file():
-            leave(BAD_INPUT, f"--{option}: {path} is no regular file: expected a new one, or one "
-                  "to replace")
+        try:
+            try_file(name, wanted == option)
+        except OSError as error:
+            leave(BAD_INPUT, f"--{wanted}: cannot write '{name}': {error.strerror}; expected a "
+                  "file in a writable directory")
         for other, _, earlier in files[:i]:
             if earlier.resolve() == path.resolve():
                 leave(BAD_INPUT, f"--{wanted}: found {path}, which is the file of --{other}: "
@@ -180,14 +204,10 @@ def check_files(ladder, csv, option=None, saved=None, epochs=None):
 
 
 def save(option, path, *arrays):
-    """Writes a new file and renames it, so that an earlier file stays whole until then."""
-    target = Path(path).resolve()
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    """Writes arrays one after another."""
     try:
-        partial.write_bytes(b"".join(array.tobytes() for array in arrays))
-        partial.replace(target)
+        replace(path, b"".join(array.tobytes() for array in arrays))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         leave(RUN_FAILED, f"--{option}: cannot write: {error}")
 
 
