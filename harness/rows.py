@@ -14,7 +14,7 @@ from ladders import convert, fail
 
 TEXTS = "stage", "device", "dataset"
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"  # columns of epochs.csv
-NOISY = 0.1  # a cell with a larger spread is marked
+NOISY = 0.1  # a cell with a run farther than this from its median is marked
 
 
 def read(path):
@@ -135,16 +135,12 @@ def cell_of(row, ladder):
     return tuple(row[ladder.column(axis["option"])] for axis in ladder.axes)
 
 
-def spread(values):
-    """The width of the middle half of the values, over the median. For two or three values, that is
-    half their range. Of more, it leaves out the one that another process has disturbed."""
+def farthest(values):
+    """How far the value that is farthest from the median is above it, as a part of it."""
     median = statistics.median(values)
-    if len(values) < 2 or not median:
-        return 0.0
-    low, _, high = statistics.quantiles(values, method="inclusive")
-    return (high - low) / median
+    return max((value / median - 1 for value in values), key=abs) if median else 0.0
 
 
 def is_noisy(values):
-    """Whether the runs of a cell differ so much that the machine was busy."""
-    return spread(values) > NOISY
+    """Whether a run of a cell is too far from the median."""
+    return abs(farthest(values)) > NOISY

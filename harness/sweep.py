@@ -473,8 +473,8 @@ class Sweep:
         self.screen.say(f"Written to {self.output}: {names}{draws}")
         noisy = [rows.is_noisy(times) for times in self.times.values() if times]
         if any(noisy):
-            self.screen.say(f"In {sum(noisy)} of {len(noisy)} cells, the runs differ by more than "
-                            f"{100 * rows.NOISY:.0f} %. What else was running?")
+            self.screen.say(f"In {sum(noisy)} of {len(noisy)} cells, a run is more than "
+                            f"{100 * rows.NOISY:.0f} % from the median. What else was running?")
 
     def run(self):
         if self.ladder.toml["data"]:

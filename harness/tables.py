@@ -40,16 +40,15 @@ MARKER = "<!-- {}: {} -->"  # "table", "ladder" or "epochs", "begin" or "end"
 HEADLINE_LINES = 8
 WIDTH = 80  # of a terminal
 SKIPS = "†"
-EARLY = 0.1  # a stage whose work before the clock is a larger part of its time is named
-LIMIT = f"±{100 * rows.NOISY:.0f} %"
+LIMIT = f"more than {100 * rows.NOISY:.0f} % from the median"
 # The columns of epochs(), beside the ladder's time. A row has them all, or the table is left out.
 EPOCHS = {"epoch_s": "average time of an epoch (s)",
           "samples_per_s": "average throughput (1000 samples/s)",
           "test_accuracy": "final test accuracy (%)",
           "best_test_accuracy": "best test accuracy (%)",
           "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
-SIGNS = {r"±\d": "± is the width of the middle half of a cell's runs",
-         r"~\d| ~": f"~ marks runs that differ by more than {LIMIT}",
+SIGNS = {r" [+-]\d+%": "+2%: the run farthest from the median is 2 % above it",
+         r"~\d| ~": f"~: a run is {LIMIT}",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
 
 
@@ -128,10 +127,6 @@ class Group:
     def time(self, line, cell):
         return self.median(self.ladder.time, line, cell)
 
-    def before_clock(self, line, cell):
-        """The seconds of setup_s: what a run does with its data before its time begins."""
-        return self.median("setup_s", line, cell) or 0
-
     def speedup(self, line, cell):
         """How many times as fast as the baseline's cell. None where there is no such cell."""
         return self.ratio(line, self.baseline, cell)
@@ -142,7 +137,7 @@ class Group:
         return others / time if others and time else None
 
     def ratio_text(self, line, other, cell):
-        """The ratio, with a sign before it where the runs of one of the two differ."""
+        """The ratio, with a sign before it where one of the two cells is noisy."""
         ratio = self.ratio(line, other, cell)
         noisy = any(self.is_noisy(self.ladder.time, each, cell) for each in (line, other))
         return f"{'~' * noisy}{three_digits(ratio)}×" if ratio else "-"
@@ -182,12 +177,12 @@ class Group:
         return found
 
     def is_noisy(self, measure, line, cell):
-        """Whether the runs behind a number differ too much."""
+        """Whether one of the runs behind a number is too far from their median."""
         if measure == SPEEDUP:
             return any(self.is_noisy(self.ladder.time, each, cell)
                        for each in (line, self.baseline))
         values = self.values(measure, line, cell)
-        return len(values) > 1 and rows.is_noisy(values)
+        return bool(values) and rows.is_noisy(values)
 
     def lines_of(self, measure):
         """The lines of the measure's table: those that have it in any cell. For the speedup, all
@@ -285,39 +280,31 @@ class Group:
             self.time(line, cell) for cell in cells)), len(cells)
 
     def against_peers(self, on_cpu=True):
-        """A sentence on how many times as fast as the fastest peer the fastest stage is, over the
-        cells that have both. Empty where there are none. Where a stage has done much of its work
-        before the clock, another sentence counts that too. There is none for a GPU, whose setup_s
-        has its context, or where a time is that of one pass of many."""
-        ratios, with_setup, early, marked = [], [], {}, 0
+        """The headline, in one sentence: how many times as fast as the fastest peer the fastest
+        stage is, over the cells that have both. Empty where there are none. What a run does before
+        the clock counts, but not on a GPU, where setup_s has the context, and not where the time is
+        that of one pass of many."""
+        with_setup = on_cpu and "seconds" not in self.settings
+        ratios, marked = [], 0
         for cell in self.cells:
-            lines = [line for line in self.lines
-                     if self.time(line, cell) and self.is_on_cpu(line) == on_cpu]
-            if len({is_peer(line) for line in lines}) < 2:
-                continue
-            sides = [[line for line in lines if is_peer(line) == peers] for peers in (True, False)]
-            fastest = [min(side, key=lambda line: self.time(line, cell)) for side in sides]
-            ratios.append(self.time(fastest[0], cell) / self.time(fastest[1], cell))
-            if (on_cpu and "seconds" not in self.settings and self.before_clock(fastest[1], cell)
-                    > EARLY * self.time(fastest[1], cell)):
-                early[fastest[1][0]] = None
-            peer_s, stage_s = (min(self.time(line, cell) + self.before_clock(line, cell)
-                                   for line in side) for side in sides)
-            with_setup.append(peer_s / stage_s)
-            marked += any(self.is_noisy(self.ladder.time, line, cell)
-                          or len(self.runs[line, cell]) == 1 for line in fastest)
+            seconds = {line: self.time(line, cell)
+                       + (with_setup and self.median("setup_s", line, cell) or 0)
+                       for line in self.lines
+                       if self.time(line, cell) and self.is_on_cpu(line) == on_cpu}
+            sides = [[line for line in seconds if is_peer(line) == kind] for kind in (True, False)]
+            if all(sides):
+                peer, stage = (min(side, key=seconds.get) for side in sides)
+                ratios.append(seconds[peer] / seconds[stage])
+                marked += any(self.is_noisy(self.ladder.time, line, cell)
+                              or len(self.runs[line, cell]) == 1 for line in (peer, stage))
         if not ratios:
             return ""
+        doubt = f"; {marked} with a single run, or one {LIMIT}" if marked else ""
+        over = (f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to {max(ratios):.2f}"
+                if len(ratios) > 1 else "one cell")
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
-                f"{statistics.geometric_mean(ratios):.2f} times as fast as each cell's fastest peer"
-                + mean_over(len(ratios), f"; {min(ratios):.2f} to {max(ratios):.2f}") + "." + (
-                    f" In {plural(marked, 'cell')} this rests on a single run, or on runs that "
-                    f"differ by more than {LIMIT}." if marked else "") + (
-                    f" {listing(list(early))} {'have' if len(early) > 1 else 'has'} done work "
-                    "before the clock started. If setup_s counts too, for all, the fastest stage "
-                    f"is {statistics.geometric_mean(with_setup):.2f} times as fast"
-                    + mean_over(len(ratios), f"; {min(with_setup):.2f} to {max(with_setup):.2f}")
-                    + "." if early else ""))
+                f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer, setup "
+                f"{'' if with_setup else 'not '}counted ({over}{doubt}).")
 
     def heading(self):
         """The data and the settings, in words."""
@@ -368,20 +355,21 @@ class Group:
         return f"{value:.4f}" if abs(value) >= 0.1 or not value else f"{value:.4g}"
 
     def texts(self, measure, line, cell, spreads=False):
-        """A cell of a table: its number, and what stands after it. It is ~ where the runs differ.
-        The time has its spread, such as ±2%, and so have all measured numbers with `spreads`."""
+        """A cell of a table: its number, and what stands after it. It is ~ for a noisy cell. The
+        time has its run farthest from it, such as +2% or ~12%, and so have all measured numbers with `spreads`."""
         number = self.number(measure, self.median(measure, line, cell))
         sign = " ~" if self.is_noisy(measure, line, cell) else ""
         values = self.values(measure, line, cell)  # none of a speedup
         if values and (measure == self.ladder.time or (spreads and self.measures[measure][1])):
             if len(values) > 1:
-                sign = f"{sign or ' ±'}{100 * rows.spread(values):.0f}%"
+                off = 100 * rows.farthest(values)
+                sign = f" ~{abs(off):.0f}%" if sign else f" {off:+.0f}%"
             elif not self.all_once:
                 sign = " once"
         return number, sign if number != "-" else ""
 
     def signed(self, measure, line, cell):
-        """A number with its unit, and with a sign before it where the runs differ."""
+        """A number with its unit, and with a sign before it for a noisy cell."""
         number, sign = self.texts(measure, line, cell)
         unit = self.measures[measure][1]
         return f"{'~' if '~' in sign else ''}{number}{unit and ' '}{unit}"
@@ -508,6 +496,12 @@ def share_reasons(notes):
     return [", ".join(names) + reason for reason, names in stages.items()]
 
 
+def result(groups):
+    """The headline of these results: the same on a page, in a README and on a terminal."""
+    group = groups[0].without_steps().with_most_threads()
+    return " ".join(filter(None, (group.against_peers(), group.against_peers(on_cpu=False))))
+
+
 def page_rows(group, page):
     """The rows of a page of tables: (label, [(number, spread)] by column). A title has no cells."""
     axes = group.ladder.axes
@@ -547,8 +541,8 @@ def table_lines(path, groups):
         yield from textwrap.wrap(group.heading(), WIDTH)
         yield from textwrap.wrap("; ".join([group.repeats(), *signs("\n".join(lines))]), WIDTH)
         yield from lines
-    if not groups:
-        yield "no finished runs"
+    sentence = result(groups) if groups else "no finished runs"
+    yield from ["", *textwrap.wrap(sentence, WIDTH)] if sentence else []
 
 
 def cell_text(group, line, cell, rate=False):
@@ -656,7 +650,7 @@ def headline(groups, folder):
         peers = group.ladder.folder / group.ladder.toml.get("peers", "peers")
         below = (f"{markdown(peer[0])} is the fastest CPU [peer]"
                  f"({url(os.path.relpath(peers, folder))}){mean_over(count)}. A peer is a library "
-                 f"or framework that you might use instead. {group.against_peers()} ")
+                 f"or framework that you might use instead. {result(groups)} ")
     full = os.path.relpath(group.folder / "tables.txt", folder)
     below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
     conditions = f"{group.conditions(table)}; on {machine(group.folder)}."

@@ -175,29 +175,6 @@ def quoted(words):
     return re.sub(r"\*(.+?)\*", r"<cite>\1</cite>", escape(words))
 
 
-def sentence(group):
-    """The result in one sentence. Empty if there is nothing to compare."""
-    at, time = tables.ladder_cell(group), group.ladder.time
-    timed = [line for line in group.lines if group.time(line, at)]
-    peers, stages = ([line for line in timed if tables.is_peer(line) == kind]
-                     for kind in (True, False))
-    if not stages or len(stages) + len(peers) < 2:
-        return ""
-    best = min(stages, key=lambda line: group.time(line, at))
-    stage = next((each for each in group.ladder.stages if each.name == best[0]), None)
-    name = (link(stage) if stage else escape(best[0])) + escape(tables.label(best)[len(best[0]):])
-    name = name.replace("</a>,", "</a> on")
-    found = [f"<b>{group.ratio_text(best, group.baseline, at)[:-1]} times as fast</b> as "
-             f"{escape(tables.label(group.baseline))}"] if group.time(group.baseline, at) and (
-                 best != group.baseline) else []
-    if peers:
-        peer = min(peers, key=lambda line: group.time(line, at))
-        found.append(f"<b>{group.ratio_text(best, peer, at)[:-1]} times as fast</b> as "
-                     f"{escape(tables.label(peer))}, the fastest library")
-    return (f"<p class=lead>{name} takes {escape(group.signed(time, best, at))}: it is "
-            f"{' and '.join(found)}.</p>\n" if found else "")
-
-
 def ladder_html(group):
     """The whole ladder in one cell: a line for each stage and step. Those without a time share a
     line."""
@@ -272,8 +249,7 @@ def tables_html(group, paper):
             "</details>\n")
     text = "".join(found)
     notes = "".join(f"<li>{escape(reason)}</li>" for reason in results.reasons(group))
-    peers = " ".join(filter(None, (group.against_peers(), group.against_peers(on_cpu=False))))
-    return (f"<h4>Tables</h4>\n<p>{escape(group.conditions(text))}. {escape(peers)}</p>\n"
+    return (f"<h4>Tables</h4>\n<p>{escape(group.conditions(text))}.</p>\n"
             f"{f'<ul>{notes}</ul>' if notes else ''}{text}")
 
 
@@ -346,7 +322,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
         f"<h{3 - is_first}>{machine.heading()}</h{3 - is_first}>\n",
         "<p class=quick>This is a quick look: few cells, few runs, short runs. It is no result.</p>"
         if machine.is_quick else "",
-        sentence(first), ladder_html(first),
+        f"<p class=lead>{escape(tables.result(groups))}</p>\n", ladder_html(first),
         f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
         f'<a href="{folder}/machine.txt">the machine</a> '
         f"({escape(tables.facts(first.folder))}).</p>\n",

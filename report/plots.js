@@ -162,7 +162,7 @@ function plots(place, set) {
     const along = values.flatMap((_, i) => times(i, part)), keys = set.phases.flatMap((phase, i) => [
       html("i", {class: "key", style: `--key:${set.phaseColours[i]}`}), `${phase} `]);
     if (along.length) found.push(heading(capital(set.time)),
-      note(`A large mark: runs that differ by more than ${set.limit}.`), ...along);
+      note(`A large mark: a run is ${set.limit}.`), ...along);
     if (set.lines.some((line) => line.runs[cell] && line.runs[cell].phases.some(Boolean)))
       found.push(heading("Phases"), note(...keys), phases(cell));
     if (set.roofs.length && set.intensities[cell])

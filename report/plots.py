@@ -39,7 +39,7 @@ INK, GROUND, GRID = "#1f2328", "#ffffff", "#dddddd"
 MARKERS = "osD^vPX*<>hp"
 DASHES = "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))
 RING = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none",
-        "color": "#666666", "label": f"runs that differ by more than {tables.LIMIT}"}
+        "color": "#666666", "label": f"a run is {tables.LIMIT}"}
 WIDTH = 9  # inches
 
 plt.rcParams.update({

@@ -122,9 +122,7 @@ def results_section(groups, paper, drawn):
                     for measure in group.measures if group.lines_of(measure)]
         parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
         parts += [f"- {md(reason)}" for reason in results.reasons(group)] + [""]
-        most = group.with_most_threads()
-        sentences = most.against_peers(), most.against_peers(on_cpu=False)
-        parts += [f"{sentence}\n" for sentence in sentences if sentence]
+        parts += [f"{sentence}\n" for sentence in [tables.result([group])] if sentence]
         parts += measured
     return "\n".join(parts)
 
