@@ -13,3 +13,6 @@ s/(static +)?__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_:
 
 # kernel<32><<<grid, block, shared_bytes, stream>>>(arguments);
 s/([A-Za-z_][A-Za-z0-9_:]*(<[^<>;]*>)?)<<<([^;]*)>>>\(/simulator::launch(\1, "\1", \3)(/g
+
+# The kernel's type has its parameters, which a pointer to anything does not say.
+s/cudaLaunchCooperativeKernel\(\(const void \*\)/cudaLaunchCooperativeKernel(/

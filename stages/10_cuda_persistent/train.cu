@@ -443,8 +443,9 @@ static void launch(struct network *network, const struct byte_dataset *dataset,
     void *arguments[] = {network, (void *)dataset, &size, &epochs, &learning_rate, &logits, &marks};
     CHECK(
         cudaFuncSetAttribute(run_epochs, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    CHECK(cudaLaunchCooperativeKernel(run_epochs, (unsigned)network->blocks, THREADS, arguments,
-                                      bytes));
+    // The cast is for CUDA 11.
+    CHECK(cudaLaunchCooperativeKernel((const void *)run_epochs, (unsigned)network->blocks, THREADS,
+                                      arguments, bytes, 0));
     CHECK(cudaDeviceSynchronize());
     if (!logits)
         network->now = (network->now + (size_t)epochs * batches(options)) % 2;
