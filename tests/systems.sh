@@ -62,7 +62,7 @@ skip() {
 remarks() {
     sed -nE 's/ \([0-9]+ s\)//; s/^(not ok|ok) [0-9]+ /\1 /
         /^(not ok|ok .* # skip|skipped|not fuzzed|WRONG|.*: left out|\[  FAILED|make.*\*\*\*)/p' \
-        "$logs/$1.log" | sort -u
+        "$logs/$1.log" | cut -c-160 | sort -u
 }
 
 [[ $(id -u) == 0 ]] || skip 'needs root, to make a Debian system'
