@@ -43,10 +43,30 @@ SPINNING = {"GOMP_SPINCOUNT": "2000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
+def printable(text):
+    """Any text in one line, with nothing in it that moves a terminal's cursor or turns the order of
+    what follows: control signs, and bytes that are no UTF-8, are \ufffd."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in " ".join(text.split()))
+
+
+class Failure(SystemExit):
+    """Ends the program, which has said why in one line."""
+
+    def __init__(self, status, line):
+        super().__init__(status)
+        self.line = line
+
+
+def say(message):
+    """Says something in one line. Returns it."""
+    line = printable(str(message))
+    print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
+    return line
+
+
 def fail(message, status=2):
     """Ends the program with one line."""
-    print(f"{Path(sys.argv[0]).name}: {' '.join(str(message).split())}", file=sys.stderr)
-    sys.exit(status)
+    raise Failure(status, say(message))
 
 
 def convert(kind, text):

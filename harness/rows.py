@@ -3,24 +3,79 @@
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
 settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
 header. An empty field means that the column does not apply.
+
+All files of a folder of results are read here, because others may have sent them. What is not what
+it should be ends the program with one line, or is left out: or_nothing().
 """
 
 import contextlib
 import csv
+import functools
 import io
+import json
+import os
+import re
+import stat
 import statistics
+from collections import Counter
+from pathlib import Path
 
-from ladders import convert, fail
+from ladders import Failure, convert, fail, printable, say
 
 TEXTS = "stage", "device", "dataset"
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"  # columns of epochs.csv
 NOISY = 0.1  # a cell with a run farther than this from its median is marked
 
+# What a file of results may have at most: far more than any has, and less than takes long.
+MOST_BYTES, MOST_ROWS, MOST_SIGNS, LONGEST_NAME = 32 << 20, 100_000, 4000, 100
+# Numbers whose ratios and products are finite, and all that a program's whole numbers can be.
+SMALLEST, LARGEST, LARGEST_INT = 1e-30, 1e30, 1 << 64
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+         stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+
+left_out = []  # why a file is not shown, each in a line
+
+
+def leave_out(why):
+    """Goes on without a file, and says why."""
+    left_out.append(say(why))
+
+
+def attempt(function, *arguments):
+    """What a function returns. None where it ends the program for what it has found in a folder of
+    results: it has said why."""
+    try:
+        return function(*arguments)
+    except Failure as error:
+        if error.code != 2:
+            raise
+        left_out.append(error.line)
+        return None
+
+
+@functools.cache
+def or_nothing(reader, path, *arguments):
+    """What a function reads from a file. None where there is no such file, and where the file is
+    not what it should be."""
+    return attempt(reader, path, *arguments) if os.path.lexists(path) else None
+
+
+def check_is_file(path, mode):
+    if not stat.S_ISREG(mode):
+        fail(f"{path}: found {KINDS.get(stat.S_IFMT(mode), 'no file')}, expected a file")
+
 
 def read(path):
     """The text of a file."""
     try:
-        return path.read_bytes().decode()
+        # A pipe is opened without waiting for its writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(
+                name, flags | os.O_NONBLOCK | os.O_NOCTTY)) as file:
+            check_is_file(path, os.fstat(file.fileno()).st_mode)
+            data = file.read(MOST_BYTES + 1) or b""
+        if len(data) > MOST_BYTES:
+            fail(f"{path}: found more than {MOST_BYTES >> 20} MiB")
+        return data.decode()
     except OSError as error:
         fail(f"{path}: cannot read: {error.strerror}")
     except UnicodeDecodeError as error:
@@ -29,13 +84,37 @@ def read(path):
              f"0x{data[error.start]:02x}, expected UTF-8")
 
 
+def read_lines(path):
+    """The lines of a text, such as machine.txt."""
+    found = read(path).splitlines()
+    for number, line in enumerate(found, 1):
+        if len(line) > MOST_SIGNS:
+            fail(f"{path}: line {number}: found {len(line)} characters, expected {MOST_SIGNS} at "
+                 "most")
+    return [printable(line) for line in found]
+
+
+def target(path):
+    """Where a file is to be written: what a link leads to, so that a link stays a link. What takes
+    its place there is a file, so nothing but a file or a new name may be there."""
+    try:
+        check_is_file(path, os.stat(path).st_mode)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        fail(f"{path}: cannot write: {error.strerror}")
+    return Path(os.path.realpath(path))
+
+
 def write(path, text):
     """Writes a file, and its folder if that is new. The file is then complete, or as it was."""
-    path = path.resolve()  # so that a link stays a link
-    new = path.with_name(f".{path.name}.new")
+    path = target(path)
+    new = path.with_name(f".{os.getpid()}.new")
     try:
         path.parent.mkdir(exist_ok=True)
-        new.write_text(text, encoding="utf-8")
+        new.unlink(missing_ok=True)  # of a process of this number that was killed
+        with new.open("x", encoding="utf-8") as file:
+            file.write(text)
         new.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -60,20 +139,32 @@ def parameters(ladder):
 def number(text, kind, smallest, expected):
     """The value of a text. A ValueError says what was expected."""
     try:
-        value = convert(kind, text) if text else float("nan")
+        if not text:
+            raise ValueError
+        value = convert(kind, text)
     except ValueError:
         raise ValueError(expected) from None
     if isinstance(value, str):
         return value
-    # A nan is refused, and so is a number whose ratio to another may not be finite.
-    if (value != 0 and not 1e-100 < abs(value) < 1e100) or (smallest is not None
-                                                            and value < smallest):
+    if smallest is not None and value < smallest:
         raise ValueError(expected)
+    if kind is int and value >= LARGEST_INT:
+        raise ValueError(f"{expected}, below 2^64")
+    if value and not SMALLEST <= abs(value) <= LARGEST:
+        raise ValueError(f"{expected}, of a size from {SMALLEST:g} to {LARGEST:g}")
     return value
+
+
+def brief(text):
+    """As much of a text as a line has room for."""
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}..."
 
 
 def _value(name, text, known):
     """The value of a field. A ValueError says what was expected."""
+    is_name = name in TEXTS or (name in known and known[name][0] is str)
+    if is_name and (len(text) > LONGEST_NAME or not text.isprintable()):
+        raise ValueError(f"a name of at most {LONGEST_NAME} printable characters")
     if name in TEXTS:
         return text
     if name in known:
@@ -89,8 +180,7 @@ def _value(name, text, known):
 
 def read_rows(path, ladder, needed=(), filled=()):
     """[{column: value}]: the rows of a file. A value is a number where the column has numbers, and
-    None where the field is empty. An empty file has no rows. A file that does not read ends the
-    program with one line, which names the line of the file. A file of another kind says which
+    None where the field is empty. An empty file has no rows. A file of another kind says which
     columns it needs. The columns of `filled`, or the ladder's time, have no empty field."""
     known = parameters(ladder)
     needed = needed or ["stage", "device", "threads", *known, "dataset", ladder.time,
@@ -103,6 +193,9 @@ def read_rows(path, ladder, needed=(), filled=()):
         for name in needed:
             if name not in header:
                 fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
+        name, count = Counter(header).most_common(1)[0]
+        if count > 1:
+            fail(f"{path}: line 1: found the column '{brief(name)}' {count} times")
         for fields in reader:
             where = f"{path}: line {reader.line_num}"
             if len(fields) != len(header):
@@ -112,11 +205,13 @@ def read_rows(path, ladder, needed=(), filled=()):
                 try:
                     row[name] = _value(name, text, known)
                 except ValueError as expected:
-                    fail(f"{where}: {name}: found '{text}', expected {expected}")
+                    fail(f"{where}: {brief(name)}: found '{brief(text)}', expected {expected}")
             for name in filled or {ladder.time} & {*needed}:
                 if row[name] is None:
                     fail(f"{where}: {name}: found '', expected a number")
             rows.append(row)
+            if len(rows) > MOST_ROWS:
+                fail(f"{path}: found more than {MOST_ROWS} rows")
     except csv.Error as error:
         fail(f"{path}: line {reader.line_num}: found no row of --csv: {error}")
     return rows
@@ -128,6 +223,27 @@ def read_epochs(path, ladder):
     needed = ["stage", "device", "threads", "dataset", *EPOCHS]
     needed += [ladder.column(axis["option"]) for axis in ladder.axes]
     return read_rows(path, ladder, needed, EPOCHS)
+
+
+def read_ceilings(path):
+    """[(level, threads, rate)] of the JSON that Google Benchmark writes for bench/ceilings: single
+    runs and medians. The levels are "flops", "L1", ..., "memory"; the rates are operations of
+    float32 or bytes a second."""
+    found = []
+    try:
+        for run in json.loads(read(path))["benchmarks"]:
+            is_one = run.get("run_type") == "iteration" or run.get("aggregate_name") == "median"
+            name = re.fullmatch(r"ceilings/(multiply_add|read/(\w{1,20}))(?:/[a-z_]+)*"
+                                r"(?:/threads:(\d{1,9}))?", run.get("run_name", run["name"]))
+            if is_one and name:
+                level = name[2] or "flops"
+                rate = run["bytes_read" if name[2] else "flops"]
+                if type(rate) not in (int, float) or not 1 < rate < LARGEST:
+                    raise ValueError
+                found.append((level, int(name[3] or 1), float(rate)))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    return found
 
 
 def cell_of(row, ladder):

@@ -58,6 +58,10 @@ AVX2_VARIABLES = {
 }
 
 
+# What a sweep writes to the folder of its results.
+FILES = "runs.csv", "epochs.csv", "machine.txt", "tables.txt"
+
+
 class Commands:
     """Runs commands one at a time. A signal ends the one that runs, and then the sweep."""
 
@@ -219,6 +223,8 @@ class Sweep:
         self.files = [self.runs, *([self.epochs] if self.ladder.epochs else [])]
         try:
             self.output.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                rows.target(self.output / name)
             self.commands.lock = [os.open(self.output, os.O_RDONLY)]
             self.runs.open("a").close()
             fcntl.flock(self.commands.lock[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -245,7 +251,7 @@ class Sweep:
             names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
             aside = next(self.output / name for name in names if not (self.output / name).exists())
             aside.mkdir()
-            for name in ("runs.csv", "epochs.csv", "machine.txt", "tables.txt"):
+            for name in FILES:
                 if (self.output / name).exists():
                     (self.output / name).rename(aside / name)
             self.screen.say(f"Earlier results moved to {aside}")
@@ -455,8 +461,8 @@ class Sweep:
         """{name: reason} of the programs that are not in this sweep, from the tables before it."""
         others = {stage.name for stage in [*self.ladder.stages, *self.ladder.peers]
                   if stage not in self.stages}
-        lines = rows.read(tables).splitlines() if self.options.resume and tables.exists() else []
-        found = (line.split(": ", 1) for line in lines if ": " in line)
+        lines = rows.or_nothing(rows.read_lines, tables) if self.options.resume else ()
+        found = (line.split(": ", 1) for line in lines or () if ": " in line)
         return {name: reason for names, reason in found for name in names.split(", ")
                 if name in others}
 

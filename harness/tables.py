@@ -18,7 +18,6 @@ import interrupts
 
 import argparse
 import functools
-import json
 import math
 import os
 import re
@@ -31,6 +30,7 @@ from urllib.parse import quote
 
 import ladders
 import rows
+from ladders import printable
 from rows import fail, read, write
 
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
@@ -52,22 +52,18 @@ SIGNS = {r" [+-]\d+%": "+2%: the run farthest from the median is 2 % above it",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
 
 
-def readable(text):
-    """An argument or a file's name as text. Bytes that are not UTF-8 are replaced."""
-    return os.fsencode(text).decode(errors="replace")
-
-
 def url(path):
     """A path in the form that a link needs."""
     return quote(os.fsencode(path))
 
 
 def markdown(text):
-    """Escapes any text, in one line, so that Markdown shows it as it is: `<int>` is no tag, `|`
-    ends no cell. An underscore within a word stays, and so does an ampersand that begins no
-    entity."""
-    return re.sub(r"[\\`*<|\[~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>",
-                  " ".join(text.split()))
+    """Escapes any text, in one line, so that Markdown shows it as it is: `|` ends no cell, an
+    address is no link, and a line begins no list. An underscore within a word stays, and so does
+    an ampersand that begins no entity. `<` becomes an entity, so that no text has a MARKER."""
+    text = re.sub(r"[\\`*|\[\]~$@]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|^[-+>#=]|"
+                  r":(?=//|[\w+-]+:)|\.(?<=www.)", r"\\\g<0>", printable(text))
+    return re.sub(r"^(\d+)([.)])(?!\S)", r"\1\\\2", text).replace("<", "&lt;")
 
 
 def plural(number, thing):
@@ -200,24 +196,15 @@ class Group:
     def ceilings(self):
         """{"flops", "L1", ..., "memory": {threads: rate}} from what `make bench` has written to the
         folder of results or to the machine's folder above it. A quick look's are those of the
-        machine. The rates are operations or bytes a second."""
+        machine. The operations are the ladder's."""
         found = defaultdict(lambda: defaultdict(list))
-        above = self.folder.absolute().parent
+        above = self.folder.parent
+        above = above if above.name else self.folder.absolute().parent
         places = {self.folder, above, above.parent / above.name.removesuffix("-quick")}
         for path in sorted(path for place in places for path in place.glob("bench/*.json")):
-            try:
-                for run in json.loads(read(path), parse_constant=int)["benchmarks"]:  # no NaN
-                    parts = run.get("run_name", run["name"]).split("/")
-                    options = dict(part.split(":", 1) for part in parts if ":" in part)
-                    flops = run.get("flops", 0) / self.ladder.width  # measured in float32
-                    rate = flops or run.get("bytes_read")
-                    single = run.get("run_type") == "iteration"
-                    if ((single or run.get("aggregate_name") == "median") and rate
-                            and parts[0] == "ceilings"):
-                        level = "flops" if parts[1] == "multiply_add" else parts[2]
-                        found[level][int(options.get("threads", 1))].append(rate)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+            for level, threads, rate in rows.or_nothing(rows.read_ceilings, path) or ():
+                found[level][threads].append(
+                    rate / self.ladder.width if level == "flops" else rate)
         return {level: {threads: statistics.median(rates) for threads, rates in by_threads.items()}
                 for level, by_threads in found.items()}
 
@@ -226,7 +213,7 @@ class Group:
         """The runs of growth.csv that have the same data. A GPU has one thread."""
         path = self.folder / "growth.csv"
         return [{**run, "threads": run["threads"] or 1}
-                for run in (rows.read_rows(path, self.ladder) if path.exists() else [])
+                for run in rows.or_nothing(rows.read_rows, path, self.ladder) or ()
                 if run["dataset"] == self.settings["dataset"] and run[self.ladder.time]
                 and run["device"] != "simulated"]
 
@@ -235,7 +222,7 @@ class Group:
         """{(line, cell): [the rows of a run, in the order of its epochs]} from epochs.csv, for the
         runs with these settings. A run that was interrupted has too few rows, and is left out."""
         path, runs, found = self.folder / "epochs.csv", defaultdict(list), defaultdict(list)
-        for row in rows.read_epochs(path, self.ladder) if path.exists() else []:
+        for row in rows.or_nothing(rows.read_epochs, path, self.ladder) or ():
             if row["device"] != "simulated" and all(row.get(name, value) == value
                                                     for name, value in self.settings.items()):
                 runs[line_of(row), rows.cell_of(row, self.ladder), row["run"]].append(row)
@@ -246,8 +233,10 @@ class Group:
 
     def ceiling(self, line):
         """The operations a second that multiply-adds alone reach with as many threads as the line
-        has. None where that was not measured, and for a GPU: the ceilings are the CPU's."""
-        return self.ceilings.get("flops", {}).get(line[1] or 1) if self.is_on_cpu(line) else None
+        has. None where that was not measured, for a GPU, because the ceilings are the CPU's, and
+        without a line."""
+        return (self.ceilings.get("flops", {}).get(line[1] or 1)
+                if line and self.is_on_cpu(line) else None)
 
     def part_of_ceiling(self, line, cell):
         """The part of its line's ceiling that a cell reaches. None where there is no ceiling, or
@@ -389,9 +378,8 @@ def read_groups(path, ladder):
 
 def machine_fields(folder):
     """What machine.txt in a folder of results says: {key: value}."""
-    path = folder / "machine.txt"
-    text = read(path) if path.exists() else ""
-    return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    found = rows.or_nothing(rows.read_lines, folder / "machine.txt") or ()
+    return dict(line.split(": ", 1) for line in found if ": " in line)
 
 
 def machine(folder):
@@ -448,8 +436,7 @@ def changed_lines(stage):
 
 def why_not(group, stage):
     """Why a stage has no rows, as far as the machine's files say."""
-    path = group.folder / "tables.txt"
-    for line in read(path).splitlines() if path.exists() else []:
+    for line in rows.or_nothing(rows.read_lines, group.folder / "tables.txt") or ():
         names, _, reason = line.partition(": ")
         if reason and stage.name in names.split(", "):
             return reason
@@ -460,7 +447,7 @@ def why_not(group, stage):
 
 def three_digits(value):
     """0.0971, 3.96, 71.8, 641, 1203."""
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value else "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
 
 
 def percent(part):
@@ -641,7 +628,8 @@ def headline(groups, folder):
     ceiling of the stages and of the fastest peer, in headline_cells()."""
     group = groups[0].without_steps().with_most_threads()
     cells, lines = headline_cells(group), headline_lines(group)
-    table = markdown_table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
+    heads = ["stage", *(markdown(cell_name(group.ladder, cell)) for cell in cells)]
+    table = markdown_table(heads, [
         [markdown(label(line)), *(cell_text(group, line, cell) for cell in cells)]
         for line in lines])
     below = ""
@@ -650,9 +638,9 @@ def headline(groups, folder):
         peers = group.ladder.folder / group.ladder.toml.get("peers", "peers")
         below = (f"{markdown(peer[0])} is the fastest CPU [peer]"
                  f"({url(os.path.relpath(peers, folder))}){mean_over(count)}. A peer is a library "
-                 f"or framework that you might use instead. {result(groups)} ")
+                 f"or framework that you might use instead. {markdown(result(groups))} ")
     full = os.path.relpath(group.folder / "tables.txt", folder)
-    below += f"All stages, peers and cells are in [{markdown(readable(full))}]({url(full)})."
+    below += f"All stages, peers and cells are in [{markdown(full)}]({url(full)})."
     conditions = f"{group.conditions(table)}; on {machine(group.folder)}."
     return "\n".join([markdown(cell_in_words(group, lines, cells)), "", markdown(conditions), "",
                       table, below])
@@ -785,7 +773,7 @@ def main():
     if arguments.markdown:
         lines = [headline(groups, Path())]
     else:
-        notes = share_reasons(readable(note) for note in arguments.note)
+        notes = share_reasons(printable(note) for note in arguments.note)
         lines = [*table_lines(arguments.runs, groups), *([""] if notes else []), *notes]
     text = "\n".join([*lines, ""])
     if arguments.output:

@@ -31,6 +31,7 @@ import tables
 
 HERE = Path(__file__).resolve().parent
 NAME = "class.html"
+DEEPEST = 20  # of the folders in that of a student
 PAGE = Template("""\
 <!DOCTYPE html>
 <html lang="en">
@@ -52,42 +53,26 @@ $body</main>
 """)
 
 
-def quietly(function, *arguments):
-    """(what a function returns, ""), or (None, the line with which it ends the program)."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return function(*arguments), ""
-    except SystemExit:
-        return None, said.getvalue().strip().removeprefix(f"{Path(sys.argv[0]).name}: ")
-    except OSError as error:
-        return None, f"{error.filename}: cannot read: {error.strerror}"
-
-
-def in_class(path, folder):
-    """A path, or a line that begins with one, from the folder of the class on."""
-    return tables.readable(str(path).removeprefix(f"{folder}/"))
-
-
-def find(folder):
-    """([folders with a runs.csv], [why others are left out])."""
-    found, left_out = [], []
-    for student in sorted(folder.iterdir()):
+def find():
+    """The folders of all students that have a runs.csv."""
+    found = []
+    for student in sorted(Path().iterdir()):
         if student.name == NAME:
             continue
         if not student.is_dir():
-            left_out.append(f"{in_class(student, folder)}: expected a folder")
+            rows.leave_out(f"{student}: expected a folder")
             continue
         errors, here = [], []
         for path, below, files in os.walk(student, onerror=errors.append):
-            below[:] = sorted(name for name in below if name[0] != ".")  # such as .git
             here += [Path(path)] if "runs.csv" in files + below else []
-        left_out += [f"{in_class(error.filename, folder)}: cannot read: {error.strerror}"
-                     for error in errors]
+            below[:] = sorted(name for name in below if name[0] != "."  # such as .git
+                              ) if path.count("/") < DEEPEST else []
+        for error in errors:
+            rows.leave_out(f"{error.filename}: cannot read: {error.strerror}")
         if not here and not errors:
-            left_out.append(f"{in_class(student, folder)}: found no runs.csv in it")
+            rows.leave_out(f"{student}: found no runs.csv in it")
         found += here
-    return found, left_out
+    return found
 
 
 class Results:
@@ -105,43 +90,33 @@ class Results:
                        and (part := self.group.part_of_ceiling(line, self.cell))), reverse=True)
 
 
-def read(path, ladder, name, seen):
-    """The Results in a folder. What is wrong with them ends the program."""
-    text = rows.read(path / "runs.csv")
-    if text in seen:
-        ladders.fail(f"{path}: has the same rows as {seen[text]}")
-    groups = tables.read_groups(path / "runs.csv", ladder)
-    if not groups:
-        ladders.fail(f"{path}: found no finished runs")
-    seen[text] = name
-    return Results(name, groups[0])
-
-
-def load(found, folder):
-    """({ladder: [Results]}, [why others are left out])."""
+def load(found):
+    """{ladder: [Results]}."""
     known = {ladder.name: ladder for ladder in ladders.ladders()}
-    loaded, left_out = {ladder: [] for ladder in known.values()}, []
+    loaded = {ladder: [] for ladder in known.values()}
     machines, seen = defaultdict(set), {}  # {student: folders}, {rows: name}
     # Results that were moved aside lie in the folder of a ladder. They are not missed.
     found = [path for path in found if path.parent.name not in known]
     for path in found:
-        machines[path.relative_to(folder).parts[0]].add(path.parent)
+        machines[path.parts[0]].add(path.parent)
     for path in found:
-        student = path.relative_to(folder).parts[0]
-        if path.name not in known:
-            left_out.append(f"{in_class(path, folder)}: found no ladder of this name; expected one "
-                            f"of: {' '.join(known)}")
+        student, ladder = path.parts[0], known.get(path.name)
+        if not ladder:
+            rows.leave_out(f"{path}: found no ladder of this name; expected one of: "
+                           f"{' '.join(known)}")
             continue
-        name = in_class(student if len(machines[student]) == 1 else path.parent, folder)
+        name = ladders.printable(str(student if len(machines[student]) == 1 else path.parent))
         name = name.replace("/report/results/", "/")
-        results, why = quietly(read, path, known[path.name], name, seen)
-        if results:
-            loaded[known[path.name]].append(results)
-            _, why = quietly(getattr, results.group, "ceilings")
-            if why:
-                results.group.ceilings = {}
-        left_out += [in_class(why, folder)] if why else []
-    return {ladder: results for ladder, results in loaded.items() if results}, left_out
+        text = rows.or_nothing(rows.read, path / "runs.csv")
+        groups = text is not None and rows.or_nothing(tables.read_groups, path / "runs.csv", ladder)
+        if text in seen:
+            rows.leave_out(f"{path}: has the same rows as {seen[text]}")
+        elif groups:
+            seen[text] = name
+            loaded[ladder].append(Results(name, groups[0]))
+        elif groups == []:
+            rows.leave_out(f"{path}: found no finished runs")
+    return {ladder: results for ladder, results in loaded.items() if results}
 
 
 def rank(everyone):
@@ -184,24 +159,21 @@ def main():
     given = " ".join(sys.argv[1:])
     folder = Path(given)
     if not given or not folder.is_dir():
-        ladders.fail(f"DIR: found '{tables.readable(given)}', expected a folder that has one for "
-                     "each student, with a copy of report/results")
-    found, left_out = find(folder)
-    loaded, more = load(found, folder)
-    left_out += more
-    for line in left_out:
-        print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
+        ladders.fail(f"DIR: found '{given}', expected a folder that has one for each student, with "
+                     "a copy of report/results")
+    os.chdir(folder)
+    loaded = load(find())
     if not loaded:
         ladders.fail(f"{folder}: found no results; expected copies of report/results in it")
     body = [line for ladder, everyone in loaded.items() for line in section(ladder, everyone)]
-    if left_out:
+    if rows.left_out:
         body += ["<section>\n<h2>Left out</h2>\n<ul>",
-                 *(f"<li>{escape(line)}" for line in left_out), "</ul>\n</section>"]
-    rows.write(folder / NAME, PAGE.substitute(style=rows.read(HERE / "page.css"),
-                                              body="\n".join([*body, ""])))
+                 *(f"<li>{escape(line)}" for line in rows.left_out), "</ul>\n</section>"]
+    rows.write(Path(NAME), PAGE.substitute(style=rows.read(HERE / "page.css"),
+                                           body="\n".join([*body, ""])))
     count = tables.plural(len({results.name for each in loaded.values() for results in each}),
                           "folder")
-    print(f"Written to {tables.readable(str(folder / NAME))}: {count}", file=sys.stderr)
+    print(f"Written to {ladders.printable(str(folder / NAME))}: {count}", file=sys.stderr)
 
 
 if __name__ == "__main__":

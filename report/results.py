@@ -21,8 +21,9 @@ def is_quick(groups):
 def find(ladder):
     """A ladder's results, machine by machine: the groups of its runs. Those that were moved aside
     lie deeper."""
-    paths = sorted((HERE / "results").glob(f"*/{ladder.name}/runs.csv"))
-    return list(filter(None, (tables.read_groups(path, ladder) for path in paths)))
+    return list(filter(None, (
+        rows.or_nothing(tables.read_groups, folder / ladder.name / "runs.csv", ladder)
+        for folder in sorted((HERE / "results").glob("*/")))))
 
 
 def named(page, found):

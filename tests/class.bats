@@ -168,5 +168,5 @@ END
     machine ann 100 50
     mkdir "$class/class.html"
     run "$repository/report/class.py" "$class"
-    [[ $status == 1 && $output == "class.py: $class/class.html: cannot write: Is a directory" ]]
+    [[ $status == 2 && ${lines[-1]} == "class.py: $class/class.html: found a folder, expected a file" ]]
 }
