@@ -44,7 +44,7 @@ class Machine:
         self.folder, self.ladders = folder, {}
         self.is_quick = folder.name.endswith("-quick")
         self.is_here = folder.name.removesuffix("-quick") == name
-        self.key = escape(folder.name)
+        self.key = escape(ladders.printable(folder.name))
 
     def title(self):
         names = dict.fromkeys(tables.machine(groups[0].folder) for groups in self.ladders.values())
@@ -99,10 +99,11 @@ def pandoc(pieces):
     return text.split("<!-- piece -->\n")[:len(pieces)]
 
 
-def embedded(path, label):
-    """An SVG as a part of the page. Its colours follow the page's, and its ids are its own."""
+def embedded(path, text, label):
+    """An SVG that this run has drawn as a part of the page. Its colours follow the page's, and its
+    ids are its own."""
     prefix = f"i{zlib.crc32(os.fsencode(path.relative_to(ROOT))):x}"
-    text = re.sub(r"^.*?(?=<svg)", "", read(path), flags=re.DOTALL)
+    text = re.sub(r"^.*?(?=<svg)", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"#[0-9a-f]{6}\b", lambda match: f"var({THEME[match[0]]})"
                   if match[0] in THEME else match[0], text)
@@ -300,9 +301,9 @@ def numbers(everything):
 
 def static(group):
     """The plots that README.md shows, for a page without scripts."""
-    paths = sorted((group.folder / "plots").glob("*.svg"))
-    return "".join(f"<figure>{embedded(path, f'{path.stem}: {tables.machine(group.folder)}')}"
-                   "</figure>\n" for path in paths if path.stem != "ladder-dark")
+    return "".join(f"<figure>{embedded(path, text, f'{path.stem}: {tables.machine(group.folder)}')}"
+                   "</figure>\n" for path, text in sorted(plots.drawn.items())
+                   if path.parent.parent == group.folder and path.stem != "ladder-dark")
 
 
 def machine_html(machine, ladder, paper, sets, is_first):

@@ -6,6 +6,7 @@ enough to tell stages apart in grey too.
 """
 
 import colorsys
+import contextlib
 import functools
 import io
 import itertools
@@ -62,13 +63,24 @@ plt.rcParams.update({
 })
 
 
+drawn = {}  # {path: SVG} of this run: no other is a part of a page
+
+
 def save(figure, path):
+    """Writes a figure, if there is one and it can be written. Returns whether it is there now."""
+    with contextlib.suppress(OSError):
+        if not figure or path.is_symlink():  # the results that it showed may be gone
+            path.unlink()
+    if not figure or not rows.attempt(rows.target, path):
+        return False
     # The file has no date and no version: the same plot is the same file.
     picture = io.StringIO()
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight", facecolor=figure.get_facecolor())
     plt.close(figure)
-    tables.write(path, slim(picture.getvalue()))
+    drawn[path] = slim(picture.getvalue())
+    rows.write(path, drawn[path])
+    return True
 
 
 def slim(text):

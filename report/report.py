@@ -38,12 +38,12 @@ def measure_table(group, paper, measure):
     found = []
     for kind, name, cells in results.table(group, paper, measure):
         if kind == "page":
-            found.append([f"**{name}**"] + [""] * len(group.columns))
+            found.append([f"**{md(name)}**"] + [""] * len(group.columns))
         elif kind == "line":
             found.append([md(name), *cells])
         else:
             found.append([f"*paper:* {md(name)}", *(f"*{cell}*" for cell in cells)])
-    return tables.markdown_table(results.heads(group), found)
+    return tables.markdown_table([md(head) for head in results.heads(group)], found)
 
 
 # Each with its title, what it shows, and what it needs.
@@ -78,11 +78,8 @@ def draw(found):
             path = group.folder / "plots" / f"{plot.__name__}.svg"
             figure = None if owner else plot(group)
             title = title or group.time_name().capitalize()
-            if figure:
+            if plots.save(figure, path):
                 owner = group
-                plots.save(figure, path)
-            else:
-                path.unlink(missing_ok=True)  # the results that it showed may be gone
         if owner:
             above = plots.above_memory(owner) if plot == plots.roofline else ""
             drawn.setdefault(owner.folder, []).append((plot, title, f"{text} {above}".strip()))
@@ -93,11 +90,7 @@ def draw(found):
         figures = {"ladder": plots.ladder(groups[0]), "ladder-dark": plots.ladder(groups[0], True),
                    "epochs": plots.epochs(groups[0].without_steps())} if groups is found[0] else {}
         for name in ("ladder", "ladder-dark", "epochs"):
-            path = groups[0].folder / "plots" / f"{name}.svg"
-            if figures.get(name):
-                plots.save(figures[name], path)
-            else:
-                path.unlink(missing_ok=True)
+            plots.save(figures.get(name), groups[0].folder / "plots" / f"{name}.svg")
     return drawn, missing
 
 
@@ -122,7 +115,7 @@ def results_section(groups, paper, drawn):
                     for measure in group.measures if group.lines_of(measure)]
         parts.append(f"#### Tables\n\n{md(group.conditions(''.join(measured)))}.\n")
         parts += [f"- {md(reason)}" for reason in results.reasons(group)] + [""]
-        parts += [f"{sentence}\n" for sentence in [tables.result([group])] if sentence]
+        parts += [f"{md(sentence)}\n" for sentence in [tables.result([group])] if sentence]
         parts += measured
     return "\n".join(parts)
 
@@ -176,7 +169,7 @@ def numbers_markdown(found, stage):
         for line in lines:
             if stage.is_step:
                 cells, heads = tables.headline_cells(group), [""]
-                heads += [tables.cell_name(group.ladder, cell) for cell in cells]
+                heads += [md(tables.cell_name(group.ladder, cell)) for cell in cells]
                 above = group.rungs(cells[-1])[stage][1]
                 shown = [each for each in (above, line) if each]
                 table = [[md(tables.label(each)),
@@ -187,8 +180,9 @@ def numbers_markdown(found, stage):
             else:
                 options = [axis["option"] for axis in group.ladder.axes]
                 shown, cells, heads = [line], group.cells, [md(tables.label(line))]
-                heads += [f"{options[0]} {page[0]}" if page else "each run" for page in group.pages]
-                table = [[f"{options[-1]} {column[0]}" if column else "",
+                heads += [md(f"{options[0]} {page[0]}") if page else "each run"
+                          for page in group.pages]
+                table = [[md(f"{options[-1]} {column[0]}") if column else "",
                           *(tables.cell_text(group, line, page + column, rate=True)
                             for page in group.pages)] for column in group.columns]
             text = (f"{tables.machine(group.folder)}; {group.conditions(str(table))}. "

@@ -3,18 +3,26 @@ has, and the flame graphs of a ladder's stages on one scale of time."""
 
 import functools
 import re
-from collections import namedtuple
+import sys
+from collections import defaultdict, namedtuple
 from html import escape
 
 import plots
+import rows
+from ladders import ROOT, fail
+
+sys.path.append(str(ROOT / "profiles"))
+import flamegraph
 
 # A line of lines.txt that has samples: how many, their part of all, the line's number and text.
-LINE = re.compile(r"^ *(\d+) +([\d.]+)% +(\d+)  (.*)$", re.MULTILINE)
+LINE = re.compile(r"^ *(\d{1,12}) +(\d{1,3}\.\d)% +(\d{1,9})  (.*)$", re.MULTILINE)
 HEAD = re.compile(r"[^,\n]*, (.*)\ncpu: (.*)\n.*\nsamples: \d+ of ([\d.]+) s .* in ([\d.]+) s;")
 LENGTH = re.compile(r", (epoch|iteration|second)s ([\d.]+)")
+STACK = re.compile(r"(\S.*) ([1-9]\d{0,11})")  # names;of;functions samples
+MOST_STACKS, DEEPEST = 10_000, 100
 
 # `alike` is what the profiles on one scale share. The times are those of an epoch or an iteration.
-Profile = namedtuple("Profile", "stage folder alike unit cpu_s clock_s")
+Profile = namedtuple("Profile", "stage folder alike unit cpu_s clock_s stacks")
 
 
 @functools.cache
@@ -32,37 +40,60 @@ def folder(stage):
 def of_lines(stage):
     """{number of a line: (part of the samples, words)}. A line that has moved since the profile was
     taken is the nearest one of the same text. None without a profile, or with one of other code."""
-    found, source = {}, [line.rstrip() for line in text_of(stage.source).split("\n")]
+    found, source = {}, defaultdict(list)
+    for place, line in enumerate(text_of(stage.source).split("\n"), 1):
+        source[line.rstrip()].append(place)
     where = folder(stage)
-    for count, part, number, text in LINE.findall(text_of(where / "lines.txt") if where else ""):
-        places = [place for place, line in enumerate(source, 1) if line == text]
-        if not places:
+    text = where and rows.or_nothing(rows.read, where / "lines.txt")
+    for count, part, number, line in LINE.findall(text or ""):
+        if line not in source:
             return None
-        found[min(places, key=lambda place: abs(place - int(number)))] = (
+        found[min(source[line], key=lambda place: abs(place - int(number)))] = (
             float(part) / 100, f"{count} samples")
     return found or None
 
 
+def read_head(path):
+    """(options, processor, unit, its number, seconds of CPU time, seconds) of a cpu.txt."""
+    head = HEAD.match("\n".join(rows.read_lines(path)))
+    try:
+        options, cpu, *times = head.groups()
+        length = LENGTH.search(f", {options}")
+        unit, count = length.groups() if length else ("", "1")
+        numbers = (rows.number(text, float, rows.SMALLEST, "") for text in (count, *times))
+        return options, cpu, unit, *numbers
+    except (AttributeError, ValueError):
+        fail(f"{path}: expected what `make profile` writes")
+
+
+def read_stacks(path):
+    """[(names of functions, samples)] of a stacks.txt."""
+    found = [STACK.fullmatch(line) for line in rows.read_lines(path)]
+    if not found or len(found) > MOST_STACKS or not all(
+            match and match[1].count(";") < DEEPEST for match in found):
+        fail(f"{path}: expected what `make profile` writes")
+    return [(match[1].split(";"), int(match[2])) for match in found]
+
+
 @functools.cache
 def profiles(ladder):
-    """A Profile of each stage that has a flame graph."""
+    """A Profile of each stage that has one of its time."""
     found = []
     for stage in ladder.stages:
         where = folder(stage)
-        head = where and (where / "flame.svg").exists() and HEAD.match(text_of(where / "cpu.txt"))
-        if head:
-            options, cpu, *times = head.groups()
-            length = LENGTH.search(f", {options}")
-            unit, count = (length[1], float(length[2])) if length else ("", 1)
+        head = where and rows.or_nothing(read_head, where / "cpu.txt")
+        stacks = where and rows.or_nothing(read_stacks, where / "stacks.txt")
+        if head and stacks:
+            options, cpu, unit, count, *times = head
             options = re.sub(", threads .*", "", LENGTH.sub("", f", {options}"))[2:]
             found.append(Profile(stage, where, f"{options}; {cpu}", unit,
-                                 *(float(time) / count for time in times)))
+                                 *(time / count for time in times), stacks))
     return found
 
 
 def flames(ladder, title, picture, link):
     """The flame graphs of a ladder: those of the same options and machine share a scale. `picture`
-    turns a file into a part of the page, `link` leads to a stage."""
+    makes an SVG a part of the page, `link` leads to a stage."""
     groups = {}
     for each in profiles(ladder):
         groups.setdefault((each.alike, each.unit), []).append(each)
@@ -81,8 +112,9 @@ def flames(ladder, title, picture, link):
         graphs = "".join(
             f'<figure class=flame{f" data-part={each.cpu_s / longest:.5f}" if is_scaled else ""}>'
             f"<figcaption>{link(each.stage)}</figcaption>"
-            f"{picture(each.folder / 'flame.svg', f'flame graph of {each.stage.name}')}"
-            "</figure>\n" for each in group)
+            + picture(each.folder / "flame.svg", flamegraph.draw(each.stage.name, each.stacks),
+                      f"flame graph of {each.stage.name}")
+            + "</figure>\n" for each in group)
         parts.append(f"<p class=small>{escape(alike)}.</p>\n{words}"
                      f"<div class=flames>{graphs}</div>\n")
     return (f'<{title} id="{escape(ladder.name)}-profiles">Where the time goes</{title}>\n'

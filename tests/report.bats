@@ -169,13 +169,7 @@ END
         '    700   70.0%       9          sum += x[i];' >profiles/00_plain/lines.txt
     printf '%s\n' '    250   25.0%       7          lanes[0] += x[i];' \
         '      1    0.1%      16      return 2 * value;' >profiles/mine/01_fast/lines.txt
-    echo 'main;add 7' >profiles/mine/01_fast/stacks.txt
-    PYTHONPATH=$repository/profiles python3 - <<'END'
-import flamegraph
-for folder in "00_plain", "mine/01_fast":
-    with open(f"profiles/{folder}/flame.svg", "w") as file:
-        file.write(flamegraph.draw("A title", [(["main", "add"], 700), (["main", "show"], 300)]))
-END
+    tee profiles/{00_plain,mine/01_fast}/stacks.txt <<<$'main;add 700\nmain;show 300' >/dev/null
     cd ../..
 }
 
@@ -462,7 +456,7 @@ END
 }
 
 @test "a stage's README has its numbers, of the machines that have any" {
-    grep -F 'A & B \<1>; MNIST: 5 epochs' stages/02_openmp/README.md
+    grep -F 'A & B &lt;1>; MNIST: 5 epochs' stages/02_openmp/README.md
     grep -F '| hidden 256 | 2.00 s, 100 GFLOP/s, 16.0×, 50 % | 2.00 s, 100 GFLOP/s, 16.0×, 50 % |' \
         stages/02_openmp/README.md
     # Of a machine without results of a stage there is a line only if no machine has any.
@@ -619,31 +613,6 @@ END
     grep -F '| 01_fast, 2 threads | 1.00 |' studies/deep/README.md
 }
 
-@test "damaged results are refused in one line, and the pages stay" {
-    copy_tree
-    results=report/results/full
-    while IFS='|' read -r file script message; do
-        cp "$results/$file" saved
-        LC_ALL=C sed -i "$script" "$results/$file"
-        run cmp "$results/$file" saved
-        [ "$status" -eq 1 ]
-        find report README.md stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
-        run report/report.py
-        echo "$output"
-        [ "$status" -eq 2 ]
-        [ "$output" = "report.py: $PWD/$results/$file: $message" ]
-        find report README.md stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort |
-            diff before -
-        mv saved "$results/$file"
-    done <<'END'
-stages/runs.csv|3s/,5,0\.1,/,5,inf,/|line 3: learning_rate: found 'inf', expected a number, not below 0
-stages/growth.csv|2s/,100,1,$/,nan,1,/|line 2: gflops: found 'nan', expected a number, not below 0
-stages/machine.txt|2s/none/\xff/|line 2: byte 6: found 0xff, expected UTF-8
-deep/epochs.csv|2s/,10.375,/,-1,/|line 2: epoch_s: found '-1', expected a number, not below 0
-bench/all.json|s/200000000000\.0/NaN/|expected the JSON of Google Benchmark; run `make bench` again
-END
-}
-
 @test "a full disk: one line, and the pages stay" {
     copy_tree
     sed -i 's/A & B/Another/' report/results/full/stages/machine.txt
@@ -798,7 +767,7 @@ END
     sed -i 's/points 8/points 9/' studies/noted/profiles/mine/01_fast/cpu.txt
     PYTHONPATH=harness:report python3 -c '
 import ladders, samples
-html = samples.flames(ladders.find_ladder("noted"), "h3", lambda path, label: "", lambda stage: "")
+html = samples.flames(ladders.find_ladder("noted"), "h3", lambda *words: "", lambda stage: "")
 assert html.count("<div class=flames>") == 2 and "data-part" not in html and "bars" not in html, html'
 }
 
