@@ -66,7 +66,7 @@ separate() {
         if ((line > 128)) && signal=$(kill -l "$line" 2>/dev/null); then
             first="a process ended with SIG$signal"
         fi
-        read -ra words <<<"${reason:-$first}" # without the ends of its lines
+        read -ra words <<<"${reason:-${first:-$block}}" # without the ends of its lines
         line="mpirun ended with status $line: ${words[*]}"
         line=${line%%. *}
         echo "mpirun.sh: ${line%: }" >&2
@@ -121,8 +121,10 @@ separator=$! status=0
 trap 'end HUP' HUP
 trap 'end INT' INT
 trap 'end TERM' TERM
-mpirun "$@" <&0 2>&3 3>&- &
-wait $! || status=$?
+{ # bash would tell of a signal that ended mpirun
+    mpirun "$@" <&0 2>&3 3>&- &
+    wait $! || status=$?
+} 2>/dev/null
 printf '\n\1%d\n' "$status" >&3
 wait "$separator"
 exit "$status"

@@ -194,6 +194,9 @@ says() {
         '[proxy:0@vm] launch.c: no such file'
     says 139 'mpirun.sh: mpirun ended with status 139: a process ended with SIGSEGV'
     says 3 'mpirun.sh: mpirun ended with status 3'
+    fake_mpirun 'kill -SEGV $$'
+    run "$mpirun" true
+    [[ $output == 'mpirun.sh: mpirun ended with status 139: a process ended with SIGSEGV' ]]
     says 0 "$rule"$'\n'"A warning."$'\n'"$rule" "$rule" 'A warning.' "$rule" # a run that succeeds
 }
 
