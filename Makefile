@@ -81,7 +81,7 @@ deps: ## install the missing packages of packages.txt
 # From here to profile-gpu, except for bench, STUDY=information means the stages of that study.
 
 step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
-	@./deps.sh run
+	@./deps.sh compare
 	@harness/step.py step "$$STUDY" "$$STAGE"
 
 diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
@@ -104,7 +104,7 @@ bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, me
 
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: measure how much faster B is
-	@./deps.sh run
+	@./deps.sh compare
 	@harness/compare.py --study "$$STUDY" -- "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)

@@ -3,9 +3,10 @@
 
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
 
-Runs the two in turn. What disturbs the machine for longer than a run then disturbs both runs of a
-pair. So the ratio is taken within each pair. bench/README.md explains the statistics. RUNS and the
-options of the ladder come from the environment, where make puts them, or from its ladder.toml.
+First compares both with the reference, in the cell in which they are timed. Then runs the two in
+turn. What disturbs the machine for longer than a run then disturbs both runs of a pair. So the
+ratio is taken within each pair. bench/README.md explains the statistics. RUNS and the options of
+the ladder come from the environment, where make puts them, or from its ladder.toml.
 """
 
 import interrupts
@@ -20,6 +21,7 @@ from statistics import median
 
 import ladders
 import rows as results
+import running
 
 CONFIDENCE = 0.99
 FEWEST_PAIRS = 8  # fewer pairs give no interval of that confidence
@@ -89,15 +91,17 @@ def run(stage, words):
     """Runs once and returns the result row."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
-        command = [*stage.command, *words, "--quiet", "--csv", path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env=stage.environment)
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        status, errors, seconds = running.run(
+            [*stage.command, *words, "--quiet", "--csv", path], env=stage.environment)
+        if status:
+            reason = (errors.strip().splitlines() or ["no reason given"])[-1]
             reason = reason.removeprefix(f"{stage.name}: ")
-            results.fail(f"{stage.name}: exit status {done.returncode}: {reason}",
-                         max(1, done.returncode))
-        return results.read_rows(path, stage.ladder)[-1]
+            results.fail(f"{stage.name}: exit status {status}: {reason}", max(1, status))
+        row = results.read_rows(path, stage.ladder)[-1]
+    fault = running.clock_fault(row, stage.ladder, seconds)
+    if fault:
+        results.fail(f"{stage.name}: its times cannot be right: {fault}", 1)
+    return row
 
 
 def run_pairs(stages, words, pairs):
@@ -121,16 +125,20 @@ def run_pairs(stages, words, pairs):
     return rows
 
 
-def computed(row, ladder):
-    """{column: value}: what a run computed, and not how long it took or how much it needed."""
-    known = {*results.TEXTS, "threads", *results.parameters(ladder)}
-    return {column: value for column, value in row.items() if value is not None
-            and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
+def check_results(ladder, names, rows):
+    """Ends the program where the two do not compute the same: then no time says anything."""
+    for a, b in zip(*rows):
+        differs = running.difference(a, b, ladder)
+        if differs:
+            column, found, other = differs
+            results.fail(f"the two do not compute the same, so their times are not compared: "
+                         f"{column} is {found:g} in {names[0]} and {other:g} in {names[1]}. "
+                         "See `make check`", 1)
 
 
 def print_comparison(ladder, names, rows):
-    """A line for the ladder's time and each phase that both have, the verdict, and a line for each
-    result that the two do not share. Returns {"train", or a phase: A's time over B's}."""
+    """A line for the ladder's time and each phase that both have, and the verdict. Returns
+    {"train", or a phase: A's time over B's}."""
     ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
     width, label = max(map(len, names)) + 2, max(map(len, columns))
@@ -150,26 +158,32 @@ def print_comparison(ladder, names, rows):
             noisy = [name for name, side in zip(names, times) if results.is_noisy(side)]
             said = verdict(*names, ratio, low, high, len(rows[0]), noisy)
     print(said)
-    a, b = (computed(side[-1], ladder) for side in rows)
-    for column in [column for column in a if column in b]:
-        if abs(a[column] - b[column]) > 0.01 * max(abs(a[column]), abs(b[column])):
-            print(f"But the two do not compute the same: {column} is {a[column]:g} in {names[0]}"
-                  f" and {b[column]:g} in {names[1]}. See `make check`.")
     return ratios
 
 
-def compare(stages, table):
-    """Runs two stages with the options of a table in ladder.toml, and prints what the runs say.
-    Returns the ratios."""
+def read_options(ladder, table):
+    """The options of a table in ladder.toml, which make's command line may have changed."""
+    options, known = {"runs": "30", **ladder.options(table)}, results.parameters(ladder)
+    for option, value in options.items():
+        try:
+            results.number(str(value), *known.get(ladder.column(option), (
+                int, FEWEST_PAIRS, f"a whole number from {FEWEST_PAIRS}")))
+        except ValueError as expected:
+            results.fail(f"{option.upper()}: found '{value}', expected {expected}")
+    return options
+
+
+def compare(stages, options):
+    """Runs two stages with these options, and prints what the runs say. Returns the ratios."""
     ladder = stages[0].ladder
-    options = {"runs": "30", **ladder.options(table)}
-    runs = ladders.whole(str(options.pop("runs")), FEWEST_PAIRS, "RUNS")
     for stage in dict.fromkeys(stages):
         build(stage)
-    rows = run_pairs(stages, ladder.words(options), runs)
-    print(*(f"{option} {value}," for option, value in options.items()),
+    rows = run_pairs(stages, ladder.words(options), int(options["runs"]))
+    print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
-    return print_comparison(ladder, [stage.name for stage in stages], rows)
+    names = [stage.name for stage in stages]
+    check_results(ladder, names, rows)
+    return print_comparison(ladder, names, rows)
 
 
 def main():
@@ -182,8 +196,14 @@ def main():
     arguments = parser.parse_args()
     ladder = ladders.find_ladder(arguments.study)
     among = ladder.stages + ladder.peers
-    compare((ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)),
-            arguments.table)
+    stages = ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)
+    options = read_options(ladder, arguments.table)
+    for stage in dict.fromkeys(stages):
+        build(stage)
+    sys.path.append(str(ladders.ROOT / "tests"))
+    import stages as tests  # not above, because profile.py uses build(), and no numpy
+    tests.check_cell(dict.fromkeys(stages), options)
+    compare(stages, options)
 
 
 if __name__ == "__main__":

@@ -246,7 +246,12 @@ class Ladder:
     def work(self, row, phase, what):
         """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
         terms = self.toml["work"].get(phase, {}).get(what)
-        return terms and sum(math.prod(
+        return terms and self.sum_of(terms, row)
+
+    @staticmethod
+    def sum_of(terms, row):
+        """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
+        return sum(math.prod(
             float(row.get(word.lstrip("/"), word)) ** (-1 if word[0] == "/" else 1)
             for word in term.split()) for term in terms)
 
@@ -281,9 +286,9 @@ class Ladder:
         """The words of a program's command line: these options, and the data if it takes any.
         "runs" is none of them: it says how often the program runs."""
         return [*self.data, *(word for option, value in options.items() if option != "runs"
-                              for word in self._words_of(option, value))]
+                              for word in self.words_of(option, value))]
 
-    def _words_of(self, option, value):
+    def words_of(self, option, value):
         """An option and its value. One that is true or false in [settings] has no value."""
         if not isinstance(self.settings.get(option), bool):
             return [f"--{option}", str(value)]

@@ -77,12 +77,12 @@ FIRST = {
     "columns": {OPTION: name(*COLUMNS)}}
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "compare": {}, "step": {}, "check": {}, "profile": {}, "save": "save",
-            "data": "", "epochs": "", "baseline": "", "peers": "peers", "numbers": "float32"}
+            "results": {}, "data": "", "epochs": "", "baseline": "", "peers": "peers", "numbers": "float32"}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
     "check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1", "order_2",
-    "order_3", "gpu", "peers", "long", "longer")}
+    "order_3", "gpu", "cell", "peers", "long", "longer")}
 
 
 def shape_of(toml):
@@ -102,9 +102,14 @@ def shape_of(toml):
     counted = {option: [kind] for option, kind in options.items() if kind not in (FLAG, WORD)}
     shown = [*columns(toml["settings"], bool, int, float, str), "dataset"]
     factors = columns(of_axes | toml["settings"], int, float)
-    factor = f"/?([1-9][0-9]{{0,17}}|{'|'.join(factors) or '(?!)'})"
-    term = matching("whole numbers and columns, such as 'epochs 4 /batch', with these columns: "
-                    + " ".join(factors), f"{factor}( {factor})*")
+
+    def term(number, *more):
+        factor = f"/?({'|'.join([number, *map(re.escape, [*factors, *more])])})"
+        return matching("numbers and columns, such as 'epochs 4 /batch', with these columns: "
+                        + " ".join([*factors, *more]), f"{factor}( {factor})*")
+
+    whole_term = term("[1-9][0-9]{0,17}")
+    results = toml["results"] if isinstance(toml["results"], dict) else {}
     texts = columns(of_axes | toml["settings"], str)
     return {
         **FIRST, "columns": dict.fromkeys(options, name(*COLUMNS)),
@@ -121,7 +126,9 @@ def shape_of(toml):
         "paper": {"cite!": TEXT, "file": PATH, "settings": settings},
         "quick": settings, "compare": run, "step": run, "check": run, "profile": run,
         "datasets": {NAME: TEXT}, "growth": {"base!": options, "values!": counted},
-        "work": {phase: {"operations": [term], "bytes": [term]} for phase in toml["phases"]},
+        "work": {phase: {"operations": [whole_term], "bytes": [whole_term]} for phase in toml["phases"]},
+        "results": {column: [term(r"[1-9][0-9]{0,8}|0\.[0-9]{0,8}[1-9]", column)]
+                    for column in results},
         "measures": [{"column!": name(*COLUMNS, *texts), "title!": TEXT, "unit": TEXT,
                       "better": one_of("lower", "higher")}, ...],
         "tests": {**CASES, **SELECTIONS, "cases!": [WORDS], "steps": (OPTION,) * 3,

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import ladders
 import rows
+import running
 from ladders import ROOT
 
 # A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
@@ -300,6 +301,7 @@ class Sweep:
         self.last = {}                  # {stage's name: (its last cell, time)}
         self.overhead = {}              # {stage's name: what its last run took besides that time}
         self.most = {}                  # {stage's name: the runs of a cell at most}
+        self.rows = []
         for row in rows.read_rows(self.runs, self.ladder):
             name, cell = row["stage"], rows.cell_of(row, self.ladder)
             seconds = row[self.ladder.time]
@@ -307,6 +309,7 @@ class Sweep:
                     math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
                     if isinstance(value, float) else row[self.ladder.column(option)] == value
                     for option, value in self.settings.items()):
+                self.rows.append(row)
                 threads = self.given(row["threads"])
                 self.times[name, cell, threads].append(seconds)
                 for place in (name, (name, cell)):
@@ -395,15 +398,31 @@ class Sweep:
                 self.notes[stage.name] = f"did not run: {left_out[1]}"
 
     def start(self, stage, path, options, threads):
-        """(exit status, errors, the last of them): runs a stage once."""
+        """(exit status, errors, the last of them): runs a stage once. The status is None for a run
+        whose row has times that cannot be right. Its row is removed."""
         command = [*stage.command, *self.ladder.words(options), "--csv", str(path), "--quiet"]
         if self.ladder.epochs and path == self.runs:
             command += [f"--{self.ladder.epochs}", str(self.epochs)]
         environment = stage.environment
         if threads:
             environment["OMP_NUM_THREADS"] = str(threads)
+        size = path.stat().st_size if path.exists() else 0
+        clock = time.monotonic()
         status, errors = self.commands.run(command, "stderr", environment)
+        seconds = time.monotonic() - clock
+        if status == 0 and path.exists() and path.stat().st_size > size:
+            fault = running.clock_fault(rows.read_rows(path, self.ladder)[-1], self.ladder, seconds)
+            if fault:
+                os.truncate(path, size)
+                return None, fault, fault
         return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+
+    @staticmethod
+    def why(status, reason):
+        """Why a run failed, from its status and its last line."""
+        what = ("" if status is None else f"killed by signal {-status}" if status < 0 else
+                f"exit status {status}")
+        return ": ".join(filter(None, (what, reason)))
 
     def run_stage(self, stage, cell, threads):
         runs, seconds = self.left()
@@ -436,8 +455,7 @@ class Sweep:
             # What to try instead is for the one who waits, not for the tables.
             self.notes[stage.name] = f"did not run: {reason.partition('; try ')[0]}"
             return
-        what = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        reason = (": ".join(filter(None, (what, reason))) if status else
+        reason = (self.why(status, reason) if status != 0 else
                   "wrote no row to its --csv" if self.runs.stat().st_size == sizes[0] else
                   "its row has other options or threads")
         self.notes[stage.name] = f"failed{' at ' if where else ''}{', '.join(where)}: {reason}"
@@ -468,6 +486,12 @@ class Sweep:
 
     def print_tables(self):
         self.screen.stop()
+        axes = [axis["option"] for axis in self.ladder.axes]
+        for (name, cell), words in running.strays(self.rows, self.ladder).items():
+            where = [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
+            self.notes.setdefault(name, f"does not compute the same{' at ' if where else ''}"
+                                  f"{', '.join(where)}: {words}")
+            self.failed = True
         tables = self.output / "tables.txt"
         notes = [f"--note={name}: {reason}" for name, reason in sorted(
             (self.earlier_notes(tables) | self.notes).items())]
@@ -558,9 +582,8 @@ class Sweep:
                                                self.threads[0])
                 if status in (2, 77):  # the stage has no threads; there is no GPU
                     return
-                if status:
-                    reason = f"exit status {status}{': ' if reason else ''}{reason}"
-                    rows.fail(f"{stage.name} --{option} {value}: {reason}", 1)
+                if status != 0:
+                    rows.fail(f"{stage.name} --{option} {value}: {self.why(status, reason)}", 1)
                 seconds = rows.read_rows(new, self.ladder)[-1][self.ladder.time]
                 if seconds >= ENOUGH_S:
                     break

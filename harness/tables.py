@@ -31,6 +31,7 @@ from urllib.parse import quote
 import ladders
 import rows
 from ladders import printable
+import running
 from rows import fail, read, write
 
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
@@ -49,6 +50,7 @@ EPOCHS = {"epoch_s": "average time of an epoch (s)",
           "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
 SIGNS = {r" [+-]\d+%": "+2%: the run farthest from the median is 2 % above it",
          r"~\d| ~": f"~: a run is {LIMIT}",
+         "≠": "≠ marks results further from the others' than rounding explains",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
 
 
@@ -191,6 +193,11 @@ class Group:
     def is_on_cpu(self, line):
         return all(run["device"] == "cpu" for (other, _), runs in self.runs.items()
                    if other == line for run in runs)
+
+    @functools.cached_property
+    def strays(self):
+        """The (stage, cell) that do not compute the same as the others."""
+        return running.strays([run for runs in self.runs.values() for run in runs], self.ladder)
 
     @functools.cached_property
     def ceilings(self):
@@ -355,13 +362,14 @@ class Group:
                 sign = f" ~{abs(off):.0f}%" if sign else f" {off:+.0f}%"
             elif not self.all_once:
                 sign = " once"
-        return number, sign if number != "-" else ""
+        return number, "≠" * ((line[0], cell) in self.strays) + sign if number != "-" else ""
 
     def signed(self, measure, line, cell):
         """A number with its unit, and with a sign before it for a noisy cell."""
         number, sign = self.texts(measure, line, cell)
         unit = self.measures[measure][1]
-        return f"{'~' if '~' in sign else ''}{number}{unit and ' '}{unit}"
+        before = "".join(each for each in "≠~" if each in sign)
+        return f"{before}{number}{unit and ' '}{unit}"
 
 
 def read_groups(path, ladder):

@@ -6,8 +6,9 @@
 Runs the tests of stages.py, and stops at the first mistake. Where the runs of a ladder take steps
 (`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
 spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
-that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin.
-Without a GPU, a CUDA stage runs on a simulated device.
+that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin, in
+a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time.
+There, the case of [tests.gpu] also runs under AddressSanitizer and UndefinedBehaviorSanitizer.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
 uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
@@ -33,13 +34,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from stages import DIGITS, TOO_SLOW, Program, Start, Tester, Wrong, ladders
+from stages import TOO_SLOW, UNSET, Program, Start, Tester, Wrong, ladders
 
 import compare
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
 LIMIT, LIMIT_ALONE, TIMES_ORIGIN = 5, 60, 20
+RERUNS = 3  # of a wrong run, which may show that it is a race
 
 
 def fit(found, right, before):
@@ -76,8 +78,9 @@ def explain_fit(name, times, again, count, size):
     return f"{step}."
 
 
-def explain_part(item, found, states, count, size):
-    """A line, or None. `states` are what is expected: before the first step, and after each."""
+def fit_part(item, found, states):
+    """(name, times, again) of what explain_fit() explains, or None. `states` are what is expected:
+    before the first step, and after each."""
     rows, columns = np.nonzero(item.wrong)
     box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
     ranges = "".join(f"[{each.start}]" if each.stop - each.start == 1 else
@@ -87,15 +90,15 @@ def explain_part(item, found, states, count, size):
     for name, place in ((item.name, ...), (item.name + ranges, box)):
         fitted = fit(*(step[place] for step in (found - before, after - before, before - earlier)))
         if fitted:
-            return explain_fit(name, *fitted, count, size)
+            return name, *fitted
     return None
 
 
 class Checker(Tester):
     """Tests one program until the first mistake, and explains it."""
 
-    def __init__(self, ladder, folder, origin):
-        super().__init__(ladder, "check", folder)
+    def __init__(self, ladder, folder, origin, selection="check", cell=None):
+        super().__init__(ladder, selection, folder, cell=cell)
         self.origin = origin
         self.shown = False  # a table
 
@@ -131,19 +134,26 @@ class Checker(Tester):
         print()
         self.shown = True
 
-    def stop_at_race(self, program, case, start, run):
-        """Ends the check if another run gives another result."""
-        if start.threads > 1:
-            print("With 1 thread it is right.")
-        if self.differ(case, run, self.result(program, case, start)):
-            print("A second run gives another result: a race, or memory that is not set.")
+    def stop_at_cause(self, program, case, start, run):
+        """Ends the check if there is one thing to look for: memory that is not set, or a race."""
+        if program.simulated and run.values is not None and np.isnan(run.values).any():
+            print(f"There are NaNs: {UNSET}.")
             sys.exit(1)
+        if start.threads > 1:
+            print("With 1 thread it is right: look at what the threads share.")
+        for number in range(1, 1 + RERUNS):
+            again = self.again(program, start, number)
+            if self.differ(case, run, self.result(program, case, again)):
+                print("In another order of threads it gives another result: a race."
+                      if program.simulated else
+                      "A second run gives another result: a race, or memory that is not set.")
+                sys.exit(1)
 
     def report(self, program, case, start, run, items):
         self.test_steps(program, case, start)
         self.show(program, "right after the first steps, WRONG at the end" if self.steps(case)
                   else "WRONG", self.now, items)
-        self.stop_at_race(program, case, start, run)
+        self.stop_at_cause(program, case, start, run)
         sys.exit(1)
 
     def steps(self, case):
@@ -155,7 +165,7 @@ class Checker(Tester):
         first = min(size, items)
         return [] if not rounds else [
             ([first], ""),
-            *([([first, size], "a second")] if first + size <= DIGITS["train"] else []),
+            *([([first, size], "a second")] if first + size <= self.items else []),
             *([([first, items % first], "a second that is short")] if items % first else [])]
 
     def test_steps(self, program, case, start):
@@ -170,7 +180,7 @@ class Checker(Tester):
             if not all(item.right for item in compared):
                 self.show(program, f"right after the first {step}, WRONG after {last}" if last else
                           f"WRONG after the first {step}", self.now, compared)
-                self.stop_at_race(program, cases[-1], start, run)
+                self.stop_at_cause(program, cases[-1], start, run)
                 self.explain(compared, run.values, [self.expected(each).values for each in cases],
                              counts[-1], int(re.search(rf"--{step} (\d+)", case)[1]))
                 sys.exit(1)
@@ -181,14 +191,33 @@ class Checker(Tester):
         """Prints a line for each wrong part that it can explain, or the ladder's hint."""
         parts = [item for item in items if not item.right and item.slice]
         with np.errstate(all="ignore"):
-            said = [*filter(None, (explain_part(part, found, states, count, size)
-                                   for part in parts))]
+            fits = [*filter(None, (fit_part(part, found, states) for part in parts))]
+        said = [explain_fit(*each, count, size) for each in fits]
+        if (len(fits) == sum(bool(item.slice) for item in items) > 1
+                and said[0].endswith("right one.") and all(
+                    math.isclose(times, fits[0][1], rel_tol=1e-3) and not again
+                    for _, times, again in fits)):
+            said = [f"All steps are {fits[0][1]:.5g} times the right ones: is it the learning "
+                    "rate, or the gradient of the outputs?"]
         columns = [item.name for item in items if not item.right and not item.slice]
         names = [part.name for part in parts]
+        alone = f"only {' '.join(columns)}"
         said += [hint for what, hint in self.tests.get("hints", {}).items()
-                 if what in columns or (not said and what.split() == names)][:1]
+                 if (what in columns or (not said and what.split() == names) if parts
+                     else what == alone)][:1]
         for line in said:
             print(line)
+
+    def test_until_wrong(self, program):
+        """Returns how many tests there were. The first mistake ends them."""
+        if self.case is not None:
+            self.check_cell(program)
+            return 1
+        tests = [(f"{size} {case}".strip(), case)
+                 for size in self.tests["sizes"] for case in self.tests["cases"]]
+        for text, case in tests:
+            self.test(program, text, case)
+        return len(tests)
 
     def test(self, program, text, case):
         """The first steps are compared first, on one thread and on several."""
@@ -221,32 +250,47 @@ def build(stage):
     return program
 
 
-def check(program, origin):
-    """Runs the tests."""
-    with tempfile.TemporaryDirectory() as folder:
-        checker = Checker(program.ladder, Path(folder), origin)
-        checker.probe(program, LIMIT)
-        if origin:
-            checker.probe(origin, LIMIT_ALONE)
-        tests = [(size, case) for size in checker.tests["sizes"] for case in checker.tests["cases"]]
-        try:
-            if program.unavailable:
-                raise Wrong(f"not checked: {program.unavailable}")
-            for size, case in tests:
-                checker.test(program, f"{size} {case}".strip(), case)
-        except Wrong as wrong:
-            print(f"{program.name}: " + (f"WRONG with {checker.now}: " if checker.now else "")
-                  + str(wrong))
-            sys.exit(1)
-    print(f"{program.name}: right, {len(tests)} tests", flush=True)
+def sanitized(program):
+    """Builds a simulated program with the sanitizers. Returns that Program."""
+    make("-C", str(program.path.parent.relative_to(ladders.ROOT)), "sim", "SANITIZE=1")
+    other = Program(program.path.with_suffix(".sanitized.sim"))
+    other.name = f"{program.name}, under the sanitizers"
+    return other
 
 
-def compare_times(stage, before):
+def check(program, origin, cell):
+    """Runs the tests: those of the ladder, then those of the simulated device, or of the cell in
+    which the program will be timed."""
+    count = 0
+    for selection in "check", "gpu" if program.simulated else "cell":
+        tested = sanitized(program) if selection == "gpu" else program
+        with tempfile.TemporaryDirectory() as folder:
+            checker = Checker(program.ladder, Path(folder), origin, selection,
+                              cell if selection == "cell" else None)
+            # Without leaks of the host's, which are no mistake of a kernel.
+            checker.environment |= {"ASAN_OPTIONS": "detect_leaks=0",
+                                    "UBSAN_OPTIONS": "print_stacktrace=1"}
+            if selection == "check":
+                checker.probe(program, LIMIT)
+                if origin:
+                    checker.probe(origin, LIMIT_ALONE)
+            try:
+                if tested.unavailable:
+                    raise Wrong(f"not checked: {tested.unavailable}")
+                count += checker.test_until_wrong(tested)
+            except Wrong as wrong:
+                print(f"{tested.name}: " + (f"WRONG with {checker.now}: " if checker.now else "")
+                      + str(wrong))
+                sys.exit(1)
+    print(f"{program.name}: right, {count} tests", flush=True)
+
+
+def compare_times(stage, before, options):
     """Compares the stage's time with its origin's, and returns the ratios."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return compare.compare((before, stage), "check")
+            return compare.compare((before, stage), options)
     finally:
         # The origin ran first, with the same options.
         blame = rf"\1, but not in {before.name}: the arithmetic is wrong, not an option"
@@ -272,12 +316,11 @@ def read_target(stage, target, phase):
     return float(found[1])
 
 
-def part_of_ceiling(stage, phase):
+def part_of_ceiling(stage, phase, options):
     """The percentage of its ceiling that a stage reaches: the median over its runs."""
-    options, parts = {"runs": "30", **stage.ladder.options("check")}, []
-    runs = ladders.whole(str(options["runs"]), 1, "RUNS")
+    parts = []
     make("-C", "bench", "build/ceiling")
-    for _ in range(runs):
+    for _ in range(int(options["runs"])):
         row = compare.run(stage, stage.ladder.words(options))
         # Right after the run, the ceiling has the clock rate that the run has left.
         ceiling = subprocess.run([ladders.ROOT / "bench/build/ceiling", f"{row['threads']:.0f}"],
@@ -288,11 +331,11 @@ def part_of_ceiling(stage, phase):
     return statistics.median(parts)
 
 
-def test_target(stage, target, phase, ratios):
+def test_target(stage, target, phase, ratios, options):
     """Says whether the stage has reached its target, and ends with 1 if not."""
     name = phase or stage.ladder.time.removesuffix("_s")
     if target.endswith("%"):
-        found, says = part_of_ceiling(stage, phase), "reaches {} % of the ceiling"
+        found, says = part_of_ceiling(stage, phase, options), "reaches {} % of the ceiling"
     elif name not in ratios:
         ladders.fail(f"PHASE: found '{phase}', which {stage.before.name} does not have")
     else:
@@ -309,17 +352,19 @@ def main(wanted="", study="", target="", phase=""):
     before = stage.before
     if target or phase:
         read_target(stage, target, phase)
+    options = compare.read_options(stage.ladder, "check")
     # The origin limits how long a run may take, but only if both run on the same kind of device.
     origin = build(before) if before and before.is_cuda == stage.is_cuda else None
     program = build(stage)
     make("-C", "tests", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
-    check(program, None if origin and origin.unavailable else origin)
+    check(program, None if origin and origin.unavailable else origin, options)
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
-    ratios = {} if not before or target.endswith("%") else compare_times(stage, before)
+    is_compared = before and not target.endswith("%")
+    ratios = compare_times(stage, before, options) if is_compared else {}
     if target:
-        test_target(stage, target, phase, ratios)
+        test_target(stage, target, phase, ratios, options)
 
 
 if __name__ == "__main__":

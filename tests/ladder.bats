@@ -273,7 +273,7 @@ END
     sed -i 's|dz\[s\] /= (float)n;|dz[s] /= 0.99f * (float)n;|' stages/20_mine/train.c
     run make -s check STAGE=20_mine
     [[ $status != 0 && $output == *'20_mine: WRONG'* ]]
-    [[ $output == *'The step of W1 is 1.0101 times the right one.'* ]]
+    [[ $output == *'All steps are 1.0101 times the right ones'* ]]
 }
 
 @test "TERMS.md: each word is in the file that it names" {

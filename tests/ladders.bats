@@ -141,7 +141,7 @@ print(ladders.find_ladder("other").find(sys.argv[1]).before.name)' "$1"
         grep -qx '+    double sums\[4\] = {0};' output
     done
     make -s new-stage STUDY=pi FROM=01 NAME=02_mine >output
-    grep -qx '02_mine: right, 4 tests' output
+    grep -qx '02_mine: right, 5 tests' output
     sed -i 's/2\.0 \* k + 1/2.0 * k + 3/' studies/pi/02_mine/run.c
     run make -s check STUDY=pi STAGE=02_mine
     [[ $status != 0 && $output == *'02_mine: WRONG (--terms 1)'*'WRONG '*' 1.33333 '*' 4'* ]]

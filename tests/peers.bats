@@ -355,6 +355,7 @@ END
     mkdir -p "$tree"/{bench/peers,stages/00_one,report,data}
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp -r "$repository/harness" "$tree"
+    sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$tree/harness/running.py" # they take no time
     sed s/00_serial/00_one/ "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     cp "$repository/report/machine.sh" "$tree/report"
     # shellcheck disable=SC2016 # a script

@@ -11,6 +11,9 @@ setup() {
     mkdir "$tree"/{data,stages,report,digits}
     cp "$repository"/{run_all.sh,deps.sh,packages.txt,Makefile} "$tree"
     cp -r "$repository/harness" "$tree"
+    sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$tree/harness/running.py" # the stages take no time
+    mkdir "$tree/tests"
+    echo 'def check_cell(*_): pass' >"$tree/tests/stages.py"
     cp "$repository/report/machine.sh" "$tree/report"
     grep -v ^baseline "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     touch "$tree/digits/train-images-idx3-ubyte"
@@ -178,6 +181,23 @@ make_varying() {
     [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 01.1_step 01_two' ]
     ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --stages 01.1,00
     [ "$(keys "$runs" | cut -d, -f1 | paste -sd' ')" = 'stage 00_one 01.1_step' ]
+}
+
+@test "what does not compute the same is marked, and its times count for nothing where they cannot be right" {
+    sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 0.55/' harness/running.py # of the fakes that are right
+    make_stage 01_two 'loss=0.3; ((hidden == 8)) || loss=0.32'
+    sed -i 's/0.3,0.91/$loss,0.91/' stages/01_two/train.sh
+    make_stage 02_three train_s=0.2
+    sed -i 's/0.1,0.15,/0.4,0.4,/' stages/02_three/train.sh
+    make_stage 03_four train_s=40
+    run ./run_all.sh --output results --hidden 8,16 --batch 4 --repeats 1
+    [ "$status" -eq 1 ]
+    [ "$(row_count)" -eq 4 ]
+    grep -qx '  01_two  *0.400  *0.400≠' results/tables.txt
+    grep -qF '≠ marks results' results/tables.txt
+    grep -qx '01_two: does not compute the same at hidden 16, batch 4: final_loss is 0.32, and 0.3 in most others' results/tables.txt
+    grep -qx '02_three: failed at hidden 8, batch 4: forward_s + backward_s is 0.8 s, more than train_s, 0.2 s' results/tables.txt
+    grep -qx "03_four: failed at hidden 8, batch 4: load_s + setup_s + train_s is 40.11 s, more than the whole run by the harness's clock, 0.[0-9]* s" results/tables.txt
 }
 
 # make_study: the ladder studies/pi. It has one axis and no data.

@@ -46,18 +46,32 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 import ladders  # noqa: E402
+import running  # noqa: E402
+from running import TOO_SLOW  # noqa: E402
 
 THREADS = 1, 2, 3, 5, 17
 FULL = bool(os.environ.get("FULL"))
 LIMIT = 600  # seconds that a run may take
-TOO_SLOW, NOT_HERE = 124, 77  # exit statuses: of timeout(1), and of a stage without its device
+NOT_HERE = 77  # the exit status of a stage without its device
 # Selections that a ladder need not have.
 EXTRA = "wide", "simulated_wide", "long", "longer"
 DIGITS = {"train": 207, "t10k": 200}  # a stage may take 5 ms a sample, so there are no more
+# A cell has ten batches, or fewer if they are large. It is compared with other initial weights if
+# the first were unlucky: see check_cell().
+CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
+
+
+# What a NaN is there, first of all.
+UNSET = ("look first for memory that is read before it is set, because the simulated device fills "
+         "it with NaNs")
 
 
 class Wrong(Exception):
     """What is wrong with a program."""
+
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status  # of the program that could not run here, or not with these options
 
 
 def draw_images(count, seed, size=784, classes=10):
@@ -82,9 +96,9 @@ def draw_images(count, seed, size=784, classes=10):
     return pixels, labels.astype(np.uint8)
 
 
-def write_digits(folder):
+def write_digits(folder, train):
     """Writes the data set as IDX files."""
-    for seed, (name, count) in enumerate(DIGITS.items(), 1):
+    for seed, (name, count) in enumerate({**DIGITS, "train": train}.items(), 1):
         pixels, labels = draw_images(count, seed)
         for kind, shape, values in (("images-idx3", (count, 28, 28), pixels),
                                     ("labels-idx1", (count,), labels)):
@@ -92,9 +106,9 @@ def write_digits(folder):
             (folder / f"{name}-{kind}-ubyte").write_bytes(header.tobytes() + values.tobytes())
 
 
-def write_galaxies(folder):
+def write_galaxies(folder, train):
     """Writes a data set as CSV files: a label and 32 × 32 pixels a row."""
-    for seed, (name, count) in enumerate(zip(("train", "test"), DIGITS.values()), 1):
+    for seed, (name, count) in enumerate((("train", train), ("test", DIGITS["t10k"])), 1):
         pixels, labels = draw_images(count, seed, 1024, 3)
         np.savetxt(folder / f"{name}.csv", np.column_stack((labels, pixels)), "%d", ",")
 
@@ -106,19 +120,33 @@ class Start(NamedTuple):
     """How a program is started."""
     threads: int = 0  # 0: not given
     many: bool = False  # it is told that there are 64 processors
+    order: int = 0  # in which the simulated device runs threads
 
     def __str__(self):
         return (f" --threads {self.threads}" if self.threads else "") + (
-            ", as on 64 processors" if self.many else "")
+            ", as on 64 processors" if self.many else "") + (
+            ", in another order of threads" if self.order else "")
 
 
 AS_IT_IS = Start()
 
 
+def first_line(errors):
+    """The line of what a program wrote to standard error that says what was wrong. Of a sanitizer's
+    report: in which function and line of the stage, and what it was. The simulated device adds
+    which kernel and which memory."""
+    fault = re.search(r"AddressSanitizer: [\w-]+|runtime error: .*", errors)
+    if not fault:
+        return errors.partition("\n")[0]
+    said = re.search(r"^simulated device: (.*)", errors, re.MULTILINE)
+    where = re.search(r"^ +#\d+ .*? in (?:void )?(\w+).*?\b(\w+\.cu?:\d+)", errors, re.MULTILINE)
+    return ": ".join([*(where.groups()[::-1] if where else ()), said[1] if said else fault[0]])
+
+
 class Run(NamedTuple):
     """What a run leaves behind."""
     status: int
-    error: str  # the first line on standard error
+    error: str  # the line on standard error that says what was wrong
     values: np.ndarray  # the float32 that it saved, or None
     row: dict
 
@@ -214,6 +242,7 @@ class Program:
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
         self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2
+        self.simulated = self.path.suffix == ".sim"
         self.hangs = False  # had to be stopped once, and is not run again
 
     @staticmethod
@@ -232,7 +261,7 @@ class Program:
 class Tester:
     """Runs programs of one ladder, and compares them with its reference."""
 
-    def __init__(self, ladder, selection, folder, verbose=False):
+    def __init__(self, ladder, selection, folder, verbose=False, cell=None):
         self.ladder, self.folder, self.verbose = ladder, folder, verbose
         if "tests" not in ladder.toml:
             ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
@@ -241,6 +270,8 @@ class Tester:
                       "threads": True, **tests, **tests.get(selection, {})}
         self.left_out = selection in EXTRA and selection not in tests and "nothing to test"
         self.now = ""  # what is run
+        self.items = DIGITS["train"]  # so many are drawn
+        self.case = cell and self.case_of(cell)
         self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
         self.data = [f"--data={folder}"] if ladder.toml.get("data") else []
         if self.data and self.tests.get("real_data"):
@@ -250,11 +281,25 @@ class Tester:
             if not [*data.glob("train*")] or (data / "SYNTHETIC").exists():
                 self.left_out = f"no {name} in {data}"
         elif self.data:
-            WRITE[ladder.toml["data"]](folder)
+            WRITE[ladder.toml["data"]](folder, self.items)
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
         # are not bound: checks run side by side, and all would begin at the same core.
         (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
         self.environment = {**ladders.SPINNING, **os.environ}
+
+    def case_of(self, cell):
+        """The case of a cell, from its options. An epoch is cut down to its first batches and its
+        last one, which may be short. There are two, so that something comes after that."""
+        options = {**self.ladder.settings, **cell}
+        if "steps" in self.tests:
+            rounds, items, size = self.tests["steps"]
+            step = int(options[size])
+            first = max(1, min(CELL_BATCHES, CELL_ITEMS // step)) * step
+            cell = {**cell, rounds: 2,
+                    items: min(int(options[items]), first + int(options[items]) % step)}
+            self.items = max(self.items, cell[items])
+        return " ".join(word for option, value in cell.items() if option != "runs"
+                        for word in self.ladder.words_of(option, value))
 
     def options(self, case):
         """The words of a command line."""
@@ -284,23 +329,17 @@ class Tester:
             command.append(f"--{self.ladder.save}={saved}")
         if start.threads and program.threads:
             command.append(f"--threads={start.threads}")
-        preload = {"LD_PRELOAD": str(self.folder / "many.so")} if start.many else {}
-        with subprocess.Popen(command, env={**self.environment, **preload},
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE) as process:
-            try:
-                error = process.communicate(timeout=limit)[1].decode(errors="replace")
-                status = process.returncode
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.stderr.close()  # what the program has started may hold it open
-                status, error = TOO_SLOW, ""
+        environment = {**self.environment, "SIM_SEED": str(start.order)} if start.order else {
+            **self.environment}
+        if start.many:
+            environment["LD_PRELOAD"] = str(self.folder / "many.so")
+        status, errors, _ = running.run(command, limit, env=environment)
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:
                 row = next(csv.DictReader(file), row)
         values = np.fromfile(saved, np.float32) if saved.exists() else None
-        return Run(status, error.partition("\n")[0], values, row)
+        return Run(status, first_line(errors), values, row)
 
     def run_in_time(self, program, case, start):
         """Runs a program for as long as it may take."""
@@ -321,10 +360,10 @@ class Tester:
                         + (f": {run.error}" if run.error else ""))
         not_finite = run.status == 1 and re.search(r"the (\w+) became", run.error)
         if not_finite:
-            raise Wrong(f"its {not_finite[1]} is not a number, and the reference's is: the "
-                        "arithmetic is wrong, not an option")
+            raise Wrong(f"its {not_finite[1]} is not a number, and the reference's is: " + (
+                UNSET if program.simulated else "the arithmetic is wrong, not an option"))
         if run.status or run.error:
-            raise Wrong(f"exit status {run.status}: {run.error}")
+            raise Wrong(f"exit status {run.status}: {run.error}", run.status)
         found, expected = run.values, self.expected(case).values
         if expected is not None and (found is None or found.size != expected.size):
             raise Wrong(f"--{self.ladder.save}: found {0 if found is None else found.size} "
@@ -342,6 +381,11 @@ class Tester:
         names = [name for kind, name, *_ in self.expected(case).lines if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
+
+    @staticmethod
+    def again(program, start, number=1):
+        """How a run is repeated whose result must be the same."""
+        return start._replace(order=number) if program.simulated else start
 
     def check_threads(self, case, start, row):
         """A stage may use fewer threads than it is asked for, but never more. With enough work and
@@ -376,9 +420,22 @@ class Tester:
                 self.report(program, text, start, run, items)
             if start.threads:
                 self.check_threads(text, start, run.row)
-            if twice and start == again and self.differ(text, run,
-                                                        self.result(program, text, start)):
-                raise Wrong("two runs do not give the same result")
+            if twice and start == again and self.differ(
+                    text, run, self.result(program, text, self.again(program, start))):
+                raise Wrong("gives another result: a race" if program.simulated else
+                            "two runs do not give the same result")
+
+    def check_cell(self, program):
+        """Compares a program with the reference in the cell. If rounding decides whether a hidden
+        unit is on, a right program is further off than the bound. That is rare, and other initial
+        weights show it. A wrong program is wrong with all."""
+        seeds = CELL_SEEDS if "seed" in self.ladder.settings else ("",)
+        for seed in seeds:
+            case = f"{self.case} --seed {seed}" if seed else self.case
+            run, items = self.compare(program, case, AS_IT_IS)
+            if all(item.right for item in items):
+                return
+        self.report(program, case, AS_IT_IS, run, items)
 
     def probe(self, program, limit=LIMIT):
         """Finds out whether a program runs here, and whether it takes --threads."""
@@ -415,6 +472,26 @@ class Tester:
                         failed += 1
                         print(f"WRONG {program.name} {self.now}: {error}", flush=True)
         return failed, count
+
+
+def check_cell(stages, cell):
+    """Ends the program if one of these stages or peers does not compute what the reference does
+    where it is to be timed: with the options of this cell."""
+    ladder = next(iter(stages)).ladder
+    if subprocess.run(["make", "-s", "--no-print-directory", "-C", HERE,
+                       f"build/{ladder.name}/reference"], stdout=2, check=False).returncode:
+        sys.exit(1)  # it has said why
+    with tempfile.TemporaryDirectory() as folder:
+        tester = Tester(ladder, "cell", Path(folder), cell=cell)
+        for stage in stages:
+            try:
+                tester.check_cell(Program(stage.program))
+            except Wrong as wrong:
+                if wrong.status in (2, NOT_HERE):  # nothing is wrong with what it computes
+                    words = str(wrong).replace(f"{stage.name}: ", "", 1)
+                    ladders.fail(f"{stage.name}: {words}", wrong.status)
+                ladders.fail(f"{stage.name}: WRONG with {tester.now}: {wrong}. So it is not timed; "
+                             "see `make check`", 1)
 
 
 def all_stages(selection):

@@ -49,6 +49,8 @@ points = 8
 seeds = [1, 2]
 [work.load]
 operations = ["n_seeds 2", "points /rate"]
+[results]
+energy = ["0.01 energy", "2 /points"]
 [tests]
 cases = ["--seeds 2 --points 3 --rate 1"]
 steps = ["seeds", "points", "rate"]
@@ -144,10 +146,13 @@ MISTAKES = (
     ("seeds = [1, 2]", 'layers = ["8"]', "growth.values: found the key 'layers'"),
     ("[work.load]", "[work.laod]", "work: found the key 'laod', expected 'load'"),
     ("operations =", "operation =", "work.load: found the key 'operation', expected 'operations'"),
-    ("points /rate", "point /rate", "work.load.operations[1]: found 'point /rate', expected whole"),
+    ("points /rate", "point /rate", "work.load.operations[1]: found 'point /rate', expected numbers"),
     ("points /rate", "points /0", "work.load.operations[1]: found 'points /0'"),
     ("points /rate", "layers", "work.load.operations[1]: found 'layers'"),
     ('["n_seeds 2", "points /rate"]', '"n_seeds"', "work.load.operations: found 'n_seeds'"),
+    ("0.01 energy", "0.0 energy", "results.energy[0]: found '0.0 energy'"),
+    ("0.01 energy", "0.01 enrgy", "results.energy[0]: found '0.01 enrgy', expected numbers"),
+    ('["0.01 energy", "2 /points"]', "0.01", "results.energy: found 0.01"),
     ("[tests]\ncases", "[tests]\ncase", "tests: found the key 'case', expected 'cases'"),
     ('cases = ["--seeds 2 --points 3 --rate 1"]', "", "tests.cases: found nothing"),
     ('["--seeds 2 --points 3 --rate 1"]', "[]", "tests.cases: found an empty list"),

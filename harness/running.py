@@ -1,0 +1,113 @@
+"""Runs programs, and says which of their rows count."""
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+
+import rows as results
+
+TOO_SLOW = 124  # the exit status of timeout(1)
+GRACE_S = 2     # between SIGTERM and SIGKILL
+# A row's times have nine decimals, and one of them may be the sum of a million laps.
+ROUNDING_S = 1e-5
+
+
+def leave(number, _):
+    sys.exit(128 + number)
+
+
+def end_all(process):
+    """Ends a program and what it has started: all that is in its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(command, limit=None, **options):
+    """(exit status, what it wrote to standard error, seconds): runs a program to its end, or for
+    `limit` seconds, and then the status is TOO_SLOW. Whatever it has started ends with it. No
+    signal of the terminal reaches it, so those that would end Python end the program first."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, leave)
+    # Not a pipe: what the program has started could hold it open.
+    with tempfile.TemporaryFile() as errors:
+        clock = time.monotonic()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=errors, start_new_session=True, **options)
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = TOO_SLOW
+        finally:
+            seconds = time.monotonic() - clock
+            end_all(process)
+        errors.seek(0)
+        return status, errors.read().decode(errors="replace"), seconds
+
+
+def clock_fault(row, ladder, seconds):
+    """What is wrong with the times of a row whose program ran for so many seconds by our own clock,
+    or "". A GPU's phases are no part of its time: they are those of another epoch, which events
+    make slower."""
+    phases = [f"{phase}_s" for phase in ladder.phases if row.get(f"{phase}_s")]
+    parts = [name for name in ("load_s", "setup_s", "warmup_s", ladder.time) if row.get(name)]
+    for names, whole, limit in (
+            (phases if row["device"] == "cpu" else [], ladder.time, row[ladder.time]),
+            (parts, "the whole run by the harness's clock", seconds)):
+        found = sum(row[name] for name in names)
+        if found > limit + ROUNDING_S:
+            return f"{' + '.join(names)} is {found:.4g} s, more than {whole}, {limit:.4g} s"
+    return ""
+
+
+def computed(row, ladder):
+    """{column: value}: what a run computed, and not how long it took or how much it needed."""
+    known = {*results.TEXTS, "threads", *results.parameters(ladder)}
+    return {column: value for column, value in row.items() if value is not None
+            and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
+
+
+def difference(row, expected, ladder):
+    """(column, found, expected) of the first result that is further from the expected one than
+    rounding explains, or None. [results] in ladder.toml says how far that is, or else 1 %."""
+    for column, value in computed(row, ladder).items():
+        if column in expected:
+            larger = max(abs(value), abs(expected[column]))
+            terms = ladder.toml["results"].get(column, [f"0.01 {column}"])
+            if not abs(value - expected[column]) <= ladder.sum_of(terms, {**row, column: larger}):
+                return column, value, expected[column]
+    return None
+
+
+def strays(runs, ladder):
+    """{(stage, cell): words} of the stages and peers that do not compute the same as the others.
+    What is expected of a cell is what its baseline has: the times are compared with the baseline's,
+    and it is the plainest program. Without it, the median of the others is expected."""
+    cells, found = defaultdict(list), {}
+    for row in runs:
+        cells[results.cell_of(row, ladder)].append(row)
+    for cell, rows in cells.items():
+        baseline = [row for row in rows if row["stage"] == ladder.toml["baseline"]]
+        typical = defaultdict(list)  # one row of each program
+        for row in {row["stage"]: row for row in baseline or rows}.values():
+            for column, value in computed(row, ladder).items():
+                typical[column].append(value)
+        expected = {column: statistics.median_low(values) for column, values in typical.items()}
+        for row in rows:
+            differs = difference(row, expected, ladder)
+            if differs:
+                column, value, other = differs
+                found.setdefault((row["stage"], cell), f"{column} is {value:g}, and {other:g} in "
+                                 + (baseline[0]["stage"] if baseline else "most others"))
+    return found
