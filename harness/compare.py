@@ -59,22 +59,17 @@ def digits(ratio):
     return f"{ratio:#.4g}"
 
 
-def verdict(name_a, name_b, ratio, low, high, pairs, noisy=()):
-    """What the runs say, in words. `ratio` is A's time over B's. `noisy` has the names of those
-    whose runs differ so much that the machine was busy."""
-    busy = "Is something else running on this machine?"
-    doubt = (f" But the runs of {' and '.join(noisy)} differ by more than"
-             f" ±{100 * results.NOISY:.0f} %. {busy}" if noisy else "")
+def verdict(name_a, name_b, ratio, low, high, pairs):
+    """What the runs say, in words. `ratio` is A's time over B's."""
     if low <= 1 <= high:
         interval = f"{name_a} takes {digits(low)} to {digits(high)} times as long as {name_b}."
         if high / low > UNEVEN:
-            return (f"Undecided: {interval} {pairs} pairs are too few for runs that differ so much."
-                    f" {busy}")
-        return f"No difference that {pairs} pairs of runs show: {interval}{doubt}"
+            return f"Undecided: {interval} {pairs} pairs are too few for runs that differ so much."
+        return f"No difference that {pairs} pairs of runs show: {interval}"
     if ratio < 1:
         name_a, name_b, ratio, low, high = name_b, name_a, 1 / ratio, 1 / high, 1 / low
     return (f"The difference is real: {name_b} is {digits(ratio)} times as fast as {name_a}"
-            f" ({digits(low)} to {digits(high)}).{doubt}")
+            f" ({digits(low)} to {digits(high)}).")
 
 
 def build(stage):
@@ -105,11 +100,13 @@ def run(stage, words):
 
 
 def run_pairs(stages, words, pairs):
-    """Rows of both stages. The first run of each does not count. An interrupt ends the runs."""
+    """(rows of both stages, why they say nothing). The first run of each does not count. An
+    interrupt ends the runs."""
     rows = ([], [])
     try:
         for stage in stages:
             run(stage, words)
+        disturbed = running.watch_others()
         for pair in range(pairs):
             if sys.stderr.isatty():
                 print(f"\rpair {pair + 1} of {pairs} ", end="", file=sys.stderr, flush=True)
@@ -122,7 +119,7 @@ def run_pairs(stages, words, pairs):
             sys.exit(130)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    return rows
+    return rows, disturbed()
 
 
 def check_results(ladder, names, rows):
@@ -136,9 +133,9 @@ def check_results(ladder, names, rows):
                          "See `make check`", 1)
 
 
-def print_comparison(ladder, names, rows):
-    """A line for the ladder's time and each phase that both have, and the verdict. Returns
-    {"train", or a phase: A's time over B's}."""
+def print_comparison(ladder, names, rows, why):
+    """A line for the ladder's time and each phase that both have, and the verdict, or why there is
+    none. Returns {"train", or a phase: A's time over B's}."""
     ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
     width, label = max(map(len, names)) + 2, max(map(len, columns))
@@ -155,8 +152,7 @@ def print_comparison(ladder, names, rows):
         ratios[name] = ratio
         print(f"{name:{label}}{cells} {digits(ratio):>7}   {digits(low)} to {digits(high)}")
         if column == ladder.time:
-            noisy = [name for name, side in zip(names, times) if results.is_noisy(side)]
-            said = verdict(*names, ratio, low, high, len(rows[0]), noisy)
+            said = f"No verdict: {why}." if why else verdict(*names, ratio, low, high, len(rows[0]))
     print(said)
     return ratios
 
@@ -174,16 +170,17 @@ def read_options(ladder, table):
 
 
 def compare(stages, options):
-    """Runs two stages with these options, and prints what the runs say. Returns the ratios."""
+    """Runs two stages with these options, and prints what the runs say. Returns the ratios, and why
+    they say nothing."""
     ladder = stages[0].ladder
     for stage in dict.fromkeys(stages):
         build(stage)
-    rows = run_pairs(stages, ladder.words(options), int(options["runs"]))
+    rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
     names = [stage.name for stage in stages]
     check_results(ladder, names, rows)
-    return print_comparison(ladder, names, rows)
+    return print_comparison(ladder, names, rows, why), why
 
 
 def main():

@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections import defaultdict
 
+import ladders
 import rows as results
 
 TOO_SLOW = 124  # the exit status of timeout(1)
 GRACE_S = 2     # between SIGTERM and SIGKILL
 # A row's times have nine decimals, and one of them may be the sum of a million laps.
 ROUNDING_S = 1e-5
+OTHERS = "10"  # percent of the processors that other programs may use while times are compared
 
 
 def leave(number, _):
@@ -54,6 +56,34 @@ def run(command, limit=None, **options):
             end_all(process)
         errors.seek(0)
         return status, errors.read().decode(errors="replace"), seconds
+
+
+def processor_seconds():
+    """(seconds for which the processors that we may use have been busy, those of this program and of
+    the runs that have ended). What a hypervisor takes is busy, too."""
+    with open("/proc/stat", encoding="ascii") as file:
+        lines = dict(line.split(maxsplit=1) for line in file if line.startswith("cpu"))
+    busy = 0
+    for number in os.sched_getaffinity(0):
+        user, nice, system, _, _, *more = map(int, lines[f"cpu{number}"].split()[:8])
+        busy += user + nice + system + sum(more)
+    return busy / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4])
+
+
+def watch_others():
+    """Begins to watch the other programs. Returns a function that says why times since then say
+    nothing, or ""."""
+    (busy, own), clock = processor_seconds(), time.monotonic()
+    limit = ladders.whole(os.environ.get("OTHERS") or OTHERS, 0, "OTHERS")
+
+    def disturbed():
+        all_now, own_now = processor_seconds()
+        seconds = (time.monotonic() - clock) * len(os.sched_getaffinity(0))
+        others = 100 * max(0, all_now - busy - (own_now - own)) / seconds
+        return (f"other programs used {others:.0f} % of the processors meanwhile; close them, or wait "
+                f"(OTHERS={limit} is what they may use)" if others > limit else "")
+
+    return disturbed
 
 
 def clock_fault(row, ladder, seconds):

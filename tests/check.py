@@ -286,7 +286,7 @@ def check(program, origin, cell):
 
 
 def compare_times(stage, before, options):
-    """Compares the stage's time with its origin's, and returns the ratios."""
+    """Compares the stage's time with its origin's: see compare.compare()."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -317,9 +317,10 @@ def read_target(stage, target, phase):
 
 
 def part_of_ceiling(stage, phase, options):
-    """The percentage of its ceiling that a stage reaches: the median over its runs."""
-    parts = []
+    """(the percentage of its ceiling that a stage reaches: the median over its runs, why it says
+    nothing)."""
     make("-C", "bench", "build/ceiling")
+    parts, disturbed = [], running.watch_others()
     for _ in range(int(options["runs"])):
         row = compare.run(stage, stage.ladder.words(options))
         # Right after the run, the ceiling has the clock rate that the run has left.
@@ -328,18 +329,21 @@ def part_of_ceiling(stage, phase, options):
         rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
             row, phase, "operations") / row[f"{phase}_s"]
         parts.append(100 * rate / (float(ceiling) / stage.ladder.width))
-    return statistics.median(parts)
+    return statistics.median(parts), disturbed()
 
 
-def test_target(stage, target, phase, ratios, options):
+def test_target(stage, target, phase, ratios, why, options):
     """Says whether the stage has reached its target, and ends with 1 if not."""
     name = phase or stage.ladder.time.removesuffix("_s")
     if target.endswith("%"):
-        found, says = part_of_ceiling(stage, phase, options), "reaches {} % of the ceiling"
+        (found, why), says = part_of_ceiling(stage, phase, options), "reaches {} % of the ceiling"
     elif name not in ratios:
         ladders.fail(f"PHASE: found '{phase}', which {stage.before.name} does not have")
     else:
         found, says = ratios[name], f"is {{}} times as fast as {stage.before.name}"
+    if why:
+        print(f"{stage.name}: TARGET={target} not judged: {why}")
+        sys.exit(1)
     shown = compare.digits(found)  # and what is shown counts
     missed = float(shown) < read_target(stage, target, phase)
     print(f"{stage.name}: TARGET={target} {'MISSED' if missed else 'reached'}: {name} "
@@ -362,9 +366,9 @@ def main(wanted="", study="", target="", phase=""):
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
     is_compared = before and not target.endswith("%")
-    ratios = compare_times(stage, before, options) if is_compared else {}
+    ratios, why = compare_times(stage, before, options) if is_compared else ({}, "")
     if target:
-        test_target(stage, target, phase, ratios, options)
+        test_target(stage, target, phase, ratios, why, options)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
 """Tests the statistics of harness/compare.py on published numbers and on made-up runs."""
 
 import math
+import os
 import random
 import sys
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import compare  # noqa: E402
+import running  # noqa: E402
 
 
 def made_up_times(generator, pairs, ratio):
@@ -75,13 +79,16 @@ class Statistics(unittest.TestCase):
         faster = "a is 2.000 times as fast as b (1.818 to 2.500)"
         self.assertIn(faster, compare.verdict("a", "b", 0.5, 0.4, 0.55, 30))
 
-    def test_a_verdict_on_a_busy_machine_says_so(self):
-        for low, high in ((0.99, 1.03), (1.9, 2.1)):
-            quiet = compare.verdict("a", "b", 2, low, high, 30)
-            busy = compare.verdict("a", "b", 2, low, high, 30, ["b"])
-            self.assertNotIn("machine?", quiet)
-            self.assertEqual(busy, f"{quiet} But the runs of b differ by more than ±10 %."
-                             " Is something else running on this machine?")
+    def test_others_are_those_that_are_not_ours(self):
+        with mock.patch.dict(os.environ, {"OTHERS": "30"}):
+            disturbed = running.watch_others()
+            busy, own = running.processor_seconds()
+            later, processors = time.monotonic() + 1000, len(os.sched_getaffinity(0))
+            for others, says in ((0.2, ""), (0.4, "other programs used 40 % of the processors")):
+                now = busy + 1000 * processors * others + 500, own + 500
+                with mock.patch("time.monotonic", return_value=later), mock.patch(
+                        "running.processor_seconds", return_value=now):
+                    self.assertEqual(disturbed().partition(" meanwhile")[0], says)
 
 
 if __name__ == "__main__":
