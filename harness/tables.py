@@ -197,7 +197,9 @@ class Group:
     @functools.cached_property
     def strays(self):
         """The (stage, cell) that do not compute the same as the others."""
-        return running.strays([run for runs in self.runs.values() for run in runs], self.ladder)
+        # "used" is no result: with_most_threads() adds it.
+        found = [{**run, "used": None} for runs in self.runs.values() for run in runs]
+        return running.strays(found, self.ladder)
 
     @functools.cached_property
     def ceilings(self):

@@ -406,6 +406,8 @@ values = [8, 64]
 seed = 1
 [columns]
 points = "n_points"
+[results]
+energy = ["600"]
 [[measures]]
 column = "turn_s"
 title = "Time of the turn"

@@ -17,6 +17,7 @@ import check  # noqa: E402
 import numpy as np  # noqa: E402
 import running  # noqa: E402
 import stages  # noqa: E402
+import tables  # noqa: E402
 
 LADDER = stages.ladders.find_ladder("")
 
@@ -103,6 +104,11 @@ class Rows(unittest.TestCase):
         # Another cell has other results.
         self.assertEqual(self.strays(row(hidden=64, final_loss=0.2)), {})
 
+    def test_a_table_with_the_most_threads_marks_nothing_else(self):
+        rows = [{**row("00_serial"), "dataset": "mnist"}, row(threads=2)]
+        group = tables.Group(LADDER, {}, rows).with_most_threads()
+        self.assertEqual(group.strays, {})
+
     def test_results_without_the_baseline(self):
         rows = [row(), row("02_mine"), row("03_mine", final_loss=0.4)]
         self.assertEqual(running.strays(rows, LADDER), {
@@ -126,18 +132,19 @@ train.cu:61:20: runtime error: index 5 out of bounds for type 'float [5]'
 
 
 class Words(unittest.TestCase):
-    def explain(self, found, loss=1.0):
-        """What `make check` says of a first step of W1 (5 × 10) and b1 (10) that leads here."""
+    def explain(self, found, loss=1.0, states=STATES, count=32):
+        """What `make check` says of a step of W1 (5 × 10) and b1 (10) that leads here, of so many
+        images of 32."""
         shapes = {"W1": (slice(0, 50), (5, 10)), "b1": (slice(50, 60), (1, 10))}
         items = [stages.compare_column("final_loss", {"final_loss": loss}, 1, 0.01, 0)]
         for name, (place, shape) in shapes.items():
             items.append(stages.compare_part(name, found[place].reshape(shape).astype(np.float32),
-                                             STATES[1][place].reshape(shape), "norm", 5e-5))
+                                             states[-1][place].reshape(shape), "norm", 5e-5))
             items[-1].slice = place
         checker = check.Checker.__new__(check.Checker)
         checker.tests = LADDER.toml["tests"]
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            checker.explain(items, found, STATES, 32, 32)
+            checker.explain(items, found, states, count, 32)
         return said.getvalue()
 
     def test_a_doubled_learning_rate_has_a_name(self):
@@ -147,6 +154,18 @@ class Words(unittest.TestCase):
         half = STATES[1].copy()
         half[:50] *= 2
         self.assertEqual(self.explain(half), "The step of W1 is 2 times the right one.\n")
+
+    def test_a_gradient_that_is_not_set_to_zero(self):
+        before, after = STATES[1], STATES[1] + np.cos(np.arange(60))
+        found = after.copy()
+        found[50:] += before[50:]
+        self.assertEqual(self.explain(found, states=[STATES[0], before, after]),
+                         "The step of b1 is 1 × the right one + 1 × that of the one before: is its "
+                         "gradient set to zero?\n")
+
+    def test_a_short_batch_that_is_divided_by_the_size_of_a_full_one(self):
+        self.assertIn("The step of W1 is 0.53125 times the right one: divided by 32, not 17?",
+                      self.explain(17 / 32 * STATES[1], count=17))
 
     def test_a_wrong_loss_of_right_weights_does_not_blame_forward_alone(self):
         self.assertIn("how train takes the epoch's mean", self.explain(STATES[1], 1.5))
