@@ -17,7 +17,6 @@ import os
 import re
 import stat
 import statistics
-from collections import Counter
 from pathlib import Path
 
 from ladders import Failure, convert, fail, printable, say
@@ -28,6 +27,7 @@ NOISY = 0.1  # a cell with a run farther than this from its median is marked
 
 # What a file of results may have at most: far more than any has, and less than takes long.
 MOST_BYTES, MOST_ROWS, MOST_SIGNS, LONGEST_NAME = 32 << 20, 100_000, 4000, 100
+MOST_LINES, MOST_CELLS, MOST_SETTINGS = 100, 200, 50  # of tables
 # Numbers whose ratios and products are finite, and all that a program's whole numbers can be.
 SMALLEST, LARGEST, LARGEST_INT = 1e-30, 1e30, 1 << 64
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -193,9 +193,6 @@ def read_rows(path, ladder, needed=(), filled=()):
         for name in needed:
             if name not in header:
                 fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
-        name, count = Counter(header).most_common(1)[0]
-        if count > 1:
-            fail(f"{path}: line 1: found the column '{brief(name)}' {count} times")
         for fields in reader:
             where = f"{path}: line {reader.line_num}"
             if len(fields) != len(header):
@@ -214,6 +211,13 @@ def read_rows(path, ladder, needed=(), filled=()):
                 fail(f"{path}: found more than {MOST_ROWS} rows")
     except csv.Error as error:
         fail(f"{path}: line {reader.line_num}: found no row of --csv: {error}")
+    axes = [ladder.column(axis["option"]) for axis in ladder.axes]
+    settings = [name for name in known if name not in axes]
+    for what, columns, most in (("stages", ("stage", "threads"), MOST_LINES),
+                                ("cells", axes, MOST_CELLS), ("settings", settings, MOST_SETTINGS)):
+        count = len({tuple(row.get(name) for name in columns) for row in rows})
+        if count > most:
+            fail(f"{path}: found {count} {what}, expected {most} at most")
     return rows
 
 

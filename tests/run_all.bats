@@ -867,11 +867,29 @@ END
 }
 
 @test "a disk without room for machine.txt: one line that names the folder" {
-    mkdir results
-    ln -s /dev/full results/machine.txt
-    run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    printf '#!/bin/sh\nprintf "threads: 1\nrevision: x\ndate: y\nlong: %%03000d\n" $LONG\n' \
+        >report/machine.sh
+    LONG=1 ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+    export LONG=2 # the lines of both runs are longer than 4 KiB
+    run bash -c 'ulimit -f 4; ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume'
     [ "$status" -eq 1 ]
-    [ "${lines[-1]}" = "run_all.sh: $results: No space left on device" ]
+    [ "${lines[-1]}" = "run_all.sh: $results: File too large" ]
+}
+
+@test "what is no file where a sweep writes one is refused before the sweep" {
+    mkdir results
+    for name in runs.csv machine.txt tables.txt; do
+        ln -s $name results/$name
+        run ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1
+        [ "$status" -eq 2 ]
+        [ "$output" = "run_all.sh: $results/$name: cannot write: Too many levels of symbolic links" ]
+        rm results/$name
+        mkfifo results/$name
+        run timeout 60 ./run_all.sh --output results --hidden 8 --batch 4 --repeats 1 --resume
+        [ "$status" -eq 2 ]
+        [ "$output" = "run_all.sh: $results/$name: found a pipe, expected a file" ]
+        rm results/$name
+    done
 }
 
 # --- peers ---

@@ -354,7 +354,8 @@ STRANGE = {  # {name: (file, what to make of it; the words that name it)}
     "name": ("stages/runs.csv", row("01_fast").replace("fast", "x" * 100_000), "line 2: stage: "),
     "underscore": ("stages/runs.csv", row("01_fast").replace(",8,", ",4_0,"), "found '4_0'"),
     "tiny": ("stages/runs.csv", row("01_fast", factor=1e-40), "line 2: train_s: found '8e-40'"),
-    "twice": ("stages/runs.csv", f"{HEADER},seed\n", "found the column 'seed' 2 times"),
+    "many": ("stages/runs.csv", "\n".join([HEADER, *(
+        row("01_fast", hidden=hidden) for hidden in range(1, 500)), ""]), "found 499 cells"),
 }
 
 
