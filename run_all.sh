@@ -26,4 +26,6 @@ esac
 # Python would print a traceback for a Ctrl-C before its first line. So it waits until then.
 block=(env --block-signal=INT)
 "${block[@]}" true 2>/dev/null || block=() # not in every env
-exec "${block[@]}" "$folder/harness/sweep.py" "$0" "$@"
+# To env, a folder with a = in its name is a variable.
+# shellcheck disable=SC2016 # the other bash replaces it
+exec "${block[@]}" bash -c 'exec "$@"' run_all.sh "$folder/harness/sweep.py" "$0" "$@"
