@@ -169,8 +169,8 @@ def main():
     if rows.left_out:
         body += ["<section>\n<h2>Left out</h2>\n<ul>",
                  *(f"<li>{escape(line)}" for line in rows.left_out), "</ul>\n</section>"]
-    rows.write(Path(NAME), PAGE.substitute(style=rows.read(HERE / "page.css"),
-                                           body="\n".join([*body, ""])))
+    rows.write(Path.cwd() / NAME, PAGE.substitute(style=rows.read(HERE / "page.css"),
+                                                 body="\n".join([*body, ""])))
     count = tables.plural(len({results.name for each in loaded.values() for results in each}),
                           "folder")
     print(f"Written to {ladders.printable(str(folder / NAME))}: {count}", file=sys.stderr)
