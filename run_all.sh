@@ -23,9 +23,8 @@ esac
 
 [[ ! -t 2 ]] || "$folder/deps.sh" terminal || true # for the bar, which it can do without
 "$folder/deps.sh" run
-# Python would print a traceback for a Ctrl-C before its first line. So it waits until then.
+# Python would print a traceback for a Ctrl-C before its first line. So it waits until then. python3
+# is named, because env takes a path with = for a variable.
 block=(env --block-signal=INT)
 "${block[@]}" true 2>/dev/null || block=() # not in every env
-# To env, a folder with a = in its name is a variable.
-# shellcheck disable=SC2016 # the other bash replaces it
-exec "${block[@]}" bash -c 'exec "$@"' run_all.sh "$folder/harness/sweep.py" "$0" "$@"
+exec "${block[@]}" /usr/bin/python3 "$folder/harness/sweep.py" "$0" "$@"

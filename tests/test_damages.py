@@ -880,7 +880,6 @@ def test_random_damages(tree):
     shutil.rmtree(results)
 
 
-@pytest.mark.xfail(reason="ladder.toml is not checked when it is read", strict=False)
 def test_random_damages_of_ladders(tree):
     """DAMAGES ladder.toml, each damaged by its own seed: one line and exit status 2, or the tables
     of a ladder that may look otherwise."""
