@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import ladders
 import rows as results
@@ -24,14 +25,27 @@ def leave(number, _):
     sys.exit(128 + number)
 
 
+def groups_of(session):
+    """The process groups of a session. mpirun gives each process its own."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            _, _, group, its_session, *_ = path.read_bytes().rpartition(b")")[2].split()
+            if int(its_session) == session:
+                yield int(group)
+
+
 def end_all(process):
-    """Ends a program and what it has started: all that is in its process group."""
+    """Ends a program that leads a session, and what it has started."""
+    groups = {process.pid}
     with contextlib.suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
-        os.killpg(process.pid, signal.SIGKILL)
+            groups |= {*groups_of(process.pid)}
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     process.wait()
 
 

@@ -56,6 +56,11 @@ class Ends(unittest.TestCase):
         self.assertEqual((status, alive), (stages.TOO_SLOW, False))
         self.assertLess(seconds, 10)
 
+    def test_a_child_with_a_group_of_its_own(self):  # as mpirun's
+        status, _, alive = self.run_script(
+            "set -m; trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5)
+        self.assertEqual((status, alive), (stages.TOO_SLOW, False))
+
     def test_a_child_that_outlives_its_program(self):
         status, seconds, alive = self.run_script("sleep 100 & echo $! >${0%/*}/child", 50)
         self.assertEqual((status, alive), (0, False))
