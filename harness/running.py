@@ -73,8 +73,8 @@ def run(command, limit=None, **options):
 
 
 def processor_seconds():
-    """(seconds for which the processors that we may use have been busy, those of this program and of
-    the runs that have ended). What a hypervisor takes is busy, too."""
+    """(all, own): for how many seconds the processors that we may use have been busy, and how much
+    of that was this program with the runs that have ended. What a hypervisor takes is busy, too."""
     with open("/proc/stat", encoding="ascii") as file:
         lines = dict(line.split(maxsplit=1) for line in file if line.startswith("cpu"))
     busy = 0
@@ -94,8 +94,8 @@ def watch_others():
         all_now, own_now = processor_seconds()
         seconds = (time.monotonic() - clock) * len(os.sched_getaffinity(0))
         others = 100 * max(0, all_now - busy - (own_now - own)) / seconds
-        return (f"other programs used {others:.0f} % of the processors meanwhile; close them, or wait "
-                f"(OTHERS={limit} is what they may use)" if others > limit else "")
+        return (f"other programs used {others:.0f} % of the processors meanwhile; close them, or "
+                f"wait (OTHERS={limit} is what they may use)" if others > limit else "")
 
     return disturbed
 

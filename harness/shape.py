@@ -77,7 +77,8 @@ FIRST = {
     "columns": {OPTION: name(*COLUMNS)}}
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "compare": {}, "step": {}, "check": {}, "profile": {}, "save": "save",
-            "results": {}, "data": "", "epochs": "", "baseline": "", "peers": "peers", "numbers": "float32"}
+            "results": {}, "data": "", "epochs": "", "baseline": "", "peers": "peers",
+            "numbers": "float32"}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
@@ -126,7 +127,8 @@ def shape_of(toml):
         "paper": {"cite!": TEXT, "file": PATH, "settings": settings},
         "quick": settings, "compare": run, "step": run, "check": run, "profile": run,
         "datasets": {NAME: TEXT}, "growth": {"base!": options, "values!": counted},
-        "work": {phase: {"operations": [whole_term], "bytes": [whole_term]} for phase in toml["phases"]},
+        "work": {phase: {"operations": [whole_term], "bytes": [whole_term]}
+                 for phase in toml["phases"]},
         "results": {column: [term(r"[1-9][0-9]{0,8}|0\.[0-9]{0,8}[1-9]", column)]
                     for column in results},
         "measures": [{"column!": name(*COLUMNS, *texts), "title!": TEXT, "unit": TEXT,

@@ -286,7 +286,7 @@ class Group:
         ratios, marked = [], 0
         for cell in self.cells:
             seconds = {line: self.time(line, cell)
-                       + (with_setup and self.median("setup_s", line, cell) or 0)
+                       + ((self.median("setup_s", line, cell) or 0) if with_setup else 0)
                        for line in self.lines
                        if self.time(line, cell) and self.is_on_cpu(line) == on_cpu}
             sides = [[line for line in seconds if is_peer(line) == kind] for kind in (True, False)]
@@ -297,12 +297,13 @@ class Group:
                               or len(self.runs[line, cell]) == 1 for line in (peer, stage))
         if not ratios:
             return ""
-        doubt = f"; {marked} with a single run, or one {LIMIT}" if marked else ""
+        doubt = (f" In {plural(marked, 'cell')}, a run is {LIMIT}, or the only one." if marked
+                 else "")
         over = (f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to {max(ratios):.2f}"
                 if len(ratios) > 1 else "one cell")
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
                 f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer, setup "
-                f"{'' if with_setup else 'not '}counted ({over}{doubt}).")
+                f"{'' if with_setup else 'not '}counted ({over}).{doubt}")
 
     def heading(self):
         """The data and the settings, in words."""
@@ -353,8 +354,9 @@ class Group:
         return f"{value:.4f}" if abs(value) >= 0.1 or not value else f"{value:.4g}"
 
     def texts(self, measure, line, cell, spreads=False):
-        """A cell of a table: its number, and what stands after it. It is ~ for a noisy cell. The
-        time has its run farthest from it, such as +2% or ~12%, and so have all measured numbers with `spreads`."""
+        """A cell of a table: its number, and what stands after it. It is ~ for a noisy cell. After
+        the time stands how far off the farthest run is, such as +2% or ~12%. With `spreads` it is
+        the same for all measured numbers."""
         number = self.number(measure, self.median(measure, line, cell))
         sign = " ~" if self.is_noisy(measure, line, cell) else ""
         values = self.values(measure, line, cell)  # none of a speedup

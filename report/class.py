@@ -17,8 +17,6 @@ import sys
 sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
 import interrupts
 
-import contextlib
-import io
 from collections import defaultdict
 from html import escape
 from pathlib import Path

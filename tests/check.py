@@ -37,6 +37,7 @@ import numpy as np
 from stages import TOO_SLOW, UNSET, Program, Start, Tester, Wrong, ladders
 
 import compare
+import running
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.

@@ -146,7 +146,7 @@ MISTAKES = (
     ("seeds = [1, 2]", 'layers = ["8"]', "growth.values: found the key 'layers'"),
     ("[work.load]", "[work.laod]", "work: found the key 'laod', expected 'load'"),
     ("operations =", "operation =", "work.load: found the key 'operation', expected 'operations'"),
-    ("points /rate", "point /rate", "work.load.operations[1]: found 'point /rate', expected numbers"),
+    ("points /rate", "point /rate", "work.load.operations[1]: found 'point /rate', expected num"),
     ("points /rate", "points /0", "work.load.operations[1]: found 'points /0'"),
     ("points /rate", "layers", "work.load.operations[1]: found 'layers'"),
     ('["n_seeds 2", "points /rate"]', '"n_seeds"', "work.load.operations: found 'n_seeds'"),
