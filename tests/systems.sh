@@ -18,7 +18,7 @@ logs=$root/tests/build/systems
 # nothing stays mounted, and nothing runs on, however it ends.
 in_fresh() {
     local release=$1 system=$2 mirror variable folder command start status failed=0
-    local given=(HOME=/root TERM=dumb LANG=C.UTF-8)
+    local given=(HOME=/root TERM=xterm LANG=C.UTF-8)
     exec 3>&1 >"$logs/$release.log" 2>&1
     # shellcheck disable=SC2016 # apt-get replaces these
     mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed 1q)
@@ -60,7 +60,7 @@ skip() {
 
 # Prints what did not pass and what was skipped, in words that do not change from run to run.
 remarks() {
-    sed -nE 's/ \([0-9]+ s\)//; s/^(not ok|ok) [0-9]+ /\1 /
+    sed -nE 's/ \([0-9]+ s\)//; s/^(WRONG [^ ]+).*/\1/; s/^(not ok|ok) [0-9]+ /\1 /
         /^(not ok|ok .* # skip|skipped|not fuzzed|WRONG|.*: left out|\[  FAILED|make.*\*\*\*)/p' \
         "$logs/$1.log" | cut -c-160 | sort -u
 }
