@@ -177,7 +177,7 @@ def compare(stages, options):
         build(stage)
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
-          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}")
+          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}", flush=True)
     names = [stage.name for stage in stages]
     check_results(ladder, names, rows)
     return print_comparison(ladder, names, rows, why), why

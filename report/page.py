@@ -2,9 +2,9 @@
 
 template.html has its frame, page.css its looks, plots.js its plots, page.js what else answers to
 the reader. The rest is written here: the result, the numbers that plots.js draws, the tables, and
-the stages with their diffs and profiles. Without scripts, all machines, the plots of README.md and
-the diffs are there. They stand in <noscript>, where a browser with scripts does not look: a diff
-costs nothing until page.js opens it.
+the stages with their diffs and profiles. Without scripts, all machines, the plots of the ladders
+and the diffs are there. They stand in <noscript>, where a browser with scripts does not look: a
+diff costs nothing until page.js opens it.
 """
 
 import base64
@@ -100,8 +100,8 @@ def pandoc(pieces):
 
 
 def embedded(path, text, label):
-    """An SVG that this run has drawn as a part of the page. Its colours follow the page's, and its
-    ids are its own."""
+    """An SVG that this run has drawn as a part of the page. Its colours follow the page's. Its ids
+    are its own, by a path that no other one has."""
     prefix = f"i{zlib.crc32(os.fsencode(path.relative_to(ROOT))):x}"
     text = re.sub(r"^.*?(?=<svg)", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
@@ -300,10 +300,11 @@ def numbers(everything):
 
 
 def static(group):
-    """The plots that README.md shows, for a page without scripts."""
-    return "".join(f"<figure>{embedded(path, text, f'{path.stem}: {tables.machine(group.folder)}')}"
-                   "</figure>\n" for path, text in sorted(plots.drawn.items())
-                   if path.parent.parent == group.folder and path.stem != "ladder-dark")
+    """The plots that READMEs show, for a page without scripts."""
+    figures = {"ladder": plots.ladder(group), "epochs": plots.epochs(group.without_steps())}
+    label = tables.machine(group.folder)
+    return "".join(f"<figure>{embedded(group.folder / name, plots.svg(figure), f'{name}: {label}')}"
+                   "</figure>\n" for name, figure in figures.items() if figure)
 
 
 def machine_html(machine, ladder, paper, sets, is_first):

@@ -9,7 +9,6 @@ import colorsys
 import contextlib
 import functools
 import io
-import itertools
 import math
 import re
 import statistics
@@ -29,7 +28,6 @@ import tables
 # Paler than a stage's or a peer's colour. Dark and light ones take turns, for a printer without
 # colours.
 PHASES = "#c3d5ea", "#90a9c6", "#ecdcb4", "#c0a878", "#e3cfe6", "#b294b8"
-HATCHES = "", "///", "...", "\\\\\\", "xxx", "---"
 # Those of the stages, by number, and the duller ones of the peers. All can be seen on white and on
 # black.
 STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
@@ -63,24 +61,22 @@ plt.rcParams.update({
 })
 
 
-drawn = {}  # {path: SVG} of this run: no other is a part of a page
-
-
-def save(figure, path):
-    """Writes a figure, if there is one and it can be written. Returns whether it is there now."""
-    with contextlib.suppress(OSError):
-        if not figure or path.is_symlink():  # the results that it showed may be gone
-            path.unlink()
-    if not figure or not rows.attempt(rows.target, path):
-        return False
-    # The file has no date and no version: the same plot is the same file.
+def svg(figure):
+    """A figure as text, without a date and a version: the same plot is the same text."""
     picture = io.StringIO()
     figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": "Matplotlib"},
                    bbox_inches="tight", facecolor=figure.get_facecolor())
     plt.close(figure)
-    drawn[path] = slim(picture.getvalue())
-    rows.write(path, drawn[path])
-    return True
+    return slim(picture.getvalue())
+
+
+def save(figure, path):
+    """Writes a figure, if there is one and it can be written."""
+    with contextlib.suppress(OSError):
+        if not figure or path.is_symlink():  # the results that it showed may be gone
+            path.unlink()
+    if figure and rows.attempt(rows.target, path):
+        rows.write(path, svg(figure))
 
 
 def slim(text):
@@ -211,38 +207,6 @@ def ladder(group, dark=False):
     return figure
 
 
-def time(group):
-    """The time against the last axis, with a panel for each value of the first."""
-    axes, group = group.ladder.axes, group.with_most_threads()
-    values = [column[0] for column in group.columns if axes]
-    if not axes or any(isinstance(value, str) for value in values):
-        return None
-    figure, panels = plt.subplots(1, len(group.pages), figsize=(WIDTH, 3.6), sharey=True,
-                                  squeeze=False, layout="constrained")
-    for panel, page in zip(panels[0], group.pages):
-        for line, look in styles(group.lines).items():
-            cells = [page + column for column in group.columns]
-            scaled = [group.scale * (group.time(line, cell) or math.nan) for cell in cells]
-            noisy = [i for i, cell in enumerate(cells)
-                     if group.is_noisy(group.ladder.time, line, cell)]
-            if any(group.time(line, cell) for cell in cells):
-                panel.plot(values, scaled, label=tables.label(line), **look)
-            if noisy:
-                panel.plot(values, scaled, markevery=noisy, **RING)
-        log_axis(panel, "y")
-        log_axis(panel, "x", base=2)
-        panel.set_xticks(values)
-        panel.minorticks_off()
-        low, high = panel.get_ylim()
-        panel.yaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 100 * low else (1,))
-        if page:
-            panel.set_title(f"{axes[0]['option']} {page[0]}")
-        panel.set_xlabel(axes[-1]["name"])
-    panels[0][0].set_ylabel(f"{group.time_name()} ({group.unit})")
-    legend_below(figure, panels[0])
-    return figure
-
-
 def threads(group):
     """How many times as fast as one thread each stage is with more, in the headline's cells."""
     looks = styles(list(dict.fromkeys((line[0], 0) for line in group.lines)))
@@ -280,35 +244,6 @@ def threads(group):
     return figure
 
 
-def phases(group):
-    """The phases stacked, as shares of the time. The time itself is written beside each bar: on one
-    scale with the textbook's, the other bars would be too short to see."""
-    names, group = group.ladder.phases, group.with_most_threads()
-    cells = tables.headline_cells(group)
-    lines = [line for line in group.lines
-             if any(group.median(f"{name}_s", line, cell) for name in names for cell in cells)]
-    if not lines:
-        return None
-    figure, panels = line_panels(lines, len(cells))
-    for panel, cell in zip(panels, cells):
-        left = [0] * len(lines)
-        for name, colour, hatch in zip(names, *map(itertools.cycle, (PHASES, HATCHES))):
-            shares = [100 * (group.median(f"{name}_s", line, cell) or 0)
-                      / (group.time(line, cell) or 1) for line in lines]
-            bars = panel.barh(range(len(lines)), shares, left=left, color=colour, label=name,
-                              hatch=hatch, edgecolor="white", height=0.7)
-            panel.bar_label(bars, [f"{share:.0f}" if share > 8 else "" for share in shares],
-                            label_type="center",
-                            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})
-            left = [sum(pair) for pair in zip(left, shares)]
-        panel.secondary_yaxis("right").set_yticks(
-            range(len(lines)), [group.signed(group.ladder.time, line, cell) for line in lines])
-        panel.set_title(tables.cell_name(group.ladder, cell))
-        panel.set(xlim=(0, 100), xticks=(0, 50, 100), xlabel=f"% of the {group.time_name()}")
-    legend_below(figure, panels)
-    return figure
-
-
 def roofs(group):
     """[(label, [(operations a byte, operations a second)])]: the lines that no run can lie above,
     if its data come from there. Empty if there are no results of `make bench`."""
@@ -338,51 +273,6 @@ def above_memory(group):
     return (f"{above} of the {len(rates)} marks lie above the roof of the memory. What they read "
             "again and again stays in the caches. So memory sends fewer bytes than the axis counts."
             if above else "")
-
-
-def roofline(group):
-    """Where whole runs lie under the machine's ceilings. Those of the ladder's cell are large, and
-    arrows lead from stage to stage."""
-    group = group.with_most_threads()
-    intensities, lines = intensities_of(group), roofs(group)
-    if not lines:
-        return None
-    figure, panel = plt.subplots(figsize=(WIDTH, 5.5), layout="constrained")
-    for label, points in lines:
-        xs, ys = zip(*points)
-        panel.plot(xs, [y / 1e9 for y in ys], color=INK, linewidth=1,
-                   linestyle="-" if label.startswith(("memory", "multiply")) else ":")
-        flat = ys[0] == ys[1]
-        panel.annotate(label, (xs[flat], ys[flat] / 1e9), textcoords="offset points", fontsize=8,
-                       xytext=(-2, 4) if flat else (-4, -3), ha="right")
-    shown, before = tables.ladder_cell(group), None
-    for line, look in styles(group.lines).items():
-        if not group.is_on_cpu(line):  # the ceilings are the processor's
-            continue
-        rates = {cell: rate for cell in intensities if (rate := group.median("gflops", line, cell))}
-        small = [cell for cell in rates if cell != shown]
-        look = {**look, "linestyle": "none"}
-        panel.plot([intensities[cell] for cell in small], [rates[cell] for cell in small],
-                   **{**look, "markersize": 3, "alpha": 0.5})
-        if shown in rates:
-            place = intensities[shown], rates[shown]
-            panel.plot(*place, label=tables.label(line) + group.mark(line),
-                       **{**look, "markersize": 8})
-            if before and not tables.is_peer(line):
-                panel.annotate("", place, before, arrowprops={
-                    "arrowstyle": "->", "color": INK, "shrinkA": 5, "shrinkB": 5})
-            before = place
-    log_axis(panel, "x")
-    log_axis(panel, "y")
-    panel.set_xlim(left=min(points[0][0] for _, points in lines) / 3)  # room for the names
-    skips = tables.skips_in_words(group, group.lines)
-    panel.set_xlabel("\n".join([
-        "operations for each byte that must be read or written once",
-        f"Large marks: {tables.cell_name(group.ladder, shown)}. Small marks: the other cells.",
-        *textwrap.wrap(skips, 90)]))
-    panel.set_ylabel("GFLOP/s")
-    legend_below(figure, [panel])
-    return figure
 
 
 def base_of(runs, ladder):

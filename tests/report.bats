@@ -251,34 +251,31 @@ deep = write("full/deep", [f"{stage},{threads},3,1,drawn,{3 * time},{time},{60 /
 END
 }
 
-# in_section HEADING LINE: README.md has the line under the machine's heading.
+# in_section LADDER/MACHINE LINE: the page has the line there.
 in_section() {
-    awk -v heading="### $1" '/^###? / { inside = index($0, heading) == 1 } inside' report/README.md |
-        grep -xF -- "$2"
+    python3 "$BATS_TEST_DIRNAME/page_lines.py" "$1" | grep -xF -- "$2"
 }
 
 @test "the tables: medians, spread, speedup, the paper's figures, why a stage is missing" {
-    in_section 'A & B' '| 00_serial | 4.00 +8% | 32.0 +8% |'
-    in_section 'A & B' '| *paper:* 00_serial | *53.8* | *641* |'
-    in_section 'A & B' '| 02_openmp | 0.0625 +8% | 0.500 +8% |' # forward
+    in_section stages/full '| 00_serial | 4.00 +8% | 32.0 +8% |'
+    in_section stages/full '| paper: 00_serial | 53.8 | 641 |'
+    in_section stages/full '| 02_openmp | 0.0625 +8% | 0.500 +8% |' # forward
     # A peer that cannot tell the phases apart is not in the tables of the phases.
-    in_section 'A & B' '| peer_one | 1.00 +8% | 8.00 +8% |'
-    run in_section 'A & B' '| peer_one | - | - |'
+    in_section stages/full '| peer_one | 1.00 +8% | 8.00 +8% |'
+    run in_section stages/full '| peer_one | - | - |'
     [ "$status" -ne 0 ]
-    in_section 'A & B' '| 01_vectorized | 8.00× | 8.00× |'
-    in_section 'A & B' "On the CPU, the fastest stage is 3.99 times as fast as the fastest peer, setup counted (geometric mean over 4 cells: 3.99 to 4.00)."
-    in_section 'A & B' '| *paper:* 05_cuda_shared_tiling | *55.5×* | *221×* |' # its 640.037 / 2.89612
+    in_section stages/full '| 01_vectorized | 8.00× | 8.00× |'
+    in_section stages/full "On the CPU, the fastest stage is 3.99 times as fast as the fastest peer, setup counted (geometric mean over 4 cells: 3.99 to 4.00)."
+    in_section stages/full '| paper: 05_cuda_shared_tiling | 55.5× | 221× |' # its 640.037 / 2.89612
     # Lines without numbers share one line of text.
-    run in_section 'A & B' '| 03_cuda_unified | - | - |'
+    run in_section stages/full '| 03_cuda_unified | - | - |'
     [ "$status" -ne 0 ]
-    in_section 'A & B' '- 03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling, 08_cuda_graphs, 09_cuda_bytes, 10_cuda_persistent: no GPU in this machine'
+    in_section stages/full '03_cuda_unified, 04_cuda_device_mem, 05_cuda_shared_tiling, 08_cuda_graphs, 09_cuda_bytes, 10_cuda_persistent: no GPU in this machine'
     # That machine has no serial run, so it has no ratio, not even with another machine's run.
-    in_section 'Alone' '| 01_vectorized | 0.500 |'
-    run in_section 'Alone' '##### Speedup over 00_serial'
+    in_section stages/alone '| 01_vectorized | 0.500 |'
+    run in_section stages/alone 'Speedup over 00_serial'
     [ "$status" -ne 0 ]
-    run grep -E 'QUICK|EARLIER' report/README.md
-    [ "$status" -eq 1 ]
-    # A quick look is in the page only, and it says what it is.
+    # A quick look says what it is.
     grep -F '<div data-machine="full-quick">' -A 2 report/index.html | grep -F 'QUICK <b class=badge>a quick look</b>'
     grep -F '<div data-machine="full-quick">' -A 12 report/index.html | grep '00_serial.*>50 %<' # of the machine's ceiling
     run grep EARLIER report/index.html
@@ -286,36 +283,26 @@ in_section() {
 }
 
 @test "other ladders: a section for each, from its own columns" {
-    grep -xF '## The ladder waves' report/README.md
-    grep -xF "### Waves' machine" report/README.md
-    grep -xF 'The paper is *Waves*. It has [these figures](../studies/waves/paper.csv).' report/README.md
-    in_section Waves '##### Time of a pass (ms)'
-    in_section Waves '| Points | 8 | 64 |'
-    in_section Waves '| 00_plain | 0.800 +1% | 6.40 +1% |'
-    in_section Waves '| *paper:* 00_plain | *2.00* | *-* |'
-    in_section Waves '| *paper:* peer_paper | *1.00* | *-* |'
-    in_section Waves '| 01_fast | 0.0800 +1% | 0.640 ~50% |'
-    in_section Waves '| 01_fast | 10.0× | 10.0× ~ |'
-    in_section Waves 'random numbers; medians of 3 runs; +2%: the run farthest from the median is 2 % above it; \~: a run is more than 10 % from the median.'
-    for reason in 'Roofline (no work known, or no results of `make bench`)' \
-        'How the cost grows (no growth.csv)' 'How it learns (no losses in growth.csv)'; do
-        in_section 'Not drawn' "- $reason"
-    done
-    diff - <(cd report/results/full/waves/plots && ls) \
-        <<<$'ladder-dark.svg\nladder.svg\nphases.svg\ntime.svg'
-    for phase in load turn store; do
-        grep -qF ">$phase</text>" report/results/full/waves/plots/phases.svg
-    done
-    grep -qF 'a run is more than 10 % from the median' report/results/full/waves/plots/time.svg
-    in_section Still '| 01_fast | 0.500 |'
+    grep -xF '<h2>The ladder waves</h2>' report/index.html
+    grep -F '<p>The paper is <cite>Waves</cite>. ' report/index.html
+    in_section waves/full 'Time of a pass (ms)'
+    in_section waves/full '| Points | 8 | 64 |'
+    in_section waves/full '| 00_plain | 0.800 +1% | 6.40 +1% |'
+    in_section waves/full '| paper: 00_plain | 2.00 | - |'
+    in_section waves/full '| paper: peer_paper | 1.00 | - |'
+    in_section waves/full '| 01_fast | 0.0800 +1% | 0.640 ~50% |'
+    in_section waves/full '| 01_fast | 10.0× | 10.0× ~ |'
+    in_section waves/full 'random numbers; medians of 3 runs; +2%: the run farthest from the median is 2 % above it; ~: a run is more than 10 % from the median.'
+    diff - <(cd report/results/full/waves/plots && ls) <<<$'ladder-dark.svg\nladder.svg'
+    in_section still/full '| 01_fast | 0.500 |'
     section still | grep -xF '<p>random numbers; one run of each.</p>' # there is no cell to name
-    in_section Still '| 01_fast | 4.00× |'
+    in_section still/full '| 01_fast | 4.00× |'
     ls report/results/full/still/plots/ladder.svg
     # The stages' own READMEs, and a ladder that nobody has run.
     grep -xF '| points 64 | ~0.640 ms, ~10.0× |' studies/waves/01_fast/README.md
     grep -F "Still's machine" studies/still/01_fast/README.md
-    grep -A 2 -xF '## The ladder new' report/README.md |
-        grep -xF 'No results yet: `./run_all.sh --study new` writes some.'
+    grep -A 2 -F '<h2>The ladder new</h2>' report/index.html |
+        grep -F '<p>No results of Alone: <code>./run_all.sh --study new</code> writes some.</p>'
     grep -xF 'No results yet.' studies/new/00_plain/README.md
     for stage in waves-01_fast still-00_plain new-00_plain stages-00_serial; do
         grep -qF "<section class=\"stage\" id=\"$stage\">" report/index.html
@@ -351,7 +338,7 @@ A line has the time of a pass. The first ratio says how many times as fast it is
 - 01.2_tiles, 02_other: not run
 <!-- ladder: end -->
 END
-    in_section Climb '| [01.1_loops](../studies/climb/01.1_loops) | 2.00 +2% | 4.00× | 4.00× | 0.5 % | 4 | the loops \| exchanged |'
+    in_section climb/full '| 01.1_loops | 2.00 +2% | 4.00× | 4.00× | 0.5 % | 4 | the loops | exchanged |'
     for name in ladder ladder-dark; do
         grep -qF '>01.1_loops</text>' report/results/full/climb/plots/$name.svg
         grep -qF '>~1.00 s, ~2.00×</text>' report/results/full/climb/plots/$name.svg
@@ -359,16 +346,14 @@ END
     run grep '01.2_tiles' report/results/full/climb/plots/ladder.svg
     [ "$status" -eq 1 ]
     # The other tables and plots have the stages only.
-    in_section Climb '| 01_fast, 2 threads | 8.00× ~ | 8.00× ~ |'
-    run in_section Climb '| 01.1_loops | 4.00× | 4.00× |'
+    in_section climb/full '| 01_fast, 2 threads | 8.00× ~ | 8.00× ~ |'
+    run in_section climb/full '| 01.1_loops | 4.00× | 4.00× |'
     [ "$status" -ne 0 ]
-    in_section Climb '- 02_other: not run'
-    run grep 01.1_loops report/results/full/climb/plots/time.svg
-    [ "$status" -eq 1 ]
+    in_section climb/full '02_other: not run'
     run grep 01.1_loops <(block studies/climb/README.md table)
     [ "$status" -eq 1 ]
     grep -xF '| 01_fast, 2 threads | ~1.00 s, ~8.00× | ~8.00 s, ~8.00× |' studies/climb/README.md
-    in_section Climb '| 01_fast | 2.00× ~ | 2.00× ~ |'
+    in_section climb/full '| 01_fast | 2.00× ~ | 2.00× ~ |'
     run grep -E '^\| 01_fast( \||, 2 threads \| - )' studies/climb/README.md studies/climb/01_fast/README.md
     [ "$status" -eq 1 ]
     # The main ladder has them in two READMEs, about the same machine.
@@ -402,9 +387,8 @@ random numbers: epochs 3, seed 1; one run of each; on Deep's machine.
 <!-- epochs: end -->
 END
     # The report has the same, for this ladder only. Its picture has the finished runs.
-    [ "$(grep -c '^#### Epoch by epoch' report/README.md)" -eq 1 ]
-    in_section Deep '| 01_fast, 2 threads | 1.00 | 3.00 | 0.0600 | 97.00 | 97.50 | 50.5 |'
-    in_section Deep '![Time, throughput and test accuracy of each epoch, and the average throughput](results/full/deep/plots/epochs.svg)'
+    [ "$(grep -c '>Epoch by epoch</h4>' report/index.html)" -eq 1 ]
+    in_section deep/full '| 01_fast, 2 threads | 1.00 | 3.00 | 0.0600 | 97.00 | 97.50 | 50.5 |'
     [ "$(ls report/results/*/*/plots/epochs.svg)" = report/results/full/deep/plots/epochs.svg ]
     for text in '01_fast, 2 threads' 'peer_one (2)' 'test accuracy (%)' 0.0600; do
         grep -qF ">$text</text>" report/results/full/deep/plots/epochs.svg
@@ -484,8 +468,6 @@ copy_tree() {
 }
 
 @test "threads: a plot of how many times as fast as one thread, where there are several numbers" {
-    [ -s report/results/full/climb/plots/threads.svg ]
-    in_section Climb '![Threads: Climb'"'"'s machine](results/full/climb/plots/threads.svg)'
     python3 - <<'END'
 import sys
 sys.path[:0] = "harness", "report"
@@ -531,7 +513,7 @@ END
     grep -qF 'href="https://example.org/x/stages/01_vectorized/train.c"' report/index.html
     run grep -o 'href="[^#dh][^"]*"' report/index.html
     [ "$output" = '' ]
-    for markdown in README.md report/README.md stages/0{1_vectorized,3_cuda_unified}/README.md; do
+    for markdown in README.md stages/0{1_vectorized,3_cuda_unified}/README.md; do
         pandoc --from=gfm --to=html "$markdown" >"$(dirname "$markdown")/shown.html"
     done
     python3 - <<'END'
@@ -555,7 +537,6 @@ NOTE = "does not build: no match for 'f<int>(const float*, T*)' | in `f` &amp; [
 STAGE, DATA = "07_<b>|`x`", "<script>alert(1)</script>: 5 epochs"
 for path, expected in {
         "shown.html": (MACHINE, STAGE, DATA, "report/results/a <b> (1)"),
-        "report/shown.html": (MACHINE, STAGE, DATA, f"03_cuda_unified: {NOTE}"),
         "stages/01_vectorized/shown.html": (MACHINE, DATA),
         "stages/03_cuda_unified/shown.html": (NOTE,),
         "report/index.html": (MACHINE, STAGE, DATA, NOTE)}.items():
@@ -602,13 +583,10 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -eq 1 ]
-    in_section 'A & B' '| 00_serial | 0 +0% | 0 +0% |'
-    in_section 'Not drawn' '- Roofline (no work known, or no results of `make bench`)'
-    in_section 'Not drawn' '- How the cost grows (no growth.csv)'
-    in_section 'Not drawn' '- How it learns (no losses in growth.csv)'
+    in_section stages/full '| 00_serial | 0 +0% | 0 +0% |'
     # Without a file of epochs, their table has no picture.
     [ ! -e report/results/full/deep/plots/epochs.svg ]
-    run grep -F '![Time, throughput' report/README.md studies/deep/README.md
+    run grep -F '![Time, throughput' studies/deep/README.md
     [ "$status" -eq 1 ]
     grep -F '| 01_fast, 2 threads | 1.00 |' studies/deep/README.md
 }
@@ -627,10 +605,6 @@ END
 
 @test "a second run changes nothing" {
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort >before
-    # A ladder has one plot of each kind.
-    sed -nE 's|.*/([^/]+)/plots/(.*)|\1 \2|p' before | sort >kinds
-    [ "$(wc -l <kinds)" -ge 17 ]
-    [ ! "$(uniq -d kinds)" ]
     report/report.py
     find report stages studies -type f -not -path '*__pycache__*' -exec cksum {} + | sort | diff before -
 }
@@ -657,8 +631,7 @@ page = Page()
 page.feed(Path("report/index.html").read_text(encoding="utf-8"))
 twice = {name for name in page.ids if page.ids.count(name) > 1}
 assert not twice, twice
-markdown = re.findall(r"\]\(([^)]+)\)", Path("report/README.md").read_text(encoding="utf-8"))
-links = [link for link in page.links + markdown if not link.startswith(("http", "data:"))]
+links = [link for link in page.links if not link.startswith(("http", "data:"))]
 assert len(links) > 20
 for link in links:
     assert link[1:] in page.ids if link[0] == "#" else Path("report", link).exists(), link
