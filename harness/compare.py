@@ -187,7 +187,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", help="a ladder (the main one)")
-    parser.add_argument("--table", default="compare", help="of its ladder.toml (compare)")
+    parser.add_argument("--table", default="compare", choices=("compare", "step"),
+                        help="of its ladder.toml (compare)")
     parser.add_argument("a", metavar="A", help="a stage or a peer, by name or the beginning of it")
     parser.add_argument("b", metavar="B")
     arguments = parser.parse_args()
