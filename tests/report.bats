@@ -803,7 +803,7 @@ addEventListener("load", () => {
 
   const tip = hover(all("path[data-tip]", panel())[0]);
   expect(`hover: ${tip.textContent}`, isSeen(tip) && tip.textContent ===
-    "00_serial\nbatch 32, hidden 256\ntraining time: 32.0 s\n3 runs: 29.4, 32.0, 34.6\n100 GFLOP/s");
+    "00_serial\nbatch 32, hidden 256\ntraining time: 32.0 s\n3 runs: 30.4, 32.0, 34.6\n100 GFLOP/s");
   const bars = () => all(".bars", place)[0].textContent;
   expect(`bars: ${bars()}`, bars().startsWith("00_serial32.0 s01_vectorized4.00 s, 8.00×"));
   const slider = all("input[type=range]", place)[1];
