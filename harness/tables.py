@@ -72,9 +72,9 @@ def plural(number, thing):
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def mean_over(cells, more=""):
+def mean_over(cells):
     """What a figure is a mean over, in brackets. Empty for the figure of one cell."""
-    return f" (geometric mean over {cells} cells{more})" if cells > 1 else ""
+    return f" (geometric mean over {cells} cells)" if cells > 1 else ""
 
 
 def listing(things):
