@@ -251,9 +251,11 @@ class Ladder:
     @staticmethod
     def sum_of(terms, row):
         """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
-        return sum(math.prod(
-            float(row.get(word.lstrip("/"), word)) ** (-1 if word[0] == "/" else 1)
-            for word in term.split()) for term in terms)
+        def factor(word):
+            value = float(row.get(word.lstrip("/"), word))
+            return value if word[0] != "/" else 1 / value if value else math.inf
+
+        return sum(math.prod(map(factor, term.split())) for term in terms)
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],

@@ -128,8 +128,9 @@ def difference(row, expected, ladder):
     for column, value in computed(row, ladder).items():
         if column in expected:
             larger = max(abs(value), abs(expected[column]))
-            terms = ladder.toml["results"].get(column, [f"0.01 {column}"])
-            if not abs(value - expected[column]) <= ladder.sum_of(terms, {**row, column: larger}):
+            terms = ladder.toml["results"].get(column)
+            limit = ladder.sum_of(terms, {**row, column: larger}) if terms else 0.01 * larger
+            if not abs(value - expected[column]) <= limit:
                 return column, value, expected[column]
     return None
 

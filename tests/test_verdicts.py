@@ -114,6 +114,13 @@ class Rows(unittest.TestCase):
         group = tables.Group(LADDER, {}, rows).with_most_threads()
         self.assertEqual(group.strays, {})
 
+    def test_rows_of_strangers(self):
+        column = {"0.5 > x": 2.0}
+        rows = [{**row(name, test_samples=0), **column} for name in ("00_serial", "02_mine")]
+        self.assertEqual(running.strays(rows, LADDER), {})
+        self.assertIn("0.5 > x is 3", str(running.strays([rows[0], {**rows[1], "0.5 > x": 3.0}],
+                                                         LADDER)))
+
     def test_results_without_the_baseline(self):
         rows = [row(), row("02_mine"), row("03_mine", final_loss=0.4)]
         self.assertEqual(running.strays(rows, LADDER), {
