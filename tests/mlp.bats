@@ -70,14 +70,11 @@ import sys
 from pathlib import Path
 sys.path[:0] = [f"{sys.argv[2]}/harness", f"{sys.argv[2]}/report"]
 sys.dont_write_bytecode = True
-import ladders, report, results, tables
+import ladders, page, results, tables
 ladder = ladders.find_ladder("mlp")
-groups = tables.read_groups(Path(sys.argv[1]), ladder)
-for group in groups:
-    group.folder = report.HERE / "results/machine/mlp"
-text = report.results_section(groups, results.read_paper(ladder), [])
-two, forty = text.split("#### Tables\n")[1:]
+two, forty = (page.tables_html(group, results.read_paper(ladder))
+              for group in tables.read_groups(Path(sys.argv[1]), ladder))
 assert "2 epochs" in two and "paper" not in two, two
-assert "40 epochs" in forty and "*paper:* peer_cupy | *0.35" in forty, forty
+assert "40 epochs" in forty and "paper: peer_cupy</th><td>0.35" in forty, forty
 END
 }
