@@ -170,11 +170,9 @@ def read_options(ladder, table):
 
 
 def compare(stages, options):
-    """Runs two stages with these options, and prints what the runs say. Returns the ratios, and why
-    they say nothing."""
+    """Runs two stages that are built, with these options, and prints what the runs say. Returns the
+    ratios, and why they say nothing."""
     ladder = stages[0].ladder
-    for stage in dict.fromkeys(stages):
-        build(stage)
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}", flush=True)

@@ -30,8 +30,8 @@ from urllib.parse import quote
 
 import ladders
 import rows
-from ladders import printable
 import running
+from ladders import printable
 from rows import fail, read, write
 
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
@@ -97,7 +97,7 @@ class Group:
         self.pages = sorted({cell[:-1] for cell in self.cells})
         self.columns = sorted({cell[-1:] for cell in self.cells})
         self.baseline = next((line for line in self.lines
-                              if line[0] == ladder.toml.get("baseline")), None)
+                              if line[0] == ladder.toml["baseline"]), None)
         self.all_once = all(len(runs) == 1 for runs in self.runs.values())
         times = [time for time in (self.time(*place) for place in self.runs) if time]
         self.scale, self.unit = (1000, "ms") if times and min(times) < 0.001 else (1, "s")
@@ -647,7 +647,7 @@ def headline(groups, folder):
     below = ""
     peer, count = group.fastest_peer()
     if peer:
-        peers = group.ladder.folder / group.ladder.toml.get("peers", "peers")
+        peers = group.ladder.folder / group.ladder.toml["peers"]
         below = (f"{markdown(peer[0])} is the fastest CPU [peer]"
                  f"({url(os.path.relpath(peers, folder))}){mean_over(count)}. A peer is a library "
                  f"or framework that you might use instead. {markdown(result(groups))} ")
@@ -660,7 +660,7 @@ def headline(groups, folder):
 
 def ladder_cell(group):
     """The cell that the whole ladder is shown for: that of `make step`, if there are runs of it."""
-    options = group.ladder.toml.get("step", {})
+    options = group.ladder.toml["step"]
     cell = tuple(options.get(axis["option"]) for axis in group.ladder.axes)
     return cell if cell in group.cells else headline_cells(group)[-1]
 

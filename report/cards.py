@@ -33,7 +33,7 @@ def card(heading, about, group, names):
     found = [f"<article>\n<h3>{heading}</h3>\n<p class=small>{escape(about)}</p>\n"
              f"<table><caption class=unseen>The ladder of {heading}</caption>\n"
              f"<thead><tr><th scope=col>stage</th><th scope=col>time ({group.unit})</th>"
-             f"<th scope=col>over {escape(group.ladder.toml.get('baseline', '')[:2])}</th>"
+             f"<th scope=col>over {escape(group.ladder.toml['baseline'][:2])}</th>"
              "<th scope=col>of ceiling</th></tr></thead>\n<tbody>"]
     for name in names:
         line = own.get(name)

@@ -317,6 +317,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
     first = groups[0]
     folder = tables.url(first.folder.relative_to(HERE))
     sets.append(numbers(first))
+    result = tables.result(groups)
     epochs = tables.epochs(groups, HERE)
     epochs = re.sub(r"^!\[.*\n", "", epochs, flags=re.MULTILINE)
     return "".join([
@@ -324,7 +325,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
         f"<h{3 - is_first}>{machine.heading()}</h{3 - is_first}>\n",
         "<p class=quick>This is a quick look: few cells, few runs, short runs. It is no result.</p>"
         if machine.is_quick else "",
-        f"<p class=lead>{escape(tables.result(groups))}</p>\n", ladder_html(first),
+        f"<p class=lead>{escape(result)}</p>\n" if result else "", ladder_html(first),
         f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
         f'<a href="{folder}/machine.txt">the machine</a> '
         f"({escape(tables.facts(first.folder))}).</p>\n",

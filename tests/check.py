@@ -291,6 +291,8 @@ def compare_times(stage, before, options):
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
+            compare.build(before)
+            compare.build(stage)
             return compare.compare((before, stage), options)
     finally:
         # The origin ran first, with the same options.
@@ -310,7 +312,7 @@ def read_target(stage, target, phase):
         hint = f"50%: {stage.name} is the first stage, so it has no origin"
     elif found[2] == "%" and stage.is_cuda:
         hint = f"1.2x: {stage.name} is a CUDA stage, and the ceiling is the processor's"
-    elif found[2] == "%" and phase and phase not in stage.ladder.toml.get("work", {}):
+    elif found[2] == "%" and phase and phase not in stage.ladder.toml["work"]:
         hint = f"1.2x: {stage.ladder.name}/ladder.toml has no [work.{phase}]"
     if hint:
         ladders.fail(f"TARGET: found '{target}', expected such as {hint}")

@@ -273,7 +273,7 @@ class Tester:
         self.items = DIGITS["train"]  # so many are drawn
         self.case = cell and self.case_of(cell)
         self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
-        self.data = [f"--data={folder}"] if ladder.toml.get("data") else []
+        self.data = [f"--data={folder}"] if ladder.toml["data"] else []
         if self.data and self.tests.get("real_data"):
             name = ladder.toml["data"]
             data = Path(os.environ.get(f"{name.upper()}_DIR") or ladders.ROOT / "data" / name)
