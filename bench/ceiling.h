@@ -21,7 +21,7 @@ enum { VECTOR_BYTES = 16, REGISTERS = 32 };
 enum { VECTOR_BYTES = 16, REGISTERS = 16 };
 #define VECTOR_REGISTER "x"
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / 4 }; // of float32
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 
 // Sums that are independent of each other. Two units with a latency of four cycles need eight. As
@@ -29,17 +29,18 @@ typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 enum { CHAINS = REGISTERS - REGISTERS / 4 };
 
 // The operations in one round of multiply_adds(). A multiply-add is two operations.
-const double ROUND_FLOPS = 2.0 * CHAINS * LANES;
+static const double ROUND_FLOPS = 2.0 * CHAINS * LANES;
 
 // Not inlined: a caller that also calls other functions would keep the sums in memory.
 __attribute__((noinline)) static void multiply_adds(long rounds) {
-    vec factor = vec{} + 0.5f, term = vec{} + 1.0f, sum[CHAINS];
+    const vec zero = {0};
+    vec factor = zero + 0.5f, term = zero + 1.0f, sum[CHAINS];
     // The assembler statements are empty. The compiler must assume that they change the values. So
     // it cannot compute anything in advance, and it must keep each sum in a register.
     asm volatile("" : "+" VECTOR_REGISTER(factor), "+" VECTOR_REGISTER(term));
 #pragma GCC unroll 32
     for (int i = 0; i < CHAINS; ++i)
-        sum[i] = vec{};
+        sum[i] = zero;
     for (long round = 0; round < rounds; ++round) {
 #pragma GCC unroll 32
         for (int i = 0; i < CHAINS; ++i) {

@@ -23,53 +23,14 @@ import ladders
 import rows as results
 import running
 
-CONFIDENCE = 0.99
-FEWEST_PAIRS = 8  # fewer pairs give no interval of that confidence
-UNEVEN = 1.1  # an interval whose ends have a larger ratio says nothing
-
-
-def median_with_interval(values, confidence=CONFIDENCE):
-    """(median, low, high): the median of the values and an interval. With at least that confidence,
-    the interval holds the median of the distribution that the values come from.
-
-    Whatever the distribution, a value is as likely to lie below that median as above it. So the
-    number of values below it is binomial. At each end of the sorted list, values are left out as
-    long as it is improbable that the median lies among them: the interval of the sign test. No
-    noise makes it wrong. A few runs that took much too long do not widen it.
-    """
-    n = len(values)
-    left_out, improbable = 0, 1 / 2**n
-    while improbable <= (1 - confidence) / 2:
-        left_out += 1
-        improbable += math.comb(n, left_out) / 2**n
-    if left_out == 0:
-        return median(values), -math.inf, math.inf
-    values = sorted(values)
-    return median(values), values[left_out - 1], values[-left_out]
-
-
-def ratio_with_interval(a, b):
-    """(ratio, low, high): how many times as long A takes as B, from the times of pairs of runs."""
-    logarithms = [math.log(x / y) for x, y in zip(a, b)]
-    return tuple(math.exp(x) for x in median_with_interval(logarithms))
-
-
-def digits(ratio):
-    """Four digits, whatever the size."""
-    return f"{ratio:#.4g}"
-
-
-def verdict(name_a, name_b, ratio, low, high, pairs):
-    """What the runs say, in words. `ratio` is A's time over B's."""
-    if low <= 1 <= high:
-        interval = f"{name_a} takes {digits(low)} to {digits(high)} times as long as {name_b}."
-        if high / low > UNEVEN:
-            return f"Undecided: {interval} {pairs} pairs are too few for runs that differ so much."
-        return f"No difference that {pairs} pairs of runs show: {interval}"
-    if ratio < 1:
-        name_a, name_b, ratio, low, high = name_b, name_a, 1 / ratio, 1 / high, 1 / low
-    return (f"The difference is real: {name_b} is {digits(ratio)} times as fast as {name_a}"
-            f" ({digits(low)} to {digits(high)}).")
+def verdict(name_a, name_b, ratio):
+    """What the runs say, in words. `ratio` says how many times as fast B is as A."""
+    if not ratio.is_seen:
+        return f"{ratio.pairs} pairs of runs: {ratio.text}."
+    if ratio.median < 1:
+        name_a, name_b = name_b, name_a
+        ratio = pairs.Ratio(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.pairs)
+    return f"{name_b} is {ratio.text} as fast as {name_a}, from {ratio.pairs} pairs of runs."
 
 
 def build(stage):

@@ -2,7 +2,17 @@
 
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
 settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
-header. An empty field means that the column does not apply.
+header. An empty field means that the column does not apply. A sweep adds the columns of RECORD:
+
+    sweep    its number in sweeps.csv, which says how this sweep was made
+    round    in which round of the sweep: runs of a round were made right after one another
+    began    when the run began
+    load     the machine's load average over the minute before
+    others   percent of the processors that other programs used meanwhile
+    rate     GFLOP/s of multiply-adds alone, on as many threads as the run uses, just before it
+
+Beside the rows lie sweeps.csv, with lines "sweep,key,value", and programs.csv: what became of each
+program in each sweep, and a hash of the sources that it was measured on.
 
 All files of a folder of results are read here, because others may have sent them. What is not what
 it should be ends the program with one line, or is left out: or_nothing().
@@ -21,9 +31,15 @@ from pathlib import Path
 
 from ladders import Failure, convert, fail, printable, say
 
-TEXTS = "stage", "device", "dataset"
+TEXTS = "stage", "device", "dataset", "began"
+RECORD = "sweep", "round", "began", "load", "others", "rate"
+SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
+PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"  # columns of epochs.csv
 NOISY = 0.1  # a cell with a run farther than this from its median is marked
+# A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best before it,
+# or if other programs used more than OTHERS percent of the processors meanwhile.
+RATE, OTHERS = 90, 10
 
 # What a file of results may have at most: far more than any has, and less than takes long.
 MOST_BYTES, MOST_ROWS, MOST_SIGNS, LONGEST_NAME = 32 << 20, 100_000, 4000, 100
@@ -171,9 +187,9 @@ def _value(name, text, known):
         return number(text, *known[name])
     if not text:
         return None
-    if name == "threads":
+    if name in ("threads", "sweep", "round"):
         return number(text, int, 1, "a whole number from 1")
-    if name.endswith(("_s", "_mib", "gflops")):
+    if name in RECORD or name.endswith(("_s", "_mib", "gflops")):
         return number(text, float, 0, "a number, not below 0")
     return number(text, float, None, "a number")
 
@@ -219,6 +235,70 @@ def read_rows(path, ladder, needed=(), filled=()):
         if count > most:
             fail(f"{path}: found {count} {what}, expected {most} at most")
     return rows
+
+
+def read_table(path, columns):
+    """The rows of a CSV file that has exactly these columns, the first of which is a whole number:
+    [{column: text}]."""
+    found = []
+    try:
+        for fields in csv.reader(io.StringIO("\n".join(read_lines(path))), strict=True):
+            if not found and fields != [*columns]:
+                fail(f"{path}: line 1: found '{brief(','.join(fields))}', expected "
+                     f"'{','.join(columns)}'")
+            if len(fields) != len(columns):
+                fail(f"{path}: line {len(found) + 1}: found {len(fields)} columns, expected "
+                     f"{len(columns)}")
+            row = dict(zip(columns, fields))
+            if found:
+                row["sweep"] = number(row["sweep"], int, 1, "a whole number from 1")
+            found.append(row)
+            if len(found) > MOST_ROWS:
+                fail(f"{path}: found more than {MOST_ROWS} rows")
+    except (csv.Error, ValueError) as error:
+        fail(f"{path}: line {len(found) + 1}: expected {error}")
+    return found[1:]
+
+
+def read_sweeps(folder):
+    """{sweep: {key: value}}: how the sweeps of a folder of results were made. The first comes
+    first."""
+    found = {}
+    for row in or_nothing(read_table, folder / "sweeps.csv", SWEEPS) or ():
+        found.setdefault(row["sweep"], {})[row["key"]] = row["value"]
+    return dict(sorted(found.items()))
+
+
+def read_programs(folder):
+    """The rows of programs.csv in a folder of results."""
+    return or_nothing(read_table, folder / "programs.csv", PROGRAMS) or []
+
+
+def limit(name, default):
+    """RATE or OTHERS: the percentage that the environment sets, or the default."""
+    text = os.environ.get(name)
+    if not text:
+        return default
+    with contextlib.suppress(ValueError):
+        return number(text, int, 0, "")
+    fail(f"{name}: found '{text}', expected a whole number from 0")
+
+
+def best_rates(runs):
+    """{threads: the best rate of multiply-adds that these runs know}."""
+    best = {}
+    for row in runs:
+        if row.get("rate"):
+            best[row["threads"]] = max(row["rate"], best.get(row["threads"], 0))
+    return best
+
+
+def is_disturbed(row, best):
+    """Whether a run was disturbed, by how the machine was: never by the run's own time. What a row
+    does not know disturbs nobody."""
+    rate, others = row.get("rate"), row.get("others")
+    return bool((rate and rate < limit("RATE", RATE) / 100 * best.get(row["threads"], 0))
+                or (others and others > limit("OTHERS", OTHERS)))
 
 
 def read_epochs(path, ladder):

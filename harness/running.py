@@ -1,6 +1,7 @@
 """Runs programs, and says which of their rows count."""
 
 import contextlib
+import functools
 import os
 import signal
 import statistics
@@ -18,7 +19,6 @@ TOO_SLOW = 124  # the exit status of timeout(1)
 GRACE_S = 2     # between SIGTERM and SIGKILL
 # A row's times have nine decimals, and one of them may be the sum of a million laps.
 ROUNDING_S = 1e-5
-OTHERS = "10"  # percent of the processors that other programs may use while times are compared
 
 
 def leave(number, _):
@@ -49,18 +49,24 @@ def end_all(process):
     process.wait()
 
 
-def run(command, limit=None, **options):
-    """(exit status, what it wrote to standard error, seconds): runs a program to its end, or for
-    `limit` seconds, and then the status is TOO_SLOW. Whatever it has started ends with it. No
-    signal of the terminal reaches it, so those that would end Python end the program first."""
+def run(command, limit=None, keep="stderr", **options):
+    """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
+    then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
+    errors go to the terminal. Whatever the program has started ends with it. No signal of the
+    terminal reaches it, so those that would end Python end the program first."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, leave)
     # Not a pipe: what the program has started could hold it open.
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as kept:
         clock = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=errors, start_new_session=True, **options)
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, start_new_session=True,
+                stdout=subprocess.DEVNULL if keep == "stderr" else kept,
+                stderr=None if keep == "stdout" else kept, **options)
+        except OSError as error:
+            return 127, f"cannot start {command[0]}: {error.strerror}", 0
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -68,8 +74,38 @@ def run(command, limit=None, **options):
         finally:
             seconds = time.monotonic() - clock
             end_all(process)
-        errors.seek(0)
-        return status, errors.read().decode(errors="replace"), seconds
+        kept.seek(0)
+        return status, kept.read().decode(errors="replace").rstrip("\n"), seconds
+
+
+@functools.cache
+def ceiling():
+    """The program that measures multiply-adds. It is built if it has to be."""
+    status, errors, _ = run(["make", "--no-print-directory", "-s", "-C", str(ladders.ROOT / "bench"),
+                             "build/ceiling"], keep="both")
+    if status:
+        ladders.fail(f"bench/ceiling.c does not build: {errors}", 1)
+    return ladders.ROOT / "bench/build/ceiling"
+
+
+def rate(threads):
+    """GFLOP/s of multiply-adds alone on so many threads, as the machine is now. Takes some 20
+    milliseconds."""
+    status, text, _ = run([ceiling(), str(threads)], keep="stdout")
+    if status:
+        ladders.fail(f"bench/build/ceiling: exit status {status}", 1)
+    return float(text) / 1e9
+
+
+def measure(command, threads, **options):
+    """(exit status, what it wrote to standard error, seconds, record): runs a program once. The
+    record is how the machine was: see RECORD in rows.py. Without threads it has no rate."""
+    record = {"rate": f"{rate(threads):.1f}" if threads else "",
+              "began": time.strftime("%FT%TZ", time.gmtime()),
+              "load": f"{os.getloadavg()[0]:.2f}"}
+    others = watch_others()
+    status, errors, seconds = run(command, **options)
+    return status, errors, seconds, record | {"others": f"{others():.1f}"}
 
 
 def processor_seconds():
@@ -85,19 +121,24 @@ def processor_seconds():
 
 
 def watch_others():
-    """Begins to watch the other programs. Returns a function that says why times since then say
-    nothing, or ""."""
+    """Begins to watch the other programs. Returns a function that says how many percent of the
+    processors they have used since then."""
     (busy, own), clock = processor_seconds(), time.monotonic()
-    limit = ladders.whole(os.environ.get("OTHERS") or OTHERS, 0, "OTHERS")
 
-    def disturbed():
+    def used():
         all_now, own_now = processor_seconds()
         seconds = (time.monotonic() - clock) * len(os.sched_getaffinity(0))
-        others = 100 * max(0, all_now - busy - (own_now - own)) / seconds
-        return (f"other programs used {others:.0f} % of the processors meanwhile; close them, or "
-                f"wait (OTHERS={limit} is what they may use)" if others > limit else "")
+        return 100 * max(0, all_now - busy - (own_now - own)) / seconds
 
-    return disturbed
+    return used
+
+
+def why_no_verdict(used):
+    """Why times say nothing if other programs have used so many percent of the processors, or
+    ""."""
+    limit = results.limit("OTHERS", results.OTHERS)
+    return (f"other programs used {used:.0f} % of the processors meanwhile; close them, or wait "
+            f"(OTHERS={limit} is what they may use)" if used > limit else "")
 
 
 def clock_fault(row, ladder, seconds):
@@ -117,7 +158,7 @@ def clock_fault(row, ladder, seconds):
 
 def computed(row, ladder):
     """{column: value}: what a run computed, and not how long it took or how much it needed."""
-    known = {*results.TEXTS, "threads", *results.parameters(ladder)}
+    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
     return {column: value for column, value in row.items() if value is not None
             and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
 

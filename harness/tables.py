@@ -9,9 +9,10 @@
                                             the ladder and the epochs, if README.md has markers for
                                             them
 
-Only runs with the same settings share a table. A cell is the median of its runs. machine.txt beside
-runs.csv names the machine. epochs.csv beside it has the epochs of the runs. bench/ceilings.json in
-the folder above has the most that the machine can do.
+Only runs with the same settings share a table. A cell is the median of its runs, and a ratio that
+of pairs of runs (pairs.py). sweeps.csv beside runs.csv names the machine, and programs.csv says why
+a program has no runs. epochs.csv has the epochs of the runs. bench/ceilings.json in the folder
+above has the most that the machine can do.
 """
 
 import interrupts
@@ -29,6 +30,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import ladders
+import pairs
 import rows
 import running
 from ladders import printable
@@ -50,6 +52,9 @@ EPOCHS = {"epoch_s": "average time of an epoch (s)",
           "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
 SIGNS = {r" [+-]\d+%": "+2%: the run farthest from the median is 2 % above it",
          r"~\d| ~": f"~: a run is {LIMIT}",
+         r"\d× \(|seen \(": pairs.MEANING,
+         "↓": f"↓: disturbed: before a run, multiply-adds were below {rows.RATE} % of their best rate, "
+              f"or others used more than {rows.OTHERS} % of the processors meanwhile",
          "≠": "≠ marks results further from the others' than rounding explains",
          r"\d once": "once: one run", r"\w \(\d+\)": "in brackets: threads"}
 
@@ -109,10 +114,20 @@ class Group:
         if self.baseline:
             self.measures[SPEEDUP] = f"Speedup over {label(self.baseline)}", "", 1
 
+    def counted(self, line, cell):
+        """The runs of a cell that count: those that were not disturbed, or else all."""
+        runs = self.runs.get((line, cell), ())
+        return [run for run in runs if not run["disturbed"]] or runs
+
+    def is_disturbed(self, line, cell):
+        """Whether all runs of a cell were disturbed."""
+        runs = self.runs.get((line, cell), ())
+        return bool(runs) and all(run["disturbed"] for run in runs)
+
     def values(self, measure, line, cell):
         """The measure of each run of a cell. Empty for a cell without runs or without this measure:
         a peer may not tell the phases apart."""
-        values = [run.get(measure) for run in self.runs.get((line, cell), ())]
+        values = [run.get(measure) for run in self.counted(line, cell)]
         return [] if None in values else values
 
     def median(self, measure, line, cell):
@@ -127,18 +142,25 @@ class Group:
 
     def speedup(self, line, cell):
         """How many times as fast as the baseline's cell. None where there is no such cell."""
-        return self.ratio(line, self.baseline, cell)
+        ratio = self.ratio(line, self.baseline, cell)
+        return ratio and ratio.median
 
-    def ratio(self, line, other, cell):
-        """How many times as fast as another line's cell. None where there is no such cell."""
-        time, others = self.time(line, cell), self.time(other, cell)
-        return others / time if others and time else None
+    def by_round(self, line, cell, measures):
+        """{(sweep, round): the sum of these measures}. The last run of a round counts."""
+        return {(run.get("sweep"), run["round"]): sum(run.get(name) or 0 for name in measures)
+                for run in self.counted(line, cell) if run.get("round")}
+
+    def ratio(self, line, other, cell, measures=()):
+        """How many times as fast as another line's cell, a pairs.Ratio, in the ladder's time or in
+        the sum of these measures. None where no round has both."""
+        times, others = (self.by_round(each, cell, measures or [self.ladder.time])
+                         for each in (line, other))
+        shared = [each for each in times if times[each] and others.get(each)]
+        return pairs.ratio([times[each] for each in shared], [others[each] for each in shared])
 
     def ratio_text(self, line, other, cell):
-        """The ratio, with a sign before it where one of the two cells is noisy."""
         ratio = self.ratio(line, other, cell)
-        noisy = any(self.is_noisy(self.ladder.time, each, cell) for each in (line, other))
-        return f"{'~' * noisy}{three_digits(ratio)}×" if ratio else "-"
+        return ratio.text if ratio else "-"
 
     def without_steps(self):
         """The runs of the stages and peers only. All runs, if there are no others."""
@@ -197,8 +219,9 @@ class Group:
     @functools.cached_property
     def strays(self):
         """The (stage, cell) that do not compute the same as the others."""
-        # "used" is no result: with_most_threads() adds it.
-        found = [{**run, "used": None} for runs in self.runs.values() for run in runs]
+        # These are no results: they were added here.
+        found = [{**run, "used": None, "disturbed": None}
+                 for runs in self.runs.values() for run in runs]
         return running.strays(found, self.ladder)
 
     @functools.cached_property
@@ -220,7 +243,7 @@ class Group:
     @functools.cached_property
     def growth(self):
         """The runs of growth.csv that have the same data. A GPU has one thread."""
-        path = self.folder / "growth.csv"
+        path = self.folder / "growth/runs.csv"
         return [{**run, "threads": run["threads"] or 1}
                 for run in rows.or_nothing(rows.read_rows, path, self.ladder) or ()
                 if run["dataset"] == self.settings["dataset"] and run[self.ladder.time]
@@ -283,27 +306,23 @@ class Group:
         the clock counts, but not on a GPU, where setup_s has the context, and not where the time is
         that of one pass of many."""
         with_setup = on_cpu and "seconds" not in self.settings
-        ratios, marked = [], 0
+        ratios, measures = [], [self.ladder.time, *["setup_s"] * with_setup]
         for cell in self.cells:
-            seconds = {line: self.time(line, cell)
-                       + ((self.median("setup_s", line, cell) or 0) if with_setup else 0)
+            seconds = {line: sum(self.median(name, line, cell) or 0 for name in measures)
                        for line in self.lines
                        if self.time(line, cell) and self.is_on_cpu(line) == on_cpu}
             sides = [[line for line in seconds if is_peer(line) == kind] for kind in (True, False)]
             if all(sides):
                 peer, stage = (min(side, key=seconds.get) for side in sides)
-                ratios.append(seconds[peer] / seconds[stage])
-                marked += any(self.is_noisy(self.ladder.time, line, cell)
-                              or len(self.runs[line, cell]) == 1 for line in (peer, stage))
+                ratio = self.ratio(stage, peer, cell, measures)
+                ratios += [ratio.median] if ratio else []
         if not ratios:
             return ""
-        doubt = (f" In {plural(marked, 'cell')}, a run is {LIMIT}, or the only one." if marked
-                 else "")
         over = (f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to {max(ratios):.2f}"
                 if len(ratios) > 1 else "one cell")
         return (f"On the {'CPU' if on_cpu else 'GPU'}, the fastest stage is "
                 f"{statistics.geometric_mean(ratios):.2f} times as fast as the fastest peer, setup "
-                f"{'' if with_setup else 'not '}counted ({over}).{doubt}")
+                f"{'' if with_setup else 'not '}counted ({over}).")
 
     def heading(self):
         """The data and the settings, in words."""
@@ -345,7 +364,7 @@ class Group:
         if value is None:
             return "-"
         if measure == SPEEDUP:
-            return f"{three_digits(value)}×"
+            return f"{pairs.digits(value)}×"
         _, unit, factor = self.measures[measure]
         if unit:
             return three_digits(factor * value)
@@ -366,45 +385,45 @@ class Group:
                 sign = f" ~{abs(off):.0f}%" if sign else f" {off:+.0f}%"
             elif not self.all_once:
                 sign = " once"
-        return number, "≠" * ((line[0], cell) in self.strays) + sign if number != "-" else ""
+        marks = "≠" * ((line[0], cell) in self.strays) + "↓" * self.is_disturbed(line, cell)
+        return number, marks + sign if number != "-" else ""
 
     def signed(self, measure, line, cell):
         """A number with its unit, and with a sign before it for a noisy cell."""
         number, sign = self.texts(measure, line, cell)
         unit = self.measures[measure][1]
-        before = "".join(each for each in "≠~" if each in sign)
+        before = "".join(each for each in "≠↓~" if each in sign)
         return f"{before}{number}{unit and ' '}{unit}"
 
 
 def read_groups(path, ladder):
     """The groups in a file of rows. MNIST comes first. An empty file has none."""
     names = ["dataset", *(ladder.column(option) for option in ladder.settings)]
-    groups = defaultdict(list)
-    for run in rows.read_rows(path, ladder):
+    groups, runs = defaultdict(list), rows.read_rows(path, ladder)
+    best = rows.best_rates(runs)
+    for run in runs:
         if run["device"] != "simulated":  # by sim/, whose times mean nothing
+            run["disturbed"] = rows.is_disturbed(run, best)
             groups[tuple(run[name] for name in names)].append(run)
     return [Group(ladder, dict(zip(names, settings)), runs, path.parent)
             for settings, runs in sorted(groups.items(), key=lambda item: (item[0][0] != "mnist",
                                                                            item[0]))]
 
 
-def machine_fields(folder):
-    """What machine.txt in a folder of results says: {key: value}."""
-    found = rows.or_nothing(rows.read_lines, folder / "machine.txt") or ()
-    return dict(line.split(": ", 1) for line in found if ": " in line)
-
-
 def machine(folder):
     """The machine's name."""
-    fields = machine_fields(folder)
+    fields = next(iter(rows.read_sweeps(folder).values()), {})
     return "; ".join(fields[key] for key in ("cpu", "gpu") if fields.get(key, "none") != "none"
                      ) or "unknown machine"
 
 
 def facts(folder):
     """What the results in a folder were made with, and when, in words. Empty if nobody knows."""
-    fields = machine_fields(folder)
-    return "; ".join(fields[key] for key in ("compiler", "revision", "date") if key in fields)
+    found = []
+    for fields in rows.read_sweeps(folder).values():
+        words = [fields[key] for key in ("compiler", "revision", "began") if key in fields]
+        found += ["; ".join(words)] if words else []
+    return ". ".join(found)
 
 
 def is_peer(line):
@@ -447,14 +466,9 @@ def changed_lines(stage):
 
 
 def why_not(group, stage):
-    """Why a stage has no rows, as far as the machine's files say."""
-    for line in rows.or_nothing(rows.read_lines, group.folder / "tables.txt") or ():
-        names, _, reason = line.partition(": ")
-        if reason and stage.name in names.split(", "):
-            return reason
-    if stage.is_cuda and machine_fields(group.folder).get("gpu") == "none":
-        return "no GPU in this machine"
-    return "not run"
+    """Why a stage has no rows, as far as the record says."""
+    found = [row for row in rows.read_programs(group.folder) if row["program"] == stage.name]
+    return found[-1]["reason"] or found[-1]["outcome"] if found else "not run"
 
 
 def three_digits(value):
@@ -493,6 +507,13 @@ def share_reasons(notes):
         stage, colon, reason = note.partition(": ")
         stages[colon + reason].append(stage)
     return [", ".join(names) + reason for reason, names in stages.items()]
+
+
+def reasons(folder):
+    """Lines "program: reason" of the programs that the last sweep with them did not run."""
+    last = {row["program"]: row for row in rows.read_programs(folder)}
+    return [f"{name}: {row['outcome']}: {row['reason']}" for name, row in sorted(last.items())
+            if row["reason"]]
 
 
 def result(groups):
@@ -767,8 +788,6 @@ def main():
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the headline into FILE")
     parser.add_argument("--output", type=Path, metavar="FILE",
                         help="write the tables there instead of printing them")
-    parser.add_argument("--note", action="append", default=[], metavar="TEXT",
-                        help="a line below the tables, such as why a stage is not in them")
     arguments = parser.parse_args()
 
     folder = Path(os.path.abspath(arguments.runs)).parent.name
@@ -785,7 +804,7 @@ def main():
     if arguments.markdown:
         lines = [headline(groups, Path())]
     else:
-        notes = share_reasons(printable(note) for note in arguments.note)
+        notes = share_reasons(reasons(arguments.runs.parent))
         lines = [*table_lines(arguments.runs, groups), *([""] if notes else []), *notes]
     text = "\n".join([*lines, ""])
     if arguments.output:

@@ -327,7 +327,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
         if machine.is_quick else "",
         f"<p class=lead>{escape(result)}</p>\n" if result else "", ladder_html(first),
         f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
-        f'<a href="{folder}/machine.txt">the machine</a> '
+        f'<a href="{folder}/sweeps.csv">the machine</a> '
         f"({escape(tables.facts(first.folder))}).</p>\n",
         f'<div class=plots data-set="{len(sets) - 1}"></div>\n',
         f"<noscript>{static(first)}</noscript>\n",
