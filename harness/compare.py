@@ -1,18 +1,17 @@
 #!/usr/bin/python3
-"""Which of two stages or peers is faster, by how much, and is the difference real?
+"""Which of two stages or peers is faster, and by how much?
 
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
 
 First compares both with the reference, in the cell in which they are timed. Then runs the two in
-turn. What disturbs the machine for longer than a run then disturbs both runs of a pair. So the
-ratio is taken within each pair. bench/README.md explains the statistics. RUNS and the options of
-the ladder come from the environment, where make puts them, or from its ladder.toml.
+turn, in rounds of one run each: see pairs.py. A round in which the machine was disturbed is made
+again, as in a sweep. bench/README.md explains the statistics. RUNS and the options of the ladder
+come from the environment, where make puts them, or from its ladder.toml.
 """
 
 import interrupts
 
 import argparse
-import math
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import ladders
+import pairs
 import rows as results
 import running
 
@@ -43,44 +43,50 @@ def build(stage):
                      + hint * (stage.is_cuda and not stage.is_peer), 77)
 
 
-def run(stage, words):
-    """Runs once and returns the result row."""
+def run(stage, words, threads=0):
+    """Runs once and returns the row, with the record of how the machine was: on so many threads."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
-        status, errors, seconds = running.run(
-            [*stage.command, *words, "--quiet", "--csv", path], env=stage.environment)
+        status, errors, seconds, record = running.measure(
+            [*stage.command, *words, "--quiet", "--csv", path], threads, env=stage.environment)
         if status:
-            reason = (errors.strip().splitlines() or ["no reason given"])[-1]
+            reason = (errors.splitlines() or ["no reason given"])[-1]
             reason = reason.removeprefix(f"{stage.name}: ")
             results.fail(f"{stage.name}: exit status {status}: {reason}", max(1, status))
         row = results.read_rows(path, stage.ladder)[-1]
     fault = running.clock_fault(row, stage.ladder, seconds)
     if fault:
         results.fail(f"{stage.name}: its times cannot be right: {fault}", 1)
-    return row
+    return row | record
 
 
-def run_pairs(stages, words, pairs):
-    """(rows of both stages, why they say nothing). The first run of each does not count. An
-    interrupt ends the runs."""
-    rows = ([], [])
+def run_pairs(stages, words, count):
+    """(rows of both stages, why they say nothing). The first run of each does not count. At most
+    half as many rounds again take the place of disturbed ones. An interrupt ends the runs."""
+    rounds, kept = [], []
     try:
-        for stage in stages:
-            run(stage, words)
-        disturbed = running.watch_others()
-        for pair in range(pairs):
+        threads = [0 if stage.is_gpu else run(stage, words)["threads"] for stage in stages]
+        others = running.watch_others()
+        while len(kept) < count and len(rounds) < count + count // 2:
             if sys.stderr.isatty():
-                print(f"\rpair {pair + 1} of {pairs} ", end="", file=sys.stderr, flush=True)
+                print(f"\rpair {len(kept) + 1} of {count} ", end="", file=sys.stderr, flush=True)
             # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
-            both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[pair % 2]}
-            for side, row in both.items():
-                rows[side].append(row)
+            both = {side: run(stages[side], words, threads[side])
+                    for side in ((0, 1), (1, 0))[len(rounds) % 2]}
+            rounds.append((both[0], both[1]))
+            best = results.best_rates([row for each in rounds for row in each])
+            kept = [each for each in rounds
+                    if not any(results.is_disturbed(row, best) for row in each)]
     except KeyboardInterrupt:
-        if len(rows[0]) < FEWEST_PAIRS:
+        if len(rounds) < pairs.FEWEST:
             sys.exit(130)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    return rows, disturbed()
+    why = running.why_no_verdict(others())
+    if not why and len(kept) < min(count, pairs.FEWEST):
+        why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
+               "multiply-adds alone were slower than it can, or others used it")
+    return [*zip(*(rounds if why else kept))], why
 
 
 def check_results(ladder, names, rows):
@@ -96,25 +102,22 @@ def check_results(ladder, names, rows):
 
 def print_comparison(ladder, names, rows, why):
     """A line for the ladder's time and each phase that both have, and the verdict, or why there is
-    none. Returns {"train", or a phase: A's time over B's}."""
+    none. Returns {"train", or a phase: the Ratio of how many times as fast B is}."""
     ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
     width, label = max(map(len, names)) + 2, max(map(len, columns))
-    print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   ratio   99 % interval")
+    print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   {names[1]} is ... as fast")
     for column in columns:
         times = [[row[column] for row in side] for side in rows]
         if not all(map(all, times)):  # no such phase, or nothing to do in it
             if column == ladder.time:
                 results.fail(f"{column}: found 0, expected runs that take longer")
             continue
-        ratio, low, high = ratio_with_interval(*times)
+        name, ratio = column.removesuffix("_s"), pairs.ratio(times[1], times[0])
         cells = "".join(f"{1e3 * median(side):>{width - 3}.2f} ms" for side in times)
-        name = column.removesuffix("_s")
         ratios[name] = ratio
-        print(f"{name:{label}}{cells} {digits(ratio):>7}   {digits(low)} to {digits(high)}")
-        if column == ladder.time:
-            said = f"No verdict: {why}." if why else verdict(*names, ratio, low, high, len(rows[0]))
-    print(said)
+        print(f"{name:{label}}{cells}   {ratio.text}")
+    print(f"No verdict: {why}." if why else verdict(*names, ratios[ladder.time.removesuffix("_s")]))
     return ratios
 
 
@@ -124,7 +127,7 @@ def read_options(ladder, table):
     for option, value in options.items():
         try:
             results.number(str(value), *known.get(ladder.column(option), (
-                int, FEWEST_PAIRS, f"a whole number from {FEWEST_PAIRS}")))
+                int, pairs.FEWEST, f"a whole number from {pairs.FEWEST}")))
         except ValueError as expected:
             results.fail(f"{option.upper()}: found '{value}', expected {expected}")
     return options
@@ -134,6 +137,7 @@ def compare(stages, options):
     """Runs two stages that are built, with these options, and prints what the runs say. Returns the
     ratios, and why they say nothing."""
     ladder = stages[0].ladder
+    running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}", flush=True)

@@ -16,6 +16,7 @@ import interrupts
 import argparse
 import contextlib
 import functools
+import hashlib
 import math
 import os
 import re
@@ -178,6 +179,27 @@ class Stage:
         is_limited = processors() < len(os.sched_getaffinity(0))
         return {**SPINNING, **(BINDING if is_bound else {}),
                 **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
+
+    @functools.cached_property
+    def sources(self):
+        """A hash of what the program is made of: its source and its Makefile, and all that they
+        include or import of the repository, without comments and white space. So a measurement
+        knows whether its program has changed since."""
+        found, left = {}, [self.source, self.source.parent / "Makefile"]
+        for path in left:
+            if path in found or not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
+            comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
+            found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
+            for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if is_c else ():
+                left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
+                         for suffix in (Path(name).suffix, ".c")]
+            if path.suffix == ".py":
+                left += [path.with_name(f"{name}.py")
+                         for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)]
+        return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
     @property
     def build(self):

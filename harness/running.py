@@ -100,12 +100,12 @@ def rate(threads):
 def measure(command, threads, **options):
     """(exit status, what it wrote to standard error, seconds, record): runs a program once. The
     record is how the machine was: see RECORD in rows.py. Without threads it has no rate."""
-    record = {"rate": f"{rate(threads):.1f}" if threads else "",
+    record = {"rate": round(rate(threads), 1) if threads else None,
               "began": time.strftime("%FT%TZ", time.gmtime()),
-              "load": f"{os.getloadavg()[0]:.2f}"}
+              "load": round(os.getloadavg()[0], 2)}
     others = watch_others()
     status, errors, seconds = run(command, **options)
-    return status, errors, seconds, record | {"others": f"{others():.1f}"}
+    return status, errors, seconds, record | {"others": round(others(), 1)}
 
 
 def processor_seconds():
@@ -124,11 +124,13 @@ def watch_others():
     """Begins to watch the other programs. Returns a function that says how many percent of the
     processors they have used since then."""
     (busy, own), clock = processor_seconds(), time.monotonic()
+    count = len(os.sched_getaffinity(0))
+    tick = count / os.sysconf("SC_CLK_TCK")  # the kernel counts whole ones, ours perhaps as others'
 
     def used():
         all_now, own_now = processor_seconds()
-        seconds = (time.monotonic() - clock) * len(os.sched_getaffinity(0))
-        return 100 * max(0, all_now - busy - (own_now - own)) / seconds
+        others = max(0, all_now - busy - (own_now - own) - tick)
+        return 100 * others / count / (time.monotonic() - clock)
 
     return used
 

@@ -65,7 +65,8 @@ VALUE = Kind("a number, not below 0, or a word",
 SETTING = Kind("a number, not below 0, a word, true or false",
                lambda value: VALUE.accepts(value) or FLAG.accepts(value))
 # Other columns that are no numbers, and other options that a program or run_all.sh has.
-COLUMNS = "stage", "device", "threads", "dataset"
+COLUMNS = ("stage", "device", "threads", "dataset", "sweep", "round", "began", "load", "others",
+           "rate")
 OPTIONS = (*COLUMNS, "all", "csv", "data", "gpu", "growth", "help", "output", "peers", "quick",
            "quiet", "repeats", "resume", "runs", "save", "stages", "steps", "study")
 
@@ -76,9 +77,9 @@ FIRST = {
     "settings": {option(*OPTIONS): SETTING}, "phases": [NAME, ...],
     "columns": {OPTION: name(*COLUMNS)}}
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
-            "quick": {}, "compare": {}, "step": {}, "check": {}, "profile": {}, "save": "save",
-            "results": {}, "data": "", "epochs": "", "baseline": "", "peers": "peers",
-            "numbers": "float32"}
+            "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
+            "profile": {}, "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
+            "peers": "peers", "numbers": "float32"}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
@@ -125,7 +126,8 @@ def shape_of(toml):
             and {*re.findall(r"\{[^{}]*\}|[{}]", value)} <= {f"{{{each}}}" for each in shown})),
         "headline": [tuple(one_of(*axis["values"]) for axis in toml["axes"])],
         "paper": {"cite!": TEXT, "file": PATH, "settings": settings},
-        "quick": settings, "compare": run, "step": run, "check": run, "profile": run,
+        "quick": settings, "compare": run,
+        "rungs": {**settings, "cells": [tuple(map(options.get, of_axes))]}, "step": run, "check": run, "profile": run,
         "datasets": {NAME: TEXT}, "growth": {"base!": options, "values!": counted},
         "work": {phase: {"operations": [whole_term], "bytes": [whole_term]}
                  for phase in toml["phases"]},

@@ -113,7 +113,7 @@ def step(ladder, stage):
     before = stage.before
     readme = stage.folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
-    text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--.*?-->\n?", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|^<!--.*?-->\n|<!--.*?-->", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     contents = dict(zip(parts[::2], parts[1::2]))

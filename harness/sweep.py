@@ -2,17 +2,20 @@
 """Runs the stages of a ladder over its grid and has the tables written. run_all.sh starts it, with
 its own name as the first argument.
 
-A stage appends its own row to runs.csv when a run is finished. Only this file records what has been
-done, so --resume leaves out the runs that it holds. If a ladder's epochs have rows too, a stage
-appends them to epochs.csv, where those of a run without its own row are removed.
+A program writes its row to a file of its own. This file appends it to runs.csv, with what it knows
+of the run (RECORD in rows.py), in one write. Only runs.csv records what has been done, so --resume
+leaves out the runs that it holds. If a ladder's epochs have rows too, a stage appends them to
+epochs.csv, where those of a run without its own row are removed.
 """
 
 import interrupts
 
 import argparse
 import contextlib
+import csv
 import fcntl
 import gzip
+import io
 import itertools
 import math
 import os
@@ -32,21 +35,25 @@ import rows
 import running
 from ladders import ROOT
 
-# A cell is run REPEATS times and until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# times at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is
+# A cell has REPEATS rounds and as many as time ENOUGH_S seconds in it, but MOST_REPEATS at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is
 # higher. A longer run has less noise and costs more: over 20 s, one is enough. A program with an
 # option --seconds repeats its work for so long, and its time is that of one repeat.
 REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 250, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
-NOISY_REPEATS = 3  # more runs for a noisy cell
+# --steps has more rounds, so that small differences show: STEP_ROUNDS, or LONG_STEP_ROUNDS where a
+# run takes more than STEP_LONG_S.
+STEP_ROUNDS, LONG_STEP_ROUNDS, STEP_LONG_S = 16, 8, 1.0
+# A disturbed run (rows.is_disturbed) is made again AGAIN times at most, and so is a quarter of a
+# sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
+AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
 
 # --growth leaves out a point that should take longer, and those beyond it: the textbook at 4,096
 # hidden units takes minutes and shows nothing new.
 GROWTH_LIMIT_S = 20.0
 
 # Each library has to choose its kernels itself. A variable left in the environment can halve a
-# peer's speed or its precision, and machine.txt does not show it.
+# peer's speed or its precision, and sweeps.csv does not show it.
 PEER_VARIABLES = re.compile(
     "(BLIS_|CUBLAS_|DNNL_|JAX_|KMP_|LIBXSMM_|MKL_|NPY_|NUMBA_|ONEDNN_|OPENBLAS_|TORCH).*|"
     "ATEN_CPU_CAPABILITY|CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|XLA_FLAGS")
@@ -59,58 +66,27 @@ AVX2_VARIABLES = {
 }
 
 
+# nohup has one of them ignored.
+SIGNALS = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+           if signal.getsignal(number) != signal.SIG_IGN]
+
 # What a sweep writes to the folder of its results.
-FILES = "runs.csv", "epochs.csv", "machine.txt", "tables.txt"
+FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv", "tables.txt"
 
 
-class Commands:
-    """Runs commands one at a time. A signal ends the one that runs, and then the sweep."""
+def ask(*command, **options):
+    """What a command prints. If it fails, it has said why."""
+    status, text, _ = running.run(command, keep="stdout", **options)
+    if status:
+        sys.exit(max(status, 1))
+    return text
 
-    def __init__(self):
-        self.signal, self.process, self.lock = 0, None, ()
-        self.signals = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-                        if signal.getsignal(number) != signal.SIG_IGN]  # nohup has one ignored
-        self.at_signals(self.stop)
 
-    def at_signals(self, handler):
-        for number in self.signals:
-            signal.signal(number, handler)
-
-    def stop(self, number, _=None):
-        self.signal = number
-        if self.process:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGTERM)
-
-    def run(self, command, keep="stdout", environment=None):
-        """(exit status, text): runs a command to its end and keeps its "stdout", its "stderr" or
-        "both". With "stdout", errors go to the terminal. The command inherits the lock: if the
-        sweep is killed, the lock holds until the command ends."""
-        with tempfile.TemporaryFile() as kept:
-            try:
-                # A session of its own: it and what it starts get no signal but that of stop().
-                self.process = not self.signal and subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=self.lock,
-                    env=environment,
-                    stdout=subprocess.DEVNULL if keep == "stderr" else kept,
-                    stderr=None if keep == "stdout" else kept)
-            except OSError as error:
-                return 127, f"cannot start {command[0]}: {error.strerror}"
-            if self.signal:  # it came before there was a process to end
-                self.stop(self.signal)
-            status = self.process and self.process.wait()
-            self.process = None
-            if self.signal:
-                sys.exit(128 + self.signal)
-            kept.seek(0)
-            return status, os.fsdecode(kept.read()).rstrip("\n")
-
-    def ask(self, *command, environment=None):
-        """What a command prints. If it fails, it has said why."""
-        status, text = self.run(command, environment=environment)
-        if status:
-            sys.exit(max(status, 1))
-        return text
+def csv_lines(*lines):
+    """Lines of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
 
 
 class Screen:
@@ -178,38 +154,52 @@ def checksum(folder):
 class Sweep:
     """The sweep of one ladder."""
 
-    def __init__(self, ladder, options, commands, screen):
-        self.ladder, self.options, self.commands, self.screen = ladder, options, commands, screen
+    def __init__(self, ladder, options, screen):
+        self.ladder, self.options, self.screen = ladder, options, screen
         given = {name: value for name, value in vars(options).items() if value is not None}
         quick = ladder.toml["quick"] if options.quick else {}
+        rungs = dict(ladder.toml["rungs"]) if options.steps else {}
         chosen = [stage for wanted in options.stages or ()
                   for stage in ladder.select(wanted, "--stages")]
         self.stages = [stage for stage in ladder.stages if stage in chosen or
                        (not options.stages and (options.steps or not stage.is_step))]
         # The stages of a cell run one after another, because they are compared with each other.
-        self.cells = [*itertools.product(*(dict.fromkeys(
-            given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
-            or axis["values"]) for axis in ladder.axes))]
-        self.settings = {option: given.get(option, quick.get(option, value))
+        grid = [given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
+                or axis["values"] for axis in ladder.axes]
+        cells = [*itertools.product(*map(dict.fromkeys, grid))]
+        if options.steps:
+            chosen_cells = [*map(tuple, rungs.pop("cells", ()))] or [cells[0], cells[-1]]
+            is_given = any(axis["option"] in given for axis in ladder.axes)
+            cells = cells if is_given else [*dict.fromkeys(chosen_cells)]
+        self.cells = cells
+        self.settings = {option: given.get(option, quick.get(option, rungs.get(option, value)))
                          for option, value in ladder.settings.items()}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
         self.threads = sorted({*(options.threads or [0])}, reverse=True)
-        self.dataset, self.data, self.times = "drawn", "", None
+        self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
+        self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
+        self.rows = []         # those that count
+        self.used = {}         # {stage's name, or (stage's name, cell): most threads}
+        self.last = {}         # {stage's name: (its last cell, time)}
+        self.overhead = {}     # {stage's name: what its last run took besides that time}
+        self.most = {}         # {stage's name: the rounds of a cell at most}
         self.said, self.failed = set(), 0  # the exit status
-        self.notes = {}  # {stage's name: why it is left out of the sweep, or of its rest}
+        self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
+        self.best = {}         # {threads: the best rate of multiply-adds so far}
+        self.made = self.again = 0  # runs of this sweep, and those that were made again
 
     # --- the folder of the results ---
 
     def find_data(self):
         name = self.ladder.toml["data"]
         is_given = self.options.data and not (self.options.all and name != "mnist")
-        located = self.commands.ask(*self.ladder.locate(self.options.data if is_given else ""))
+        located = ask(*self.ladder.locate(self.options.data if is_given else ""))
         self.ladder.data = ["--data", located]
         files = set(os.listdir(located))
         is_csv = name == "mnist" and not files & {
             "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
         self.dataset = "csv" if is_csv else "synthetic" if "SYNTHETIC" in files else name
-        self.data = f"data: {self.dataset}, labels {checksum(Path(located)):08x}"
+        self.data = f"{self.dataset}, labels {checksum(Path(located)):08x}"
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
@@ -218,34 +208,44 @@ class Sweep:
         if options.output:
             self.output = Path(options.output, self.ladder.name if options.all else "")
         else:
-            machine = self.commands.ask("report/machine.sh", "--name")
+            machine = ask("report/machine.sh", "--name")
             self.output /= f"{machine}{'-quick' if options.quick else ''}/{self.ladder.name}"
+        self.output /= "steps" if options.steps else "growth" if options.growth else ""
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
         self.files = [self.runs, *([self.epochs] if self.ladder.epochs else [])]
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 rows.target(self.output / name)
-            self.commands.lock = [os.open(self.output, os.O_RDONLY)]
+            self.lock = os.open(self.output, os.O_RDONLY)
             self.runs.open("a").close()
-            fcntl.flock(self.commands.lock[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             rows.fail(f"{self.output}: another run_all.sh is writing there")
         except OSError:
             rows.fail(f"{self.output}: cannot write there; name another directory with --output")
 
-    def open_results(self):
-        """Moves earlier results aside, or checks that --resume can go on with them."""
+    def describe(self):
+        """{key: value} of this sweep, and {program: the flags of its compiler}."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        machine = self.commands.ask("report/machine.sh", self.ladder.name, environment=environment)
-        if self.options.threads:
-            machine = re.sub("^threads: .*", f"threads: {','.join(map(str, self.threads[::-1]))}",
-                             machine, flags=re.MULTILINE)
+        lines = ask("report/machine.sh", self.ladder.name, env=environment).splitlines()
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
-            machine += "\n" + self.commands.ask("make", "--silent", "--no-print-directory", "-C",
-                                                str(folder), "versions")
-        machine += f"\n{self.data}" if self.data else ""
+            lines += ask("make", "--silent", "--no-print-directory", "-C", str(folder),
+                         "versions").splitlines()
+        found = dict(line.split(": ", 1) for line in lines)
+        flags = {key.removeprefix("flags of "): found.pop(key)
+                 for key in [*found] if key.startswith("flags of ")}
+        if self.options.threads:
+            found["threads"] = ",".join(map(str, self.threads[::-1]))
+        others = running.watch_others()
+        time.sleep(1)
+        return {"command": shlex.join(sys.argv), **found, "data": self.data,
+                "others": f"{others():.1f}"}, flags
+
+    def open_results(self):
+        """Moves earlier results aside, or checks that --resume can go on with them."""
+        sweep, self.flags = self.describe()
         written = [path for path in self.files if path.exists() and path.stat().st_size]
         if written and not self.options.resume:
             date = time.strftime("%F_%H%M%S", time.localtime(written[0].stat().st_mtime))
@@ -264,61 +264,74 @@ class Sweep:
                           "row to resume")
         if self.ladder.epochs:
             rows.read_epochs(self.epochs, self.ladder)
-        path, text = self.output / "machine.txt", rows.read(self.runs)
-        self.count_runs()
-        if not text or not path.exists():
-            path.write_bytes(os.fsencode(f"{machine}\n"))
-            return
-        # The rows may not show --threads: a serial stage always has one thread.
-        field = dict(line.partition(": ")[::2] for line in machine.splitlines())
-        known = rows.read(path).splitlines()
-        if f"threads: {field['threads']}" not in known:
-            rows.fail(f"--resume: {self.output} was not made with {field['threads']} threads: "
-                      "expected the same --threads, or another --output")
-        if self.data not in known and any(line.startswith(f"data: {self.dataset},")
-                                          for line in known):
-            rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
-                      "expected the same --data, or another --output")
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"resumed: {field.pop('date')}, revision {field.pop('revision')}\n")
-            for line in (f"{name}: {value}" for name, value in field.items()):
-                if line not in known:  # another compiler, or a peer installed since
-                    file.write(f"{line}\n")
+        found, earlier = rows.read_rows(self.runs, self.ladder), rows.read_sweeps(self.output)
+        for row in found:
+            self.count(row)
+        for known in earlier.values() if found else ():
+            # The rows may not show --threads: a serial stage always has one thread.
+            if known.get("threads", sweep["threads"]) != sweep["threads"]:
+                rows.fail(f"--resume: {self.output} was not made with {sweep['threads']} threads: "
+                          "expected the same --threads, or another --output")
+            if (known.get("data", "").startswith(f"{self.dataset},")
+                    and known["data"] != self.data):
+                rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
+                          "expected the same --data, or another --output")
+        self.sweep = max(earlier, default=0) + 1
+        self.programs = rows.read_programs(self.output)
+        self.note_sweep(sweep)
+        why = running.why_no_verdict(float(sweep["others"]))
+        if why:
+            self.screen.say(f"Busy, so times will say little: {why}")
+
+    def note_sweep(self, found):
+        """Adds lines to sweeps.csv."""
+        path = self.output / "sweeps.csv"
+        old = rows.read(path) if path.exists() else csv_lines(rows.SWEEPS)
+        rows.write(path, old + csv_lines(*((self.sweep, *item) for item in found.items())))
+
+    def note_programs(self):
+        """Writes what became of each program to programs.csv, below what it was before."""
+        run = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}
+        own = [dict(zip(rows.PROGRAMS, (
+            self.sweep, stage.name, *self.notes.get(
+                stage.name, ("ran" if stage.name in run else "not run", "")),
+            stage.sources, self.flags.get(stage.name, "")))) for stage in self.stages]
+        rows.write(self.output / "programs.csv", csv_lines(
+            rows.PROGRAMS, *(row.values() for row in self.programs + own)))
 
     def note_gpu(self, when):
-        """Adds the GPU's clocks, power limit and temperature to machine.txt: idle, it is not what
-        it is after an hour of work. Without a GPU there is no line."""
-        state = self.commands.ask("report/machine.sh", "--gpu")
+        """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
+        is after an hour of work. Without a GPU there is no line."""
+        state = ask("report/machine.sh", "--gpu")
         if state:
-            with (self.output / "machine.txt").open("a", encoding="utf-8") as file:
-                file.write(f"gpu {when}: {state}\n")
+            self.note_sweep({f"gpu {when}": state})
 
     # --- what the rows so far show ---
 
-    def count_runs(self):
-        self.times = defaultdict(list)  # {(stage's name, cell, threads): the ladder's times}
-        self.used = {}                  # {stage's name, or (stage's name, cell): most threads}
-        self.last = {}                  # {stage's name: (its last cell, time)}
-        self.overhead = {}              # {stage's name: what its last run took besides that time}
-        self.most = {}                  # {stage's name: the runs of a cell at most}
-        self.rows = []
-        for row in rows.read_rows(self.runs, self.ladder):
-            name, cell = row["stage"], rows.cell_of(row, self.ladder)
-            seconds = row[self.ladder.time]
-            if row["dataset"] == self.dataset and all(  # a program may have rounded a number
-                    math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
-                    if isinstance(value, float) else row[self.ladder.column(option)] == value
-                    for option, value in self.settings.items()):
-                self.rows.append(row)
-                threads = self.given(row["threads"])
-                self.times[name, cell, threads].append(seconds)
-                for place in (name, (name, cell)):
-                    self.used[place] = max(self.used.get(place, 0), threads)
-                for place in (name, (name, threads), (name, threads, cell[-1:])):
-                    self.last[place] = cell, seconds
-                self.most[name] = MOST_REPEATS if row["device"] == "cpu" else MOST_GPU_REPEATS
-                self.overhead[name] = sum(row.get(part) or 0
-                                          for part in ("load_s", "setup_s", "warmup_s"))
+    def count(self, row, wanted=0):
+        """Counts a run, if it has the sweep's data and settings. Returns whether it has, and no
+        more threads than wanted."""
+        if row["dataset"] != self.dataset or not all(  # a program may have rounded a number
+                math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
+                if isinstance(value, float) else row[self.ladder.column(option)] == value
+                for option, value in self.settings.items()):
+            return False
+        name, cell, threads = row["stage"], rows.cell_of(row, self.ladder), self.given(
+            row["threads"])
+        seconds = row[self.ladder.time]
+        self.rows.append(row)
+        self.times[name, cell, threads][row.get("sweep"), row.get("round") or len(self.rows)] = (
+            seconds)
+        for place in (name, (name, cell)):
+            self.used[place] = max(self.used.get(place, 0), threads)
+        for place in (name, (name, threads), (name, threads, cell[-1:])):
+            self.last[place] = cell, seconds
+        self.most[name] = MOST_REPEATS if row["device"] == "cpu" else MOST_GPU_REPEATS
+        self.overhead[name] = sum(row.get(part) or 0
+                                  for part in ("load_s", "setup_s", "warmup_s"))
+        for count, rate in rows.best_rates([row]).items():
+            self.best[count] = max(rate, self.best.get(count, 0))
+        return not wanted or threads <= wanted
 
     def given(self, used):
         """Which of --threads a run belongs to that has used so many. It may use fewer than given,
@@ -344,9 +357,11 @@ class Sweep:
         return seconds * cell[-1] / last[-1]
 
     def planned(self, times, most):
-        """The runs that a cell needs, as its runs so far show."""
+        """The rounds that a cell needs, as the times so far show."""
         if self.options.repeats:
             return self.options.repeats
+        if self.options.steps and not self.options.quick:
+            return LONG_STEP_ROUNDS if times[0] > STEP_LONG_S else STEP_ROUNDS
         long_runs = LONG_QUICK_RUNS if self.options.quick else LONG_RUNS
         runs = next((runs for limit, runs in long_runs if times[0] > limit), REPEATS)
         if runs == REPEATS and not self.options.quick:
@@ -354,15 +369,13 @@ class Sweep:
             more = most * [sum(timed) / len(timed)]
             while runs < most and sum((timed + more)[:runs]) < ENOUGH_S:
                 runs += 1
-        if 1 < runs <= len(times) and rows.is_noisy(times):
-            return min(len(times) + 1, runs + NOISY_REPEATS)
         return runs
 
     def missing(self, stage, cell, threads):
-        """The runs that are still needed."""
+        """The rounds that are still needed."""
         if stage.name in self.notes:
             return 0
-        times = self.times[stage.name, cell, threads]
+        times = [*self.times[stage.name, cell, threads].values()]
         most = self.most.get(stage.name, MOST_REPEATS)
         expected = self.expected(stage, cell, threads)
         return max(0, self.planned(times or [expected], most) - len(times))
@@ -386,133 +399,136 @@ class Sweep:
     # --- the runs ---
 
     def build(self):
+        self.screen.show("Building bench/ceiling")
+        running.ceiling()
         for stage in self.stages:
             self.screen.show(f"Building {stage.name}", stage.is_cuda * "nvcc takes its time")
-            status, log = self.commands.run(stage.build, keep="both")
-            left_out = re.search(rf"\b{re.escape(stage.name)}: (left out.*)", log)
+            status, log, _ = running.run(stage.build, keep="both")
+            left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
                 self.screen.say(log)
                 self.failed = max(self.failed, 1)
-                self.notes[stage.name] = f"does not build: {build_failure(log)}"
+                self.notes[stage.name] = "not built", build_failure(log)
             elif left_out:
-                self.notes[stage.name] = f"did not run: {left_out[1]}"
+                self.notes[stage.name] = "left out", left_out[1]
 
-    def start(self, stage, path, options, threads):
-        """(exit status, errors, the last of them): runs a stage once. The status is None for a run
-        whose row has times that cannot be right. Its row is removed."""
-        command = [*stage.command, *self.ladder.words(options), "--csv", str(path), "--quiet"]
-        if self.ladder.epochs and path == self.runs:
+    def start(self, stage, options, threads, number, used=0):
+        """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
+        the round, and `used` the threads that the stage is known to use. Without a row, the last
+        line of the errors says why."""
+        command = [*stage.command, *self.ladder.words(options), "--quiet"]
+        environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        size, row = self.epochs.stat().st_size if self.ladder.epochs else 0, None
+        if self.ladder.epochs:
             command += [f"--{self.ladder.epochs}", str(self.epochs)]
-        environment = stage.environment
-        if threads:
-            environment["OMP_NUM_THREADS"] = str(threads)
-        size = path.stat().st_size if path.exists() else 0
-        clock = time.monotonic()
-        status, errors = self.commands.run(command, "stderr", environment)
-        seconds = time.monotonic() - clock
-        if status == 0 and path.exists() and path.stat().st_size > size:
-            fault = running.clock_fault(rows.read_rows(path, self.ladder)[-1], self.ladder, seconds)
-            if fault:
-                os.truncate(path, size)
-                return None, fault, fault
-        return status, errors, errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "row.csv")
+                # The program inherits the lock: if the sweep is killed, it holds until that ends.
+                status, errors, seconds, record = running.measure(
+                    [*command, "--csv", str(path)],
+                    0 if stage.is_gpu else used or threads or ladders.processors(),
+                    env=environment, pass_fds=[self.lock])
+                if status:
+                    return None, status, errors
+                found = path.exists() and rows.read_rows(path, self.ladder)
+                fault = found and running.clock_fault(found[-1], self.ladder, seconds)
+                if fault or not found:
+                    return None, None, fault or "wrote no row to its --csv"
+                row = found[-1] | {"sweep": self.sweep, "round": number, **record}
+                self.append(rows.read(path), row)
+                return row, 0, errors
+        finally:
+            if self.ladder.epochs and not row:  # its epochs are none of a whole run
+                os.truncate(self.epochs, size)
 
-    @staticmethod
-    def why(status, reason):
-        """Why a run failed, from its status and its last line."""
-        what = ("" if status is None else f"killed by signal {-status}" if status < 0 else
-                f"exit status {status}")
-        return ": ".join(filter(None, (what, reason)))
+    def append(self, text, row):
+        """Appends a program's row, as it wrote it, and the record to runs.csv, in one write."""
+        head, *_, fields = csv.reader(io.StringIO(text, newline=""))
+        lines = [head + [*rows.RECORD], fields + [row[name] for name in rows.RECORD]]
+        known = rows.read(self.runs).partition("\n")[0]
+        if known and known != csv_lines(lines[0]).rstrip("\n"):
+            rows.fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; leave out "
+                      "--resume, or name another directory with --output")
+        with self.runs.open("a", encoding="utf-8") as file:
+            file.write(csv_lines(*lines[bool(known):]))
 
-    def run_stage(self, stage, cell, threads):
+    def run_stage(self, stage, cell, threads, number):
+        """A run of a round. It is made again if it was disturbed, and never for its own time."""
         runs, seconds = self.left()
-        done = len(self.times[stage.name, cell, threads])
         axes = [axis["option"] for axis in self.ladder.axes]
-        where = [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
-        if len(self.threads) > 1:
-            where.append(f"threads {threads}")
+        where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
         about = ("time not known yet" if math.isnan(seconds) else f"about {seconds:.0f} s"
                  if seconds < 100 else f"about {seconds / 60:.0f} min")
-        self.screen.show(", ".join([stage.name, *where, f"run {done + 1}"]),
-                         f"{runs} to go, {about}", seconds)
-        sizes = [path.stat().st_size for path in self.files]
-        try:
-            status, errors, reason = self.start(stage, self.runs,
-                                                {**self.settings, **dict(zip(axes, cell))}, threads)
-        finally:
-            if self.runs.stat().st_size == sizes[0]:  # no row: its epochs are none of a whole run
-                for path, size in zip(self.files, sizes):
-                    os.truncate(path, size)
-        if errors and reason not in self.said:
-            self.screen.say(errors)
-            self.said.add(reason)
-        self.count_runs()
-        # The first run of a cell may have used fewer than it was given.
-        if status == 0 and (len(self.times[stage.name, cell, threads]) > done
-                            or self.used.get((stage.name, cell), threads) < threads):
+        for again in range(1 + AGAIN):
+            self.screen.show(", ".join([stage.name, *where, f"round {number}",
+                                        *["disturbed, so again"] * bool(again)]),
+                             f"{runs} to go, {about}", seconds)
+            row, status, errors = self.start(
+                stage, {**self.settings, **dict(zip(axes, cell))}, threads, number,
+                self.used.get((stage.name, cell), 0))
+            reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+            if errors and reason not in self.said:
+                self.screen.say(errors)
+                self.said.add(reason)
+            if not row or not self.count(row, threads):
+                break
+            self.made, self.again = self.made + 1, self.again + bool(again)
+            if (self.options.quick or not rows.is_disturbed(row, self.best)
+                    or self.again >= AGAIN + AGAIN_PART * self.made):
+                return
+            time.sleep(PAUSE_S)
+        else:
             return
         if status == 77:
             # What to try instead is for the one who waits, not for the tables.
-            self.notes[stage.name] = f"did not run: {reason.partition('; try ')[0]}"
+            self.notes[stage.name] = "no device", reason.partition("; try ")[0]
             return
-        reason = (self.why(status, reason) if status != 0 else
-                  "wrote no row to its --csv" if self.runs.stat().st_size == sizes[0] else
-                  "its row has other options or threads")
-        self.notes[stage.name] = f"failed{' at ' if where else ''}{', '.join(where)}: {reason}"
+        reason = "its row has other options or threads" if row else self.why(status, reason)
+        self.notes[stage.name] = "failed", ": ".join([f"at {', '.join(where)}"] * bool(where)
+                                                     + [reason])
         self.failed = max(self.failed, 2 if status == 2 else 1)
 
+    def where(self, cell):
+        """A cell in words: ["hidden 32", "batch 64"]."""
+        axes = [axis["option"] for axis in self.ladder.axes]
+        return [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
+
     def run_all(self):
-        """Runs what is missing. The repeats of a cell are a whole pass apart. So a minute in which
-        the machine is busy spoils one run of three, and the median drops it. After one pass, the
-        tables are complete."""
+        """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
+        after another. So a minute in which the machine is busy spoils one run of three, and the
+        median drops it. After one round, the tables are complete."""
         self.screen.start = time.monotonic()
         plan = [*itertools.product(self.cells, self.stages, self.threads)]
         for number in itertools.count(1):
             for cell, stage, threads in plan:
                 if (threads in self.numbers(stage, cell) and self.missing(stage, cell, threads)
                         and len(self.times[stage.name, cell, threads]) < number):
-                    self.run_stage(stage, cell, threads)
+                    self.run_stage(stage, cell, threads, number)
             if not self.left()[0]:
                 return
 
-    def earlier_notes(self, tables):
-        """{name: reason} of the programs that are not in this sweep, from the tables before it."""
-        others = {stage.name for stage in [*self.ladder.stages, *self.ladder.peers]
-                  if stage not in self.stages}
-        lines = rows.or_nothing(rows.read_lines, tables) if self.options.resume else ()
-        found = (line.split(": ", 1) for line in lines or () if ": " in line)
-        return {name: reason for names, reason in found for name in names.split(", ")
-                if name in others}
-
-    def print_tables(self):
+    def finish(self):
+        """Writes what became of the programs, and the tables, and prints these."""
         self.screen.stop()
-        axes = [axis["option"] for axis in self.ladder.axes]
         for (name, cell), words in running.strays(self.rows, self.ladder).items():
-            where = [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
-            self.notes.setdefault(name, f"does not compute the same{' at ' if where else ''}"
-                                  f"{', '.join(where)}: {words}")
-            self.failed = True
+            where = ", ".join(self.where(cell))
+            self.notes.setdefault(name, ("differs", f"{where}: {words}" if where else words))
+            self.failed = max(self.failed, 1)
+        self.note_gpu("after")
+        self.note_programs()
         tables = self.output / "tables.txt"
-        notes = [f"--note={name}: {reason}" for name, reason in sorted(
-            (self.earlier_notes(tables) | self.notes).items())]
-        self.commands.ask(sys.executable, "harness/tables.py", "--ladder", self.ladder.name, *notes,
-                          "--output", str(tables), str(self.runs))
+        ask(sys.executable, "harness/tables.py", "--ladder", self.ladder.name,
+            "--output", str(tables), str(self.runs))
         subprocess.run(["cat", tables], check=False)
         draws = "" if self.options.output else "; `make report` draws them"
-        names = ", ".join([path.name for path in self.files] + ["machine.txt", "tables.txt"])
+        names = ", ".join(name for name in FILES if (self.output / name).exists())
         self.screen.say(f"Written to {self.output}: {names}{draws}")
-        noisy = [rows.is_noisy(times) for times in self.times.values() if times]
-        if any(noisy):
-            self.screen.say(f"In {sum(noisy)} of {len(noisy)} cells, a run is more than "
-                            f"{100 * rows.NOISY:.0f} % from the median. What else was running?")
 
     def run(self):
         if self.ladder.toml["data"]:
             self.find_data()
         self.open_folder()
-        if self.options.growth:
-            self.grow()
-            return
         if self.options.peers:
             for name in filter(PEER_VARIABLES.fullmatch, [*os.environ]):
                 del os.environ[name]
@@ -525,49 +541,40 @@ class Sweep:
         if self.ladder.data:
             self.screen.say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
+        self.note_programs()
         self.note_gpu("before")
-        self.run_all()
-        self.note_gpu("after")
-        self.print_tables()
+        if self.options.growth:
+            self.grow()
+        else:
+            self.run_all()
+        self.finish()
 
     def interrupted(self):
         """Prints the tables so far and says how to go on."""
-        self.commands.at_signals(signal.SIG_IGN)
-        self.commands.signal = 0
-        if not self.options.growth and self.times is not None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if self.sweep:
             with contextlib.suppress(SystemExit):
-                self.note_gpu("after")
-                self.print_tables()
+                self.finish()
             resume = [] if self.options.resume else ["--resume"]
             self.screen.say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
 
     # --- how the cost grows ---
 
     def grow(self):
-        """Changes one option at a time and writes growth.csv, which is then complete or unchanged.
-        The options are those of [growth] in ladder.toml, and --threads."""
-        table = self.ladder.toml.get("growth")
-        if not table:
-            rows.fail(f"--growth: found no [growth] in {self.ladder.name}/ladder.toml")
+        """Changes one option at a time: those of [growth] in ladder.toml, and --threads."""
+        table = self.ladder.toml["growth"]
         threads = ladders.processors()
         counts = self.options.threads if len(self.threads) > 1 else [
             threads, *(1 << bit for bit in range(threads.bit_length()))]
-        self.build()
-        with tempfile.TemporaryDirectory() as folder:
-            new = Path(folder, "growth.csv")
-            options = {**self.settings, **table["base"]}
-            for stage in self.stages:
-                for option, values in {**table["values"], "threads": sorted({*counts})}.items():
-                    if stage.name not in self.notes:
-                        self.screen.show(f"{stage.name}, {option} {values[0]} to {values[-1]}")
-                        self.grow_along(stage, options, option, values, new)
-            if not new.exists():
-                rows.fail("--growth: no stage ran", 1)
-            rows.write(self.output / "growth.csv", rows.read(new))
-        self.screen.stop()
-        self.screen.say(f"Written to {self.output}: growth.csv; `make report` draws it")
+        options = {**self.settings, **table["base"]}
+        for stage in self.stages:
+            for option, values in {**table["values"], "threads": sorted({*counts})}.items():
+                if stage.name not in self.notes:
+                    self.screen.show(f"{stage.name}, {option} {values[0]} to {values[-1]}")
+                    self.grow_along(stage, options, option, values)
 
-    def grow_along(self, stage, options, option, values, new):
+    def grow_along(self, stage, options, option, values):
         """Runs a point up to REPEATS times, while a run takes less than ENOUGH_S."""
         points = []  # (value, seconds)
         for value in values:
@@ -577,14 +584,16 @@ class Sweep:
                 expected += (seconds2 - seconds1) / (value2 - value1) * (value - value2)
             if expected > GROWTH_LIMIT_S:
                 return
-            for _ in range(REPEATS):
-                status, _, reason = self.start(stage, new, {**options, option: value},
-                                               self.threads[0])
+            for number in range(1, 1 + REPEATS):
+                row, status, errors = self.start(stage, {**options, option: value},
+                                                 self.threads[0], number)
                 if status in (2, 77):  # the stage has no threads; there is no GPU
                     return
-                if status != 0:
+                if not row:
+                    reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
                     rows.fail(f"{stage.name} --{option} {value}: {self.why(status, reason)}", 1)
-                seconds = rows.read_rows(new, self.ladder)[-1][self.ladder.time]
+                self.rows.append(row)
+                seconds = row[self.ladder.time]
                 if seconds >= ENOUGH_S:
                     break
             points.append((value, seconds))
@@ -621,7 +630,7 @@ def parse(arguments):
         prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
         formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
 Builds the stages of a ladder, runs them over its grid and prints the tables. Writes
-report/results/<machine>/<ladder>/{runs.csv,machine.txt,tables.txt}.""", epilog="""\
+report/results/<machine>/<ladder>/{runs,sweeps,programs}.csv and tables.txt.""", epilog="""\
 Ctrl-C keeps every finished run, and --resume goes on from there.
 Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
     whole = value_of(int, 1, "a whole number from 1")
@@ -633,7 +642,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
 
     add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
         type=value_of(str, None, "names such as 00,02", is_list=True))
-    add("steps", "also run the steps, such as 01.1_name")
+    add("steps", "measure instead each stage and step against the one before, in two cells and many "
+        "rounds; writes to the folder steps of the results")
     add("peers", "also run what you might use instead of the stages")
     add("gpu", "only what needs a GPU")
     ladder, kinds = found[0], rows.parameters(found[0])
@@ -646,8 +656,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
             add(option, f"({'on' if value else 'off'})", action="store_true", default=None)
         else:
             add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
-    add("repeats", "exactly N runs of each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; up to 3 more where they differ by over 10 %%)", metavar="N", type=whole)
+    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
+        "20 s; with --steps 16, or 8 over 1 s)", metavar="N", type=whole)
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
         metavar="LIST", type=value_of(int, 1, "a whole number from 1", is_list=True))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
@@ -659,8 +669,12 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         metavar="DIR", type=folder)
     add("resume", "keep earlier runs and do the missing ones; without it, earlier results move to "
         "a folder beside the new ones, named after their date")
-    add("growth", "measure instead how the cost grows with each option; writes growth.csv")
+    add("growth", "measure instead how the cost grows with each option; writes to the folder growth")
     options, unknown = parser.parse_known_args(arguments)
+    if options.growth and not all(ladder.toml["growth"] for ladder in found):
+        rows.fail(f"--growth: found no [growth] in {found[0].name}/ladder.toml")
+    if options.growth and options.steps:
+        rows.fail("--growth: found --steps too, expected one of them")
     if unknown:
         rows.fail(f"unknown option '{unknown[0]}'; see ./run_all.sh --help")
     return options, found
@@ -668,7 +682,9 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
 
 def main():
     del sys.argv[0]
-    commands, screen, sweep = Commands(), Screen(), None
+    screen, sweep = Screen(), None
+    for number in SIGNALS:
+        signal.signal(number, running.leave)
     try:
         options, found = parse(sys.argv[1:])
         os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
@@ -678,12 +694,12 @@ def main():
             if os.environ.get(name):
                 os.environ[name] = os.path.abspath(os.environ[name])
         os.chdir(ROOT)
-        sweeps = [Sweep(ladder, options, commands, screen) for ladder in found]
+        sweeps = [Sweep(ladder, options, screen) for ladder in found]
         for sweep in sweeps:
             sweep.run()
         return max(sweep.failed for sweep in sweeps)
-    except SystemExit:
-        if commands.signal and sweep:
+    except SystemExit as error:
+        if sweep and error.code in [128 + number for number in SIGNALS]:
             sweep.interrupted()
         raise
     except OSError as error:

@@ -111,4 +111,4 @@ done
 echo "threads: $(nproc)"
 echo "OpenMP variables: $(env | grep -E '^G?OMP_' | sort | paste -sd' ' | sed 's/^$/none/')"
 echo "revision: $revision${changes:+, with uncommitted changes}"
-echo "date: $(date -u '+%Y-%m-%d %H:%M UTC')"
+echo "began: $(date -u '+%Y-%m-%d %H:%M UTC')"

@@ -105,8 +105,10 @@ END
 
 # Makes a copy of what compare needs, with stages that only pretend to train.
 make_fakes() {
-    mkdir -p "$dir/data" "$dir/stages"
+    mkdir -p "$dir/data" "$dir/stages" "$dir/bench"
     cp -r "$repository/harness" "$repository/Makefile" "$dir"
+    # shellcheck disable=SC2016 # make expands these
+    printf '%s\n' 'build/ceiling:; mkdir build; printf "#!/bin/sh\necho 1e9\n" >$@; chmod +x $@' >"$dir/bench/Makefile"
     sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$dir/harness/running.py" # they take no time
     mkdir -p "$dir/tests"
     echo 'def check_cell(*_): pass' >"$dir/tests/stages.py"
@@ -137,8 +139,7 @@ END
 @test "compare: the two in turn, each first in half of the pairs, with the options" {
     make_fakes
     RUNS=8 HIDDEN=7 "$dir/harness/compare.py" 00 01_fast >"$dir/output"
-    grep -q '^The difference is real: 01_fast is [12]\.[09][0-9]* times as fast as 00_slow' \
-        "$dir/output"
+    grep -q '^01_fast is [12]\.[09][0-9]*× ([12].* to 2.*) as fast as 00_slow, from 8 pairs' "$dir/output"
     [[ $(cut -c 1-2 "$dir/calls" | tail -n +3 | paste -sd' ') == \
         "00 01 01 00 00 01 01 00 00 01 01 00 00 01 01 00" ]]
     [[ $(grep -c -- '--hidden 7 --batch 64 --epochs 1' "$dir/calls") == 18 ]]
@@ -156,7 +157,7 @@ END
 @test "compare: a stage against itself, and one that computes something else" {
     make_fakes
     RUNS=8 "$dir/harness/compare.py" 01 01 >"$dir/output"
-    grep -q '^No difference' "$dir/output"
+    grep -q '^8 pairs of runs: no difference seen (0.9.* to 1.0.*)\.$' "$dir/output"
     run "$dir/harness/compare.py" 01 02
     [[ $status == 1 && $output != *'difference'* ]]
     [[ ${lines[-1]} == 'compare.py: the two do not compute the same, so their times are not compared: final_loss is 0.5 in 01_fast and 0.7 in 02_wrong.'* ]]
@@ -179,7 +180,7 @@ END
     sed s/01_fast/peer_here/ "$dir/stages/01_fast/train.c" >"$dir/bench/peers/peer_here.c"
     touch "$dir/bench/peers/peer_gone.c"
     RUNS=8 "$dir/harness/compare.py" 00 peer_here >"$dir/output"
-    grep -q '^The difference is real: peer_here is [12]' "$dir/output"
+    grep -q '^peer_here is [12]\..*× (.*) as fast as 00_slow' "$dir/output"
     run "$dir/harness/compare.py" peer_gone 00
     [[ $status == 77 && ${lines[0]} == 'peer_gone: left out, not installed: no library' ]]
     [[ ${#lines[@]} == 2 && ${lines[1]} == *'peer_gone cannot run here: see above' ]]
@@ -195,6 +196,21 @@ END
     grep -q '^No verdict: other programs used [1-9][0-9]* % of the processors meanwhile; close them' "$dir/output"
     OTHERS=x run "$dir/harness/compare.py" 01 00
     [[ $status == 2 && $output == "compare.py: OTHERS: found 'x', expected a whole number from 0" ]]
+}
+
+@test "compare: a round in which the machine was slower is made again" {
+    make_fakes
+    # Every third time, the machine has two thirds of its rate. What the programs take is the same.
+    # shellcheck disable=SC2016
+    printf '%s\n' 'build/ceiling: ; mkdir build; cp slow $@; chmod +x $@' >"$dir/bench/Makefile"
+    # shellcheck disable=SC2016
+    printf '%s\n' '#!/bin/bash' 'echo >>"$0.calls"; n=$(wc -l <"$0.calls")' \
+        '((n % 3 == 0 && n < LIMIT)) && echo 6e9 || echo 9e9' >"$dir/bench/slow"
+    RATE='' LIMIT=9 RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    grep -q ', 8 runs of each in turn' "$dir/output"
+    [[ $(wc -l <"$dir/bench/build/ceiling.calls") == 20 ]] # two of ten rounds were disturbed
+    RATE='' LIMIT=999 RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    grep -q '^No verdict: the machine was disturbed in 8 of 12 rounds' "$dir/output"
 }
 
 @test "compare: an error is one line" {

@@ -320,23 +320,23 @@ def read_target(stage, target, phase):
 
 
 def part_of_ceiling(stage, phase, options):
-    """(the percentage of its ceiling that a stage reaches: the median over its runs, why it says
-    nothing)."""
-    make("-C", "bench", "build/ceiling")
-    parts, disturbed = [], running.watch_others()
+    """(the percentage of its ceiling that a stage reaches: median and interval over its runs, why
+    it says nothing)."""
+    parts, others = [], running.watch_others()
     for _ in range(int(options["runs"])):
         row = compare.run(stage, stage.ladder.words(options))
         # Right after the run, the ceiling has the clock rate that the run has left.
-        ceiling = subprocess.run([ladders.ROOT / "bench/build/ceiling", f"{row['threads']:.0f}"],
-                                 stdout=subprocess.PIPE, text=True, check=True).stdout
+        ceiling = running.rate(row["threads"]) * 1e9 / stage.ladder.width
         rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
             row, phase, "operations") / row[f"{phase}_s"]
-        parts.append(100 * rate / (float(ceiling) / stage.ladder.width))
-    return statistics.median(parts), disturbed()
+        parts.append(100 * rate / ceiling)
+    return (compare.pairs.Ratio(statistics.median(parts), *compare.pairs.interval(parts),
+                                len(parts)), running.why_no_verdict(others()))
 
 
 def test_target(stage, target, phase, ratios, why, options):
-    """Says whether the stage has reached its target, and ends with 1 if not."""
+    """Says whether the stage has reached its target, and ends with 1 if not, or if the interval
+    holds it."""
     name = phase or stage.ladder.time.removesuffix("_s")
     if target.endswith("%"):
         (found, why), says = part_of_ceiling(stage, phase, options), "reaches {} % of the ceiling"
@@ -347,11 +347,14 @@ def test_target(stage, target, phase, ratios, why, options):
     if why:
         print(f"{stage.name}: TARGET={target} not judged: {why}")
         sys.exit(1)
-    shown = compare.digits(found)  # and what is shown counts
-    missed = float(shown) < read_target(stage, target, phase)
-    print(f"{stage.name}: TARGET={target} {'MISSED' if missed else 'reached'}: {name} "
-          + says.format(shown))
-    sys.exit(missed)
+    shown = compare.pairs.digits
+    # What is shown counts.
+    low, high = (float(shown(each)) for each in (found.low, found.high))
+    wanted = read_target(stage, target, phase)
+    verdict = "reached" if low >= wanted else "MISSED" if high < wanted else "undecided"
+    print(f"{stage.name}: TARGET={target} {verdict}: {name} {says.format(shown(found.median))} "
+          f"{found.interval}" + "; more RUNS narrow it" * (verdict == "undecided"))
+    sys.exit(verdict != "reached")
 
 
 def main(wanted="", study="", target="", phase=""):

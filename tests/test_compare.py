@@ -1,6 +1,5 @@
-"""Tests the statistics of harness/compare.py on published numbers and on made-up runs."""
+"""Tests harness/pairs.py on published numbers and on made-up runs, and what compare says."""
 
-import math
 import os
 import random
 import sys
@@ -12,6 +11,8 @@ from unittest import mock
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
 import compare  # noqa: E402
+import pairs  # noqa: E402
+import rows  # noqa: E402
 import running  # noqa: E402
 
 
@@ -36,59 +37,71 @@ class Statistics(unittest.TestCase):
         for n, critical in ((8, 0), (10, 0), (12, 1), (15, 2), (20, 3), (25, 5), (30, 7)):
             values = list(range(n))
             random.Random(n).shuffle(values)
-            _, low, high = compare.median_with_interval(values)
-            self.assertEqual((low, high), (critical, n - 1 - critical))
+            self.assertEqual(pairs.interval(values), (critical, n - 1 - critical))
 
-    def test_too_few_pairs_say_nothing(self):
-        _, low, high = compare.median_with_interval([1.0] * (compare.FEWEST_PAIRS - 1))
-        self.assertEqual((low, high), (-math.inf, math.inf))
-        _, low, high = compare.median_with_interval([1.0] * compare.FEWEST_PAIRS)
-        self.assertEqual((low, high), (1, 1))
+    def test_too_few_pairs_have_their_range(self):
+        self.assertEqual(pairs.interval([3, 1, 2]), (1, 3))
+        self.assertEqual(pairs.ratio([2.0], [5.0]).text, "2.50× once")
+        self.assertIsNone(pairs.ratio([], []))
 
     def test_a_stage_against_itself(self):
         generator = random.Random(1)
-        wrong = 0
-        for _ in range(1000):
-            _, low, high = compare.ratio_with_interval(*made_up_times(generator, 30, 1))
-            wrong += not low <= 1 <= high
+        wrong = sum(pairs.ratio(*made_up_times(generator, 30, 1)).is_seen for _ in range(1000))
         self.assertLessEqual(wrong, 20)  # 10 are expected
 
     def test_a_difference_is_found_and_lies_in_its_interval(self):
         generator = random.Random(2)
         found = inside = 0
         for _ in range(1000):
-            _, low, high = compare.ratio_with_interval(*made_up_times(generator, 30, 1.05))
-            found += low > 1
-            inside += low <= 1.05 <= high
+            a, b = made_up_times(generator, 30, 1.05)
+            ratio = pairs.ratio(b, a)
+            found += ratio.low > 1
+            inside += ratio.low <= 1.05 <= ratio.high
         self.assertGreaterEqual(found, 990)
         self.assertGreaterEqual(inside, 980)
 
-    def test_exchanging_the_stages_inverts_the_ratio(self):
-        a, b = made_up_times(random.Random(3), 30, 2)
-        ratio, low, high = compare.ratio_with_interval(a, b)
-        inverse, inverse_low, inverse_high = compare.ratio_with_interval(b, a)
-        self.assertAlmostEqual(ratio * inverse, 1)
-        self.assertAlmostEqual(low * inverse_high, 1)
-        self.assertAlmostEqual(high * inverse_low, 1)
+    def test_only_runs_of_a_round_are_compared(self):
+        # Each round is twice as slow as the one before. The medians' ratio would be 2.
+        self.assertEqual(pairs.ratio([1.0, 2.0, 4.0], [4.0, 4.0, 4.0]).median, 2)
+        self.assertEqual(pairs.ratio([1.0, 2.0, 4.0], [1.5, 3.0, 6.0]).low, 1.5)
+
+    def test_words(self):
+        for median, low, high, words in (
+                (1.01, 0.99, 1.03, "no difference seen (0.990 to 1.030)"),
+                (1.008, 1.002, 1.022, "1.008× (1.002 to 1.022)"),
+                (2, 1.9, 2.1, "2.00× (1.90 to 2.10)"), (254.4, 250, 260, "254× (250 to 260)"),
+                (0.0123, 0.012, 0.0125, "0.0123× (0.0120 to 0.0125)")):
+            self.assertEqual(pairs.Ratio(median, low, high, 9).text, words)
 
     def test_verdicts(self):
-        self.assertIn("No difference", compare.verdict("a", "b", 1.01, 0.99, 1.03, 30))
-        self.assertIn("Undecided", compare.verdict("a", "b", 1.2, 0.9, 1.3, 30))
-        faster = "b is 2.000 times as fast as a (1.900 to 2.100)"
-        self.assertIn(faster, compare.verdict("a", "b", 2, 1.9, 2.1, 30))
-        faster = "a is 2.000 times as fast as b (1.818 to 2.500)"
-        self.assertIn(faster, compare.verdict("a", "b", 0.5, 0.4, 0.55, 30))
+        def verdict(*numbers):
+            return compare.verdict("a", "b", pairs.Ratio(*numbers, 30))
+
+        self.assertEqual(verdict(1.01, 0.99, 1.03),
+                         "30 pairs of runs: no difference seen (0.990 to 1.030).")
+        self.assertIn("b is 2.00× (1.90 to 2.10) as fast as a", verdict(2, 1.9, 2.1))
+        self.assertIn("a is 2.00× (1.82 to 2.50) as fast as b", verdict(0.5, 0.4, 0.55))
+
+    def test_disturbed_runs(self):
+        runs = [{"threads": 2, "rate": rate, "others": others}
+                for rate, others in ((100, 0), (91, 9), (89, 0), (100, 11), (None, None))]
+        runs.append({"threads": 1, "rate": 50, "others": 0})  # one thread has its own best
+        with mock.patch.dict(os.environ, {"OTHERS": "", "RATE": ""}):
+            best = rows.best_rates(runs)
+            self.assertEqual([rows.is_disturbed(row, best) for row in runs],
+                             [False, False, True, True, False, False])
 
     def test_others_are_those_that_are_not_ours(self):
         with mock.patch.dict(os.environ, {"OTHERS": "30"}):
-            disturbed = running.watch_others()
+            used = running.watch_others()
             busy, own = running.processor_seconds()
             later, processors = time.monotonic() + 1000, len(os.sched_getaffinity(0))
             for others, says in ((0.2, ""), (0.4, "other programs used 40 % of the processors")):
                 now = busy + 1000 * processors * others + 500, own + 500
                 with mock.patch("time.monotonic", return_value=later), mock.patch(
                         "running.processor_seconds", return_value=now):
-                    self.assertEqual(disturbed().partition(" meanwhile")[0], says)
+                    self.assertEqual(running.why_no_verdict(used()).partition(" meanwhile")[0],
+                                     says)
 
 
 if __name__ == "__main__":
