@@ -81,11 +81,12 @@ def run(command, limit=None, keep="stderr", **options):
 @functools.cache
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
-    status, errors, _ = run(["make", "--no-print-directory", "-s", "-C", str(ladders.ROOT / "bench"),
-                             "build/ceiling"], keep="both")
+    folder = str(ladders.ROOT / "bench")
+    status, errors, _ = run(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"],
+                            keep="both")
     if status:
         ladders.fail(f"bench/ceiling.c does not build: {errors}", 1)
-    return ladders.ROOT / "bench/build/ceiling"
+    return f"{folder}/build/ceiling"
 
 
 def rate(threads):

@@ -127,7 +127,8 @@ def shape_of(toml):
         "headline": [tuple(one_of(*axis["values"]) for axis in toml["axes"])],
         "paper": {"cite!": TEXT, "file": PATH, "settings": settings},
         "quick": settings, "compare": run,
-        "rungs": {**settings, "cells": [tuple(map(options.get, of_axes))]}, "step": run, "check": run, "profile": run,
+        "rungs": {**settings, "cells": [tuple(map(options.get, of_axes))]},
+        "step": run, "check": run, "profile": run,
         "datasets": {NAME: TEXT}, "growth": {"base!": options, "values!": counted},
         "work": {phase: {"operations": [whole_term], "bytes": [whole_term]}
                  for phase in toml["phases"]},

@@ -35,9 +35,10 @@ import rows
 import running
 from ladders import ROOT
 
-# A cell has REPEATS rounds and as many as time ENOUGH_S seconds in it, but MOST_REPEATS at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is
-# higher. A longer run has less noise and costs more: over 20 s, one is enough. A program with an
-# option --seconds repeats its work for so long, and its time is that of one repeat.
+# A cell has REPEATS rounds, and more until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
+# at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher.
+# A longer run has less noise and costs more: over 20 s, one is enough. A program with an option
+# --seconds repeats its work for so long, and its time is that of one repeat.
 REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 250, 1.0
 LONG_RUNS = (20.0, 1), (5.0, 2)
 LONG_QUICK_RUNS = ((0.5, 1),)
@@ -445,11 +446,11 @@ class Sweep:
     def append(self, text, row):
         """Appends a program's row, as it wrote it, and the record to runs.csv, in one write."""
         head, *_, fields = csv.reader(io.StringIO(text, newline=""))
-        lines = [head + [*rows.RECORD], fields + [row[name] for name in rows.RECORD]]
+        lines = [[*head, *rows.RECORD], [*fields, *(row[name] for name in rows.RECORD)]]
         known = rows.read(self.runs).partition("\n")[0]
         if known and known != csv_lines(lines[0]).rstrip("\n"):
-            rows.fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; leave out "
-                      "--resume, or name another directory with --output")
+            rows.fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; leave "
+                      "out --resume, or name another directory with --output")
         with self.runs.open("a", encoding="utf-8") as file:
             file.write(csv_lines(*lines[bool(known):]))
 
@@ -642,8 +643,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
 
     add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
         type=value_of(str, None, "names such as 00,02", is_list=True))
-    add("steps", "measure instead each stage and step against the one before, in two cells and many "
-        "rounds; writes to the folder steps of the results")
+    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
+        "rounds; writes to a folder steps in that of the results")
     add("peers", "also run what you might use instead of the stages")
     add("gpu", "only what needs a GPU")
     ladder, kinds = found[0], rows.parameters(found[0])
@@ -669,7 +670,7 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         metavar="DIR", type=folder)
     add("resume", "keep earlier runs and do the missing ones; without it, earlier results move to "
         "a folder beside the new ones, named after their date")
-    add("growth", "measure instead how the cost grows with each option; writes to the folder growth")
+    add("growth", "measure instead how the cost grows with each option; writes to a folder growth")
     options, unknown = parser.parse_known_args(arguments)
     if options.growth and not all(ladder.toml["growth"] for ladder in found):
         rows.fail(f"--growth: found no [growth] in {found[0].name}/ladder.toml")
