@@ -17,8 +17,8 @@ CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 unset MAKEFLAGS MAKELEVEL # each part calls make for itself
 PATH=$PATH:/usr/local/cuda/bin
 
-NAMES=(build test once grid bench profile report)
-LIMITS=(180 240 180 540 90 180 60)
+NAMES=(build test once steps grid bench profile report)
+LIMITS=(180 240 120 360 240 90 180 60)
 
 # timeout(1) starts this script again with the name of a part. It waits for what it started. So
 # where a part is one command, that command takes the script's place.
@@ -34,6 +34,8 @@ if [[ ${1:-} == --part ]]; then
     test) exec make test-gpu ;;
     # Each stage for a GPU once in each cell: from here on there are tables.
     once) exec ./run_all.sh --gpu --repeats 1 "${sweep[@]}" ;;
+    # Each step against the one before.
+    steps) exec ./run_all.sh --gpu --steps --resume "${sweep[@]}" ;;
     grid) exec ./run_all.sh --gpu --peers --resume "${sweep[@]}" ;;
     bench) exec make bench ;;
     profile)

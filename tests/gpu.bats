@@ -55,7 +55,7 @@ RESULTS=profiles make profile-gpu STAGE=03_a
 RESULTS=profiles make profile-gpu STAGE=04_b
 make report
 END
-    [[ ${lines[-1]} =~ ^'part 7, report: '[0-9]+' s, done'$ ]]
+    [[ ${lines[-1]} =~ ^'part 8, report: '[0-9]+' s, done'$ ]]
 }
 
 @test "the limits of the parts: none over nine minutes, all under 25" {
@@ -143,13 +143,13 @@ fi'
     results=$(echo report/results/*-a-gpu*/stages)
     [ "$(cut -d, -f1,2,4 "$results/runs.csv" | paste -sd' ')" = \
         'stage,device,hidden 03_cuda_unified,A GPU,8 03_cuda_unified,A GPU,9' ]
-    grep -q '^gpu before: ' "$results/machine.txt"
-    grep -q '^gpu after: ' "$results/machine.txt"
+    grep -q '^1,gpu before,' "$results/sweeps.csv"
+    grep -q '^1,gpu after,' "$results/sweeps.csv"
     grep -q '^ *03_cuda_unified' "$results/tables.txt"
     LIMIT=3 run make gpu PART='grid report'
     echo "$output"
-    [[ $output == *'part 4, grid: '* && $output == *'part 7, report: '* ]]
+    [[ $output == *'part 5, grid: '* && $output == *'part 8, report: '* ]]
     (($(wc -l <"$results/runs.csv") > 5)) # more repeats, of both cells
-    grep -q '^resumed: ' "$results/machine.txt"
+    grep -q '^2,began,' "$results/sweeps.csv"
     grep -q '^ *03_cuda_unified' "$results/tables.txt"
 }

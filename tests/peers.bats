@@ -401,9 +401,9 @@ END
     grep -q '^  peer_here  *0.250 .*0.250' out/tables.txt
     # It does not tell the phases apart, so it is not in their tables.
     [[ $(grep -c '^  peer_here ' out/tables.txt) == 3 ]]
-    grep -q '^peer_gone: did not run: not installed: nothing$' out/tables.txt
-    grep -q '^peer_library: did not run: left out, not installed: no library$' out/tables.txt
-    grep -qx 'peers: here 1.0' out/machine.txt
+    grep -q '^peer_gone: left out: not installed: nothing$' out/tables.txt
+    grep -q '^peer_library: left out: not installed: no library$' out/tables.txt
+    grep -qx '1,peers,here 1.0' out/sweeps.csv
     # Without the option, no peer runs.
     run ./run_all.sh --data "$data" --output without --hidden 3 --batch 5 --repeats 1
     [ "$status" -eq 0 ]
