@@ -27,6 +27,7 @@ try:
 except ImportError as error:
     sys.exit(f"report.py: {error}, for {sys.executable} (Debian's packages python3-matplotlib and "
              "python3-pygments)")
+import figures
 import results
 
 HERE = Path(__file__).resolve().parent
@@ -116,6 +117,8 @@ def main():
             draw(groups[0], groups is shown[ladder])
         draw_moves(ladder)
         update_readmes(ladder, found, shown[ladder])
+    for path, ladder in figures.pages().items():
+        figures.update(path, ladder, everything, shown)
     note = page.write(everything, shown[next(iter(shown))])
     print(f"Written: report/index.html{note}, and what the READMEs show", file=sys.stderr)
 

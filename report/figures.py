@@ -1,0 +1,128 @@
+"""Writes the measured figures of the READMEs, which stand between marks:
+
+    The training takes <!-- measured: 01, hidden 32, batch 32 -->0.192 s<!-- end -->.
+    Against 01.1, `forward`: <!-- measured: forward_s of 01.2 over 01.1 -->2.25×<!-- end -->.
+
+A mark says `measured: [COLUMN of] STAGE [over STAGE] [, OPTION VALUE]... [, on MACHINE]`. STAGE is
+a stage or a peer of the page's ladder, or of another one as LADDER/STAGE. COLUMN is one of the
+rows, or "ceiling"; without it, it is the ladder's time. `over` says how many times as fast STAGE
+is, or how many times as much of what is no time. Options left out are those of the cell that the
+whole ladder is shown for. Without MACHINE, a folder of results/, it is that of the ladder's README.
+"""
+
+import re
+
+import ladders
+import rows
+import tables
+from ladders import ROOT, fail
+
+BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
+MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
+ALONE = re.compile("<!-- *(measured|end) *(:|-->)")
+TIME = re.compile(r"(?<!_per)_s$")  # how the column of a time ends
+SHAPE = re.compile(r"(?:(\w+) of )?(?:([^\s/]+)/)?(\S+)(?: over (\S+))?")
+
+
+def pages():
+    """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's. A
+    link to another place is not written to."""
+    first, *others = ladders.ladders()
+    folders = {ROOT: first, first.folder: first, first.peers_folder.parent: first}
+    folders |= {ladder.folder: ladder for ladder in others}
+    return {path: ladder for folder, ladder in folders.items() for place in ("*.md", "*/*.md")
+            for path in sorted(folder.glob(place)) if path.resolve().is_relative_to(ROOT)}
+
+
+def quantity(group, column, value):
+    """A value of a column with its unit."""
+    if column == "ceiling":
+        return tables.percent(value)
+    if column.endswith("accuracy"):
+        return f"{100 * value:.2f} %"
+    if TIME.search(column):
+        return f"{tables.three_digits(group.scale * value)} {group.unit}"
+    for end, unit in (("gflops", "GFLOP/s"), ("_mib", "MiB"), ("samples_per_s", "samples/s")):
+        if column.endswith(end):
+            return f"{tables.three_digits(value)} {unit}"
+    return f"{value:.4g}"
+
+
+def figure(group, column, names, cell):
+    """What the runs of a group say of one stage, or of one over another. None if it has no such
+    runs. Only this and quantity() ask a Group."""
+    lines = [max((line for line in group.lines if line[0] == name and group.time(line, cell)),
+                 default=None) for name in names]
+    values = [line and (group.part_of_ceiling(line, cell) if column == "ceiling"
+                        else group.median(column, line, cell)) for line in lines]
+    if None in values or (len(names) > 1 and 0 in values):
+        return None
+    if len(names) == 1:
+        return quantity(group, column, *values)
+    this, other = values
+    return f"{tables.three_digits(other / this if TIME.search(column) else this / other)}×"
+
+
+def cell_of(group, options):
+    """The cell of a group that the options name, {column: value}. None where they are not those
+    of the group's settings."""
+    if any(group.settings.get(column, value) != value for column, value in options.items()):
+        return None
+    return tuple(options.get(group.ladder.column(axis["option"]), value)
+                 for axis, value in zip(group.ladder.axes, tables.ladder_cell(group)))
+
+
+def written(text, where, ladder, everything, shown):
+    """What stands in a mark of this text. `everything` is {ladder: [the groups of a machine]}, and
+    `shown` is {ladder: those that its README is about, or None}."""
+    first, *words = " ".join(text.split()).split(", ")
+    machine = words.pop()[3:] if words and words[-1].startswith("on ") else ""
+    asked = SHAPE.fullmatch(first)
+    if not asked:
+        fail(f"{where}: found '{first}', expected [COLUMN of] STAGE [over STAGE]")
+    column, name, *stages = asked.groups()
+    ladder = ladders.find_ladder(name, f"{where}: ladder") if name else ladder
+    stages = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
+              for wanted in stages if wanted]
+    known, options = rows.parameters(ladder), {}
+    for option, _, value in (word.partition(" ") for word in words):
+        if ladder.column(option) not in known:
+            fail(f"{where}: found '{option}', expected an option of {ladder.name}: "
+                 f"{' '.join([*(axis['option'] for axis in ladder.axes), *ladder.settings])}")
+        try:
+            options[ladder.column(option)] = rows.number(value, *known[ladder.column(option)])
+        except ValueError as expected:
+            fail(f"{where}: {option}: found '{value}', expected {expected}")
+    columns = {name for groups in everything[ladder] for group in groups
+               for runs in group.runs.values() for name in runs[0]}
+    if column and columns and column not in columns | {"ceiling"}:
+        fail(f"{where}: found '{column}', expected ceiling or a column of the rows: "
+             f"{' '.join(sorted(columns))}")
+    groups = shown[ladder] if not machine else next(
+        (groups for groups in everything[ladder] if groups[0].folder.parent.name == machine), None)
+    cells = ((group, cell_of(group, options)) for group in groups or ())
+    return next(filter(None, (figure(group, column or ladder.time, stages, cell)
+                              for group, cell in cells if cell is not None)), NOTHING)
+
+
+def update(path, ladder, everything, shown):
+    """Writes the figures of a page."""
+    old = rows.read(path)
+
+    def where(start):
+        return f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, start)}"
+
+    def replace(mark):
+        if not old[:mark.start()].rpartition("\n")[2].strip(" >*+-"):
+            fail(f"{where(mark.start())}: found a mark, expected a word before it: at the "
+                 "beginning of a line, it would end the paragraph")
+        text = written(mark[1], where(mark.start()), ladder, everything, shown)
+        return f"{BEGIN}{mark[1]}-->{text}{END}"
+
+    alone = ALONE.search(MARK.sub(lambda mark: " " * len(mark[0]), old))
+    if alone:
+        fail(f"{where(alone.start())}: found '{alone[0]}' alone, expected "
+             f"'{BEGIN} ... -->...{END}'")
+    new = MARK.sub(replace, old)
+    if new != old:
+        rows.write(path, new)
