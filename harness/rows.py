@@ -101,7 +101,7 @@ def read(path):
 
 
 def read_lines(path):
-    """The lines of a text, such as machine.txt."""
+    """The lines of a text, such as lines.txt."""
     found = read(path).splitlines()
     for number, line in enumerate(found, 1):
         if len(line) > MOST_SIGNS:

@@ -1,4 +1,4 @@
-"""Prints the versions of the libraries that the peers use, in one line, for machine.txt."""
+"""Prints the versions of the libraries that the peers use, in one line, for sweeps.csv."""
 
 import ctypes
 import subprocess
