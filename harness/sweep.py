@@ -310,8 +310,8 @@ class Sweep:
     # --- what the rows so far show ---
 
     def count(self, row, wanted=0):
-        """Counts a run, if it has the sweep's data and settings. Returns whether it has, and no
-        more threads than wanted."""
+        """Counts a run, if it has the sweep's data and settings. Returns whether it has, and as
+        many threads as wanted, or all that the stage has used in the cell so far."""
         if row["dataset"] != self.dataset or not all(  # a program may have rounded a number
                 math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
                 if isinstance(value, float) else row[self.ladder.column(option)] == value
@@ -332,7 +332,7 @@ class Sweep:
                                   for part in ("load_s", "setup_s", "warmup_s"))
         for count, rate in rows.best_rates([row]).items():
             self.best[count] = max(rate, self.best.get(count, 0))
-        return not wanted or threads <= wanted
+        return threads == wanted or not wanted or self.used[name, cell] < wanted
 
     def given(self, used):
         """Which of --threads a run belongs to that has used so many. It may use fewer than given,
@@ -489,6 +489,13 @@ class Sweep:
         self.notes[stage.name] = "failed", ": ".join([f"at {', '.join(where)}"] * bool(where)
                                                      + [reason])
         self.failed = max(self.failed, 2 if status == 2 else 1)
+
+    @staticmethod
+    def why(status, reason):
+        """Why a run failed, from its status and its last line."""
+        what = ("" if status is None else f"killed by signal {-status}" if status < 0 else
+                f"exit status {status}")
+        return ": ".join(filter(None, (what, reason)))
 
     def where(self, cell):
         """A cell in words: ["hidden 32", "batch 64"]."""
