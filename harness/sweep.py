@@ -451,8 +451,13 @@ class Sweep:
         if known and known != csv_lines(lines[0]).rstrip("\n"):
             rows.fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; leave "
                       "out --resume, or name another directory with --output")
-        with self.runs.open("a", encoding="utf-8") as file:
-            file.write(csv_lines(*lines[bool(known):]))
+        size = self.runs.stat().st_size
+        try:
+            with self.runs.open("a", encoding="utf-8") as file:
+                file.write(csv_lines(*lines[bool(known):]))
+        except OSError:  # a full disk: no part of a row stays
+            os.truncate(self.runs, size)
+            raise
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
