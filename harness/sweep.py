@@ -184,6 +184,7 @@ class Sweep:
         self.last = {}         # {stage's name: (its last cell, time)}
         self.overhead = {}     # {stage's name: what its last run took besides that time}
         self.most = {}         # {stage's name: the rounds of a cell at most}
+        self.took = {}         # {(stage's name, cell, threads): the threads that it used then}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
         self.best = {}         # {threads: the best rate of multiply-adds so far}
@@ -321,6 +322,7 @@ class Sweep:
             row["threads"])
         seconds = row[self.ladder.time]
         self.rows.append(row)
+        self.took[name, cell, threads] = row["threads"]
         self.times[name, cell, threads][row.get("sweep"), row.get("round") or len(self.rows)] = (
             seconds)
         for place in (name, (name, cell)):
@@ -420,6 +422,7 @@ class Sweep:
         command = [*stage.command, *self.ladder.words(options), "--quiet"]
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         size, row = self.epochs.stat().st_size if self.ladder.epochs else 0, None
+        used = 0 if stage.is_gpu else used or threads or ladders.processors()
         if self.ladder.epochs:
             command += [f"--{self.ladder.epochs}", str(self.epochs)]
         try:
@@ -427,9 +430,7 @@ class Sweep:
                 path = Path(folder, "row.csv")
                 # The program inherits the lock: if the sweep is killed, it holds until that ends.
                 status, errors, seconds, record = running.measure(
-                    [*command, "--csv", str(path)],
-                    0 if stage.is_gpu else used or threads or ladders.processors(),
-                    env=environment, pass_fds=[self.lock])
+                    [*command, "--csv", str(path)], used, env=environment, pass_fds=[self.lock])
                 if status:
                     return None, status, errors
                 found = path.exists() and rows.read_rows(path, self.ladder)
@@ -437,6 +438,8 @@ class Sweep:
                 if fault or not found:
                     return None, None, fault or "wrote no row to its --csv"
                 row = found[-1] | {"sweep": self.sweep, "round": number, **record}
+                if used and row["threads"] and row["threads"] != used:  # only now it is known
+                    row["rate"] = round(running.rate(row["threads"]), 1)
                 self.append(rows.read(path), row)
                 return row, 0, errors
         finally:
@@ -472,7 +475,7 @@ class Sweep:
                              f"{runs} to go, {about}", seconds)
             row, status, errors = self.start(
                 stage, {**self.settings, **dict(zip(axes, cell))}, threads, number,
-                self.used.get((stage.name, cell), 0))
+                self.took.get((stage.name, cell, threads)))
             reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
             if errors and reason not in self.said:
                 self.screen.say(errors)
