@@ -19,7 +19,7 @@ clean_copy() {
     cd "$dir/$1" || return
 }
 
-# ladder.bats runs its commands in such a path, and check-readmes those of the READMEs.
+# test_ladder.py runs its commands in such a path, and check-readmes those of the READMEs.
 @test "every compiler and preloading work in a path with signs that make and the shell interpret" {
     clean_copy 'a b'\''c$d(e#f:g=h[i];j%k&l\m'
     make -s -C stages/02_openmp

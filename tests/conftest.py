@@ -1,0 +1,216 @@
+"""A made-up repository for the tests of the harness: a ladder of one cell, whose programs only
+pretend. Each is a shell script that ends with a row, and a test says what it does before."""
+
+import csv
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+SWEEP = "harness/sweep.py run_all.sh --output results"
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+LADDER = """
+title = "Made up"
+program = "run"
+time = "time_s"
+data = "mnist"
+heading = "{epochs} epochs at {pace}"
+phases = ["forward", "backward"]
+peers = "../bench/peers"
+[[axes]]
+option = "batch"
+name = "Batch size"
+values = [4]
+[[axes]]
+option = "hidden"
+name = "hidden units"
+values = [8]
+[settings]
+epochs = 5
+pace = 0.1
+[[measures]]
+column = "time_s"
+title = "Training time"
+unit = "s"
+better = "lower"
+"""
+
+# It notes its call. Its options are variables, which its commands may use and set.
+PROGRAM = """#!/bin/sh
+stage={name} device=cpu dataset=mnist batch=4 hidden=8 epochs=5 pace=0.1 exact=0
+load_s=0.1 time_s=0.4 phase_s=0.1 loss=0.3 threads=${{OMP_NUM_THREADS:-1}}
+echo "$0 $*" >>calls
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quiet) ;;
+    --exact) exact=1 ;;
+    *) eval "${{1#--}}=\\$2"; shift ;;
+    esac
+    shift
+done
+add_row() {{ # FILE HEADER ROW
+    [ -s "$1" ] || echo "stage,device,threads,batch,hidden,epochs,pace,exact,dataset,$2" >>"$1"
+    echo "$stage,$device,$threads,$batch,$hidden,$epochs,$pace,$exact,$dataset,$3" >>"$1"
+}}
+{commands}
+add_row "$csv" load_s,setup_s,time_s,forward_s,backward_s,loss,gflops,peak_rss_mib,peak_vram_mib \\
+    "$load_s,0.01,$time_s,$phase_s,$phase_s,$loss,1.5,100.0,"
+"""
+
+MACHINE = """#!/bin/sh
+case $1 in
+--name) echo made-up ;;
+--gpu) ;;
+*) printf '%s\\n' 'cpu: Made up' 'compiler: none' "threads: $(nproc)" 'revision: x' 'began: y' ;;
+esac
+"""
+
+
+def wait_until(is_so, seconds=30):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Tree:
+    """The repository. A test's working directory is its root."""
+
+    def __init__(self, root):
+        self.root = root
+        self.results = root / "results"
+        self.environment = {name: value for name, value in os.environ.items() if not re.match(
+            "G?OMP_|MNIST_DIR|MAKEFLAGS|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON|OTHERS|RATE", name)}
+        self.environment["TMPDIR"] = str(root / "tmp")
+
+    def write(self, path, text, mode=None):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if mode:
+            file.chmod(mode)
+        return file
+
+    def script(self, path, commands):
+        return self.write(path, f"#!/bin/sh\n{commands}\n", 0o755)
+
+    def edit(self, path, old, new):
+        text = (self.root / path).read_text()
+        assert old in text
+        self.write(path, text.replace(old, new))
+
+    def stage(self, name, commands="", source="run.c", ladder="stages"):
+        """Makes a stage, or changes what its program does."""
+        folder = f"{ladder}/{name}"
+        self.write(f"{folder}/{source}", "")
+        self.write(f"{folder}/Makefile", "run: ;\n")
+        self.program(f"{folder}/run", name, commands)
+
+    def program(self, path, name, commands=""):
+        self.write(path, PROGRAM.format(name=name, commands=commands), 0o755)
+
+    def start(self, words, **variables):
+        """Starts a command in a session of its own, as from a terminal: Ctrl-C ends it."""
+        return subprocess.Popen(
+            shlex.split(words), cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=self.environment | variables,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+    @staticmethod
+    def end(process, status=0):
+        """What a command prints, on both of its outputs, if it ends with this status."""
+        output = process.communicate(timeout=60)[0].decode()
+        code = process.returncode
+        assert (128 - code if code < 0 else code) == status, output
+        return output
+
+    def run(self, words, status=0, **variables):
+        return self.end(self.start(words, **variables), status)
+
+    def sweep(self, words="", status=0, **variables):
+        """Sweeps into results/, and once where nothing else is said."""
+        repeats = "" if "--repeats" in words else "--repeats 1"
+        return self.run(f"{SWEEP} {repeats} {words}", status, **variables)
+
+    def notes(self):
+        """{program: what became of it in its last sweep}, of those that did not just run."""
+        with open("results/programs.csv", newline="") as lines:
+            last = {row["program"]: row for row in csv.DictReader(lines)}
+        return {name: f"{row['outcome']}: {row['reason']}" for name, row in last.items()
+                if row["outcome"] != "ran"}
+
+    def rows(self, columns, path="results/runs.csv"):
+        """These columns of all rows, such as "00_one,8 01_two,8"."""
+        file = self.root / path
+        if not file.exists():
+            return ""
+        with file.open(newline="") as lines:
+            return " ".join(",".join(row[column] for column in columns.split())
+                            for row in csv.DictReader(lines))
+
+    def counts(self, columns="stage", path="results/runs.csv"):
+        """{columns: how many rows have them}"""
+        return dict(Counter(self.rows(columns, path).split()))
+
+    def calls(self):
+        """The command lines of all programs so far."""
+        file = self.root / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture(scope="session")
+def made_up(tmp_path_factory):
+    """The repository that each test has a copy of."""
+    tree = Tree(tmp_path_factory.mktemp("repository"))
+    shutil.copytree(REPOSITORY / "harness", tree.root / "harness",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    # The programs take no time, whatever their rows say. What disturbs them stands in files.
+    tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
+    with (tree.root / "harness/running.py").open("a") as file:
+        file.write("\n\ndef watch_others():\n    return lambda: float(Path('others').read_text())\n")
+    tree.write("others", "0")
+    tree.edit("harness/sweep.py", "time.sleep(1)", "time.sleep(0)")
+    tree.edit("harness/sweep.py", "PAUSE_S = 2, 0.25, 1.0", "PAUSE_S = 2, 0.25, 0")
+    tree.write("bench/Makefile", "build/ceiling: ;\n")
+    tree.script("bench/build/ceiling", "echo 1e11")
+    for name in ("run_all.sh", "deps.sh", "packages.txt"):
+        shutil.copy2(REPOSITORY / name, tree.root)
+    tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
+    tree.write("stages/ladder.toml", LADDER)
+    tree.write("digits/train-images-idx3-ubyte", "")
+    tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
+    tree.write("report/machine.sh", MACHINE, 0o755)
+    tree.write("tmp/empty", "")
+    subprocess.run(["/usr/bin/python3", "-m", "compileall", "-q", tree.root / "harness"], check=True)
+    return tree
+
+
+@pytest.fixture
+def tree(made_up, tmp_path, monkeypatch):
+    root = tmp_path / "repository"
+    shutil.copytree(made_up.root, root)
+    monkeypatch.chdir(root)
+    tree = Tree(root)
+    tree.stage("00_one")
+    tree.stage("01_two")
+    return tree
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A copy of the checkout, with its uncommitted changes, in a path that every command has to
+    work in."""
+    root = tmp_path / "a b'c$d(e#f:g=h[i]"
+    subprocess.run([REPOSITORY / "tests/clean_copy.sh", root], check=True)
+    monkeypatch.chdir(root)
+    tree = Tree(root)
+    tree.environment |= {"NVCC": "no-nvcc", "TMPDIR": str(tmp_path), "OTHERS": "100", "RATE": "0"}
+    return tree
