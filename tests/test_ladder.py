@@ -1,0 +1,253 @@
+"""Tests the ladder as something to read and to add to. Adjacent stages differ only in what a README
+declares, `make step` shows a step, and a copy of a stage works as a stage."""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, wait_until
+
+sys.path.insert(0, str(REPOSITORY / "harness"))
+import ladders  # noqa: E402
+
+STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
+# Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
+MAIN = [stage for stage in STAGES if stage.ladder.name == ladders.MAIN and stage.name < "20"]
+QUICK = "RUNS=8 TRAIN=640"
+
+each_stage = pytest.mark.parametrize("stage", MAIN, ids=lambda stage: stage.name)
+
+
+def is_copy(stage):
+    """Whether it begins again from an earlier one."""
+    return bool(ladders.variable(stage.folder, "ORIGIN"))
+
+
+# --- sources and READMEs ---
+
+def functions(stage):
+    """The functions that a stage defines, in order."""
+    lines = subprocess.run(
+        ["ctags", "-x", "--sort=no", "--language-force=C++", "--kinds-C++=f", "-D",
+         "__launch_bounds__(x)=", stage.source], stdout=subprocess.PIPE, text=True, check=True).stdout
+    names = [line.split()[0] for line in lines.splitlines()]
+    return [name for name in names if not name.startswith("__anon")]  # a lambda has no name
+
+
+needs_ctags = pytest.mark.skipif(not shutil.which("ctags"),
+                                 reason="found no ctags (universal-ctags)")
+
+
+@needs_ctags
+@each_stage
+def test_functions_keep_their_order(stage):
+    after = functions(stage)
+    assert after[-1] == "main"
+    if stage.before and not is_copy(stage):
+        before = functions(stage.before)
+        assert [name for name in after if name in before] == [
+            name for name in before if name in after]
+
+
+@needs_ctags
+def test_a_chapters_readme_declares_which_functions_are_new_or_gone():
+    chapters = [stage for stage in MAIN if not stage.is_step]
+    for previous, stage in itertools.pairwise(chapters):
+        after, before = ({*functions(each)} for each in (
+            stage, stage.before if is_copy(stage) else previous))
+        readme = " ".join((stage.folder / "README.md").read_text().split())
+        for words, names in (("New functions", after - before), ("Gone", before - after)):
+            declared = re.search(rf".*{words}: ([^.]*)\.", readme)
+            assert names == {*re.findall("`([^`]*)`", declared[1] if declared else "")}, stage.name
+
+
+def test_a_stages_number_is_in_its_title_and_its_first_comment():
+    """With its one idea."""
+    for stage in STAGES:
+        number = re.escape(stage.name.split("_")[0])
+        first = stage.source.read_text().split("\n\n")[0].replace("\n// ", " ")
+        title = (stage.folder / "README.md").read_text().split("\n")[0]
+        assert re.match(rf"// Stage {number}(, from [^:]*)?: \w.*\.", first), stage.name
+        # `make report` has what follows the colon in a column of its own.
+        assert re.fullmatch(rf"# {re.escape(stage.name)}: .{{3,50}}", title)
+
+
+def test_adjacent_stages_differ_in_one_idea():
+    """In as many lines as the ladder allows. A ladder that has changed_lines in [tests] is made of
+    steps. A copy, or what is compared with an earlier stage, may change more."""
+    lines = {ladder.name: ladder.toml["tests"]["changed_lines"] for ladder in ladders.ladders()
+             if "changed_lines" in ladder.toml.get("tests", {})}
+    assert ladders.MAIN in lines
+    for stage in STAGES:
+        if stage.ladder.name in lines and stage.before and not is_copy(stage):
+            counts = subprocess.run(
+                ["git", "diff", "--no-index", "--histogram", "--numstat", stage.before.source,
+                 stage.source], stdout=subprocess.PIPE, text=True, check=False).stdout.split()
+            assert sum(map(int, counts[:2])) <= lines[stage.ladder.name], stage.name
+
+
+@each_stage
+def test_a_stage_includes_little(stage):
+    """The C library of C11, OpenMP, common/ and the ladder's headers. CUDA comes with them."""
+    allowed = ("<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio|stdlib|"
+               r'string|time|omp|cooperative_groups)\.h>|"(common|stages)/[a-z_]+\.h"')
+    for included in re.findall("^#include (.*)", stage.source.read_text(), re.MULTILINE):
+        assert re.fullmatch(allowed, included)
+
+
+@each_stage
+def test_every_readme_has_the_same_sections(stage):
+    sections = ["The idea", "Predict before you measure", "What the diff shows"]
+    sections += (["The prediction", "Measured", "Exercise"] if stage.is_step else
+                 ["The arithmetic", "The prediction", "What the profile shows", "Measured",
+                  "What limits it", "Exercises", "Pitfalls"])
+    if not stage.before:
+        sections.remove("What the diff shows")
+    readme = (stage.folder / "README.md").read_text()
+    assert re.findall("^## (.*)", readme, re.MULTILINE) == sections
+
+
+def test_terms():
+    """Each word of TERMS.md is in the file that it names."""
+    found = re.findall(r"((?:`[^`]+`[^`|[]*)+)\[[^]]+\]\(([^)#]+\.\w+)\)",
+                       (REPOSITORY / "TERMS.md").read_text())
+    assert len(found) > 30
+    for words, path in found:
+        for word in re.findall("`([^`]+)`", words):
+            assert word.split("...")[0] in (REPOSITORY / path).read_text(), (word, path)
+
+
+# --- step, asm and new-stage ---
+
+@pytest.fixture
+def repository(checkout):
+    """A copy of the checkout, with the data that there are."""
+    checkout.environment["MNIST_DIR"] = subprocess.run(
+        [REPOSITORY / "data/locate.sh"], env=os.environ | {"OFFLINE": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, check=True).stdout.strip()
+    return checkout
+
+
+def test_step(repository):
+    """It prints the README and the diff, and measures."""
+    output = repository.run(f"make -s step STAGE=02 {QUICK}")
+    for text in ("02_openmp: all cores", "The idea", "+// Stage 02: ", "The prediction",
+                 "What the profile shows"):
+        assert text in output
+    # The README speaks of all of 02's steps, so the time before them is shown, too.
+    for before in (r"02\.\d_[a-z_]*", "01_vectorized"):
+        assert re.search(rf"^median +{before} +02_openmp", output, re.MULTILINE)
+    # It prints the prediction beside the measured ratio, but not the whole README.
+    assert "Pitfalls" not in output
+    assert re.search("^00_serial: hidden 256, batch 128, .* GFLOP/s",
+                     repository.run("make -s step STAGE=00 TRAIN=640"), re.MULTILINE)
+    assert "STAGE: found '77', expected one of: 00_serial " in repository.run(
+        "make -s step STAGE=77", 2)
+
+
+@pytest.mark.skipif(not shutil.which("script"), reason="found no script (bsdutils)")
+def test_step_on_a_terminal(repository):
+    """It waits for a key there, and shows no links."""
+    readme = Path("stages/00_serial/README.md")
+    repository.edit(readme, "## The idea\n", "## The idea\n\n![a](b.svg)\n[`c` d](e.md) <!-- f -->\n")
+    os.mkfifo("keys")
+    Path("output").touch()
+    process = repository.start("""bash -c 'script -qec "harness/step.py step stages 00" /dev/null \
+        <keys >output'""", TRAIN="64")
+    with open("keys", "w") as keys:
+        wait_until(lambda: Path("output").read_text().endswith("Press Enter to go on: "))
+        time.sleep(0.5)
+        assert "The prediction" not in Path("output").read_text()
+        keys.write("\n")
+        keys.flush()
+        repository.end(process)
+    output = Path("output").read_text()
+    assert "The prediction" in output and "\n00_serial: hidden 256" in output
+    assert "\n`c` d " in output and not re.search(r"]\(|<!--", output)
+    # Without a terminal, it does not ask. Your own stage need not have a README.
+    assert "Press Enter" not in repository.run("make -s step STAGE=00 TRAIN=640")
+    readme.unlink()
+    assert "\n00_serial: hidden 256" in "\n" + repository.run("make -s step STAGE=00 TRAIN=640")
+
+
+def test_asm(repository):
+    """It shows the instructions of a function under their lines, also where it is inlined."""
+    source = Path("stages/01_vectorized/train.c").read_text()
+    line = source[:source.index("sum[r][c] += x")].count("\n") + 1
+    output = repository.run("make -s asm STAGE=01 FUNCTION=forward")
+    # The tile is inlined into what forward() calls.
+    assert re.search(rf"^forward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|mul)", output, re.MULTILINE)
+    assert "\nevaluate, " not in output
+    assert "\nbackward, " in repository.run("make -s asm STAGE=00")
+    assert re.fullmatch("step.py: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
+                        repository.run("harness/step.py asm '' 00 nothing", 2))
+
+
+def fake_cuda_stage(tree, name, commands=":"):
+    tree.script(f"stages/{name}/train", commands)
+    tree.write(f"stages/{name}/Makefile", "train: ;\n")
+
+
+def test_asm_of_a_cuda_stage(repository):
+    """It shows the kernels, or says what is missing."""
+    fake_cuda_stage(repository, "04_cuda_device_mem")
+    said = repository.run("harness/step.py asm '' 04", 77, NVCC="true", PATH="/usr/bin:/bin")
+    assert "found no cuobjdump" in said and said.count("\n") == 1
+    repository.script("bin/cuobjdump", r"""echo '	code for sm_75'
+        printf '\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD \
+            3oneILi4EEvPf MOV""")
+    assert repository.run("harness/step.py asm '' 04 one", NVCC="true", PATH="bin:/usr/bin:/bin") == (
+        "one<4>\n        /*0000*/  MOV ;\n\n")
+
+
+@pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
+@pytest.mark.parametrize("nvcc", ["true", "no-such-nvcc"])
+def test_step_of_a_stage_that_cannot_run_here(repository, nvcc):
+    """It says why and goes on."""
+    if nvcc == "true":
+        for name in ("03_cuda_unified", "04_cuda_device_mem"):
+            fake_cuda_stage(repository, name, f"echo '{name}: no usable CUDA device: none' >&2; exit 77")
+    # Two jobs, so that a make within would have jobs to warn of.
+    output = repository.run(f"make -j2 step STAGE=04 NVCC={nvcc}")
+    assert re.search(f"found no {nvcc}|compare.py: 03_cuda_unified: exit status 77: no usable CUDA "
+                     "device: none", output)
+    assert "\nWhat the profile shows\n" in output
+    assert " ".join(output.splitlines()[-2:]) == (
+        "04_cuda_device_mem cannot run here. `make check STAGE=04_cuda_device_mem` tests it on a "
+        "simulated device, and `make sim` builds it for one.")
+    assert not re.search("^(make|gcc)|jobserver", output, re.MULTILINE)
+    if nvcc != "true":
+        output = repository.run(f"make -s all STAGES=stages/03_cuda_unified NVCC={nvcc}")
+        assert " ".join(output.splitlines()[-2:]) == (
+            "Without nvcc: `make sim` builds the CUDA stages for a simulated device, and `make check "
+            "STAGE=NAME` tests one of them on it.")
+
+
+def test_a_copy_of_a_step(repository):
+    """Every command works on it, and make check finds a mistake in it."""
+    run = repository.run
+    shutil.copytree("stages/01_vectorized", "stages/01.0_first")
+    repository.edit("stages/01.0_first/train.c", "// Stage 01:", "// Stage 01.0:")
+    assert "\n20_mine: right, " in run(f"make -s new-stage FROM=01.0 NAME=20_mine {QUICK}")
+    assert "// Stage 20, from 01.0_first:" in Path("stages/20_mine/train.c").read_text()
+    assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
+    assert "\n+// Stage 01.0" in run("make -s diff STAGE=01.0")
+    assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
+                                 "--repeats 1 --output results")
+    assert re.search("^median +20_mine +01_vectorized", run(
+        "harness/compare.py 20_mine 01", RUNS="8", HIDDEN="32", TRAIN="640"), re.MULTILINE)
+    assert "20_mine: mine" in run(f"make -s step STAGE=20 {QUICK}")
+    if os.environ.get("FULL") and shutil.which("pandoc"):
+        run("make -s report")
+        assert '<section class="stage" id="stages-20_mine">' in Path("report/index.html").read_text()
+    # Now a batch's gradient is a hundredth too large.
+    repository.edit("stages/20_mine/train.c", "dz[s] /= (float)n;", "dz[s] /= 0.99f * (float)n;")
+    output = run("make -s check STAGE=20_mine", 2)
+    assert "20_mine: WRONG" in output
+    assert "All steps are 1.0101 times the right ones" in output
