@@ -117,12 +117,12 @@ class Group:
     def counted(self, line, cell):
         """The runs of a cell that count: those that were not disturbed, or else all."""
         runs = self.runs.get((line, cell), ())
-        return [run for run in runs if not run["disturbed"]] or runs
+        return [run for run in runs if not run.get("disturbed")] or runs
 
     def is_disturbed(self, line, cell):
         """Whether all runs of a cell were disturbed."""
         runs = self.runs.get((line, cell), ())
-        return bool(runs) and all(run["disturbed"] for run in runs)
+        return bool(runs) and all(run.get("disturbed") for run in runs)
 
     def values(self, measure, line, cell):
         """The measure of each run of a cell. Empty for a cell without runs or without this measure:
