@@ -47,34 +47,9 @@ distance() {
     done
 }
 
-@test "the row has the list as one field, which a CSV reader understands" {
+@test "the row has the list as one field, in quotes" {
     train=$mlp/00_serial/train
     succeeds --hidden 5,4 --csv "$dir/rows.csv"
     succeeds --hidden 5 --csv "$dir/rows.csv"
-    run python3 -c 'import csv, sys
-for row in csv.DictReader(open(sys.argv[1])): print(row["hidden"], row["batch"], row["epochs"])' \
-        "$dir/rows.csv"
-    [ "$output" = $'5,4 4 2\n5 4 2' ]
-}
-
-@test "the report has the paper's figures beside runs of 40 epochs at its learning rate, and no others" {
-    /usr/bin/python3 -c 'import matplotlib, pygments' 2>/dev/null || skip 'found no matplotlib or no pygments'
-    train=$mlp/00_serial/train
-    for settings in '2 0.1' '40 0.001'; do
-        succeeds --hidden 128,128 --batch 128 --epochs "${settings% *}" --learning-rate "${settings#* }" \
-            --csv "$dir/rows.csv"
-    done
-    sed -i 's/,6,4,/,60000,10000,/' "$dir/rows.csv"
-    /usr/bin/python3 - "$dir/rows.csv" "$BATS_TEST_DIRNAME/.." <<'END'
-import sys
-from pathlib import Path
-sys.path[:0] = [f"{sys.argv[2]}/harness", f"{sys.argv[2]}/report"]
-sys.dont_write_bytecode = True
-import ladders, page, results, tables
-ladder = ladders.find_ladder("mlp")
-two, forty = (page.tables_html(group, results.read_paper(ladder))
-              for group in tables.read_groups(Path(sys.argv[1]), ladder))
-assert "2 epochs" in two and "paper" not in two, two
-assert "40 epochs" in forty and "paper: peer_cupy</th><td>0.35" in forty, forty
-END
+    [ "$(cut -d, -f4-7 "$dir/rows.csv" | paste -sd' ')" = 'hidden,batch,epochs,learning_rate "5,4",4,2 5,4,2,0.1' ]
 }

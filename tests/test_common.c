@@ -249,6 +249,16 @@ static void header_and_row_come_from_the_same_calls(void **state) {
     remove_directory(directory);
 }
 
+static void floats_read_back_equal(void **state) {
+    (void)state;
+    const float values[] = {0.123456789f, 1e-30f, FLT_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
+        struct row row = begin_row("cpu", 1);
+        add_float(&row, "rate", values[i]);
+        assert_true(strtof(strrchr(row.values, ',') + 1, NULL) == values[i]);
+    }
+}
+
 // What became a pipe while the program ran stays one, and a link to it stays a link.
 static void arrays_replace_regular_files_only(void **state) {
     (void)state;
@@ -299,6 +309,7 @@ int main(void) {
         cmocka_unit_test(timer_repeated),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
         cmocka_unit_test(header_and_row_come_from_the_same_calls),
+        cmocka_unit_test(floats_read_back_equal),
         cmocka_unit_test(arrays_replace_regular_files_only),
         cmocka_unit_test(results_read_back_equal),
         cmocka_unit_test(pcg32_is_the_authors),

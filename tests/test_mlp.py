@@ -1,0 +1,34 @@
+"""Tests what the report shows of studies/mlp: the paper's figures."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("pygments")
+sys.path[:0] = [str(REPOSITORY / "harness"), str(REPOSITORY / "report")]
+import ladders  # noqa: E402
+import page  # noqa: E402
+import results  # noqa: E402
+import tables  # noqa: E402
+
+
+@pytest.mark.parametrize(("epochs", "pace", "has_paper"), [(2, 0.1, False), (40, 0.001, True)])
+def test_the_papers_figures(tmp_path, epochs, pace, has_paper):
+    """They stand beside runs of 40 epochs at its learning rate, and beside no others."""
+    ladder = ladders.find_ladder("mlp")
+    options = ladder.settings | {"hidden": "128,128", "batch": 128, "epochs": epochs,
+                                 "learning-rate": pace, "train": 60000, "test": 10000}
+    row = dict.fromkeys([*(measure["column"] for measure in ladder.measures),
+                         *(f"{phase}_s" for phase in ladder.phases)], 1)
+    row |= {"stage": "00_serial", "device": "cpu", "threads": 1, "dataset": "mnist", "gflops": 1}
+    row |= {ladder.column(option): value for option, value in options.items()}
+    with Path(tmp_path, "runs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([row.keys(), row.values()])
+    group, = tables.read_groups(tmp_path / "runs.csv", ladder)
+    html = page.tables_html(group, results.read_paper(ladder))
+    assert f"{epochs} epochs" in html
+    assert ("paper: peer_cupy</th><td>0.35" in html) == ("paper" in html) == has_paper
