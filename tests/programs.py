@@ -1,0 +1,129 @@
+"""What the tests share that run programs: a tiny data set, and how a program has to end."""
+
+import csv
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+FULL = os.environ.get("FULL")
+needs_full = pytest.mark.skipif(not FULL, reason="FULL=1 runs it")
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(TESTS), str(ROOT / "harness")]
+
+LABELS, TEST_LABELS = (3, 1, 4, 1, 5, 9), (2, 7, 1, 8)
+
+
+def run(command, status=0, limit=600, cwd=None, **variables):
+    """Runs a command, in words or as one line, which has to end with this status (None: any). The
+    result has what it printed. A variable that is None is not set."""
+    variables = {**os.environ, "MAKEFLAGS": None, "MNIST_DIR": None, **variables}
+    ended = subprocess.run(
+        shlex.split(command) if isinstance(command, str) else command, cwd=cwd, timeout=limit,
+        env={name: str(value) for name, value in variables.items() if value is not None},
+        stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    ended.stdout, ended.stderr = (each.decode(errors="replace")
+                                  for each in (ended.stdout, ended.stderr))
+    assert status in (None, ended.returncode), (ended.returncode, ended.stdout + ended.stderr)
+    return ended
+
+
+@functools.cache
+def make(*words):
+    """Makes something in the repository, once."""
+    return run(["make", "--no-print-directory", "-s", *words], cwd=ROOT).stdout
+
+
+def simulated(stage):
+    """A CUDA stage's program for the simulated device."""
+    path = f"build/{stage.ladder.name}/{stage.name}.sim"
+    make("-C", "tests", path)
+    return TESTS / path
+
+
+def built(stage):
+    """A stage's program. A CUDA stage's is that for the simulated device."""
+    if stage.is_cuda:
+        return simulated(stage)
+    make(str(stage.folder.relative_to(ROOT)))
+    return stage.program
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def copy(folder):
+    """Copies the checkout with its uncommitted changes, so that a test can change it."""
+    run([TESTS / "clean_copy.sh", folder])
+    return folder
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_images(folder, name, images, labels):
+    """Writes a set, which is train or t10k, as MNIST's two files: IDX."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, values in ("images-idx3", images), ("labels-idx1", labels):
+        values = np.asarray(values)
+        header = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
+        (folder / f"{name}-{kind}-ubyte").write_bytes(header + values.astype(np.uint8).tobytes())
+
+
+def images(count):
+    """Some images: the bytes of the numbers from 100000."""
+    text = "".join(f"{number}\n" for number in range(100000, 100000 + 112 * count))
+    return np.frombuffer(text.encode(), np.uint8).reshape(count, 28, 28)
+
+
+def write_data(folder, draw=images):
+    for name, labels in ("train", LABELS), ("t10k", TEST_LABELS):
+        write_images(folder, name, draw(len(labels)), labels)
+
+
+class Trainer:
+    """A program that trains on a tiny data set, in a folder of its own. Options that come later
+    win."""
+
+    def __init__(self, folder, program, options="--hidden 3 --batch 4 --epochs 2"):
+        self.folder, self.program, self.variables = folder, program, {}
+        self.options = ["--data", "data", *shlex.split(f"--train 6 --test 4 {options}")]
+        if not (folder / "data").exists():
+            write_data(folder / "data")
+
+    def run(self, options="", status=None, **variables):
+        return run([self.program, *self.options, *shlex.split(options)], status, 60, self.folder,
+                   **self.variables | variables)
+
+    def succeeds(self, options="", **variables):
+        """The run has to say nothing on standard error. Returns what it prints."""
+        ended = self.run(options, 0, **variables)
+        assert ended.stderr == ""
+        return ended.stdout
+
+    def fails(self, status, pattern, options="", **variables):
+        """The run has to say why in one line on standard error, which matches the pattern."""
+        said = self.run(options, status, **variables).stderr
+        assert said.count("\n") == 1 and re.search(pattern, said), said
+
+    def weights(self, options="", **variables):
+        """The bytes of the weights that a run saves."""
+        self.succeeds(f"{options} --save-weights weights", **variables)
+        return (self.folder / "weights").read_bytes()
+
+    def rows(self, name="rows.csv"):
+        return rows(self.folder / name)
