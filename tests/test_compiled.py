@@ -1,5 +1,5 @@
-"""Tests what nvcc makes of 05's kernels: whether they are compiled as the README says. It checks the
-speed as far as that can be done without a GPU."""
+"""Tests what nvcc makes of 05's kernels: whether they are compiled as the README says. It checks
+the speed as far as that can be done without a GPU."""
 
 import os
 import re
@@ -34,26 +34,27 @@ def test_kernels_load_together_and_need_what_the_readme_says():
     version = re.search(r"release ([0-9.]*),", run("nvcc --version", PATH=PATH).stdout)[1]
     readme = (STAGE / "README.md").read_text()
     same_compiler = f"nvcc {version} " in readme
-    titles = re.search(r"^\| \| registers \((sm_.*?)\) \| shared memory \| loads in a row \|", readme,
-                       re.M)
+    titles = re.search(r"^\| \| registers \((sm_.*?)\) \| shared memory \| loads in a row \|",
+                       readme, re.M)
     architectures = [f"sm_{each.removeprefix('sm_')}" for each in titles[1].split(", ")]
     rows = dict(re.findall(r"^\| `(\w+)` \|(.*)", readme[titles.start():].split("\n\n")[0], re.M))
     checked, wrong = set(), []
 
-    def expect(what, found, *expected):
+    def expect(kernel, architecture, what, found, *expected):
         if found not in expected:
             wrong.append(f"{kernel}, {architecture}: {what}: found {found}, expected {expected[0]}")
 
     for architecture, kernel, text in kernels("-res-usage"):
         use = {name: int(count) for name, count in re.findall(r"(\w+):(\d+)", text)}
         registers, shared, *_ = rows[kernel].split("|")
-        expect("bytes of local memory", use["LOCAL"] + use["STACK"], 0)
+        expect(kernel, architecture, "bytes of local memory", use["LOCAL"] + use["STACK"], 0)
         own = int(re.sub(r"\D", "", shared))
         # From sm_90 on, the driver has 1024 bytes of a block's shared memory.
-        expect("bytes of shared memory", use["SHARED"], own, own and own + 1024)
+        expect(kernel, architecture, "bytes of shared memory", use["SHARED"], own,
+               own and own + 1024)
         if same_compiler and architecture in architectures:
             own = int(registers.split(",")[architectures.index(architecture)])
-            expect("registers", use["REG"], own)
+            expect(kernel, architecture, "registers", use["REG"], own)
         checked.add(kernel)
     assert checked == set(rows)
 
@@ -62,7 +63,7 @@ def test_kernels_load_together_and_need_what_the_readme_says():
         stores = [i for i, each in enumerate(instructions) if each.startswith("STS")]
         before = instructions[:stores[0]] if stores else instructions
         if in_a_row := rows[kernel].split("|")[2].strip():
-            expect("loads before the first store to shared memory",
+            expect(kernel, architecture, "loads before the first store to shared memory",
                    sum(each.startswith("LDG") for each in before), int(in_a_row))
     assert not wrong, "\n".join(wrong)
     if not same_compiler:

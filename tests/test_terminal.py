@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ from programs import ROOT, TESTS, Trainer, make, run
 @pytest.fixture
 def start(tmp_path):
     """start(FOLDER, OPTIONS, COLUMNS, KIND) runs a stage on a terminal, where a batch takes half a
-    second. It returns the lines that stood there in the end, and all that stood there for a time."""
+    second. It returns the lines that stand there in the end, and those that stood there once."""
     clock = tmp_path / "clock.so"
     run(["gcc", "-shared", "-fPIC", "-o", clock, TESTS / "fake_clock.c"])
 
@@ -51,7 +52,8 @@ def count(pattern, lines):
     return sum(bool(re.search(pattern, line)) for line in lines)
 
 
-@pytest.mark.parametrize("folder", ["stages/00_serial", "stages/02_openmp", "studies/mlp/02_openmp"])
+@pytest.mark.parametrize("folder", ["stages/00_serial", "stages/02_openmp",
+                                    "studies/mlp/02_openmp"])
 def test_an_epoch_of_more_than_two_seconds_says_how_far_it_is(start, folder):
     screen, drawn = start(folder, "--hidden 3 --threads 1")
     # Six batches take three seconds. The first line comes after two, the next a second later.
@@ -89,7 +91,7 @@ def test_a_line_that_is_too_long_goes_on_in_the_next(start, folder, columns):
     assert max(map(len, screen)) <= (columns or 80) and count("^    [^ ]", screen) >= 3
     # Together, the parts are the lines that a file gets.
     assert shape("\n".join(screen)) == shape(start.stage.succeeds(LD_PRELOAD=None))
-    for line, after in zip(screen, screen[1:]):
+    for line, after in itertools.pairwise(screen):
         assert not (after.startswith("    ") and re.match("[^ -].*[^,:]$", line)), line
 
 
