@@ -69,7 +69,7 @@ MACHINE = """#!/bin/sh
 case $1 in
 --name) echo made-up ;;
 --gpu) ;;
-*) printf '%s\\n' 'cpu: Made up' 'compiler: none' "threads: $(nproc)" 'revision: x' 'began: y' ;;
+*) printf '%s\\n' 'cpu: Made up' "threads: $(nproc)" "variables: $OMP_NUM_THREADS" ;;
 esac
 """
 
@@ -175,10 +175,10 @@ def made_up(tmp_path_factory):
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
     with (tree.root / "harness/running.py").open("a") as file:
-        file.write("\n\ndef watch_others():\n    return lambda: float(Path('others').read_text())\n")
+        file.write("def watch_others():\n    return lambda: float(Path('others').read_text())\n")
     tree.write("others", "0")
-    tree.edit("harness/sweep.py", "time.sleep(1)", "time.sleep(0)")
-    tree.edit("harness/sweep.py", "PAUSE_S = 2, 0.25, 1.0", "PAUSE_S = 2, 0.25, 0")
+    for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
+        tree.edit("harness/sweep.py", pause, "pass")
     tree.write("bench/Makefile", "build/ceiling: ;\n")
     tree.script("bench/build/ceiling", "echo 1e11")
     for name in ("run_all.sh", "deps.sh", "packages.txt"):
@@ -189,7 +189,7 @@ def made_up(tmp_path_factory):
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
     tree.write("report/machine.sh", MACHINE, 0o755)
     tree.write("tmp/empty", "")
-    subprocess.run(["/usr/bin/python3", "-m", "compileall", "-q", tree.root / "harness"], check=True)
+    tree.run("/usr/bin/python3 -m compileall -q harness")
     return tree
 
 

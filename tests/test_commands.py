@@ -30,7 +30,7 @@ def test_make(tree):
     tree.run("make", NVCC="no-such-nvcc")
     assert {path.parent.name for path in Path("stages").glob("*/built")} == {"00_one", "01_two"}
     targets = re.findall(r"^(\w+) +[a-z]", tree.run("make help"), re.MULTILINE)
-    assert {*"all test deps diff headline clean help".split()} <= {*targets}
+    assert {*["all", "test", "deps", "diff", "headline", "clean", "help"]} <= {*targets}
 
 
 def test_make_diff(tree):
@@ -52,7 +52,8 @@ def test_make_diff(tree):
     tree.write("stages/05_gpu/Makefile", "ORIGIN = 00_one\nrun: ;\n")
     assert changes("05") == [" int same", "-int old", "+int gpu"]
     # A terminal gets colours, a pipe gets none.
-    assert "\x1b[" in tree.run("script -qec 'make diff STAGE=01' /dev/null", TERM="xterm", PAGER="cat")
+    assert "\x1b[" in tree.run("script -qec 'make diff STAGE=01' /dev/null", TERM="xterm",
+                               PAGER="cat")
     assert "\x1b" not in tree.run("make diff STAGE=01")
 
 
@@ -149,7 +150,8 @@ def test_sudo_that_needs_no_password(apt):
     apt.script("bin/sudo", 'echo "sudo $*" >>sudo.log; [ $1 != -n ] || shift; '
                '[ $1 = true ] || exec "$@"')
     apt.run("./deps.sh run")
-    assert f"sudo env DEBIAN_FRONTEND=noninteractive {INSTALL} wanted\n" in Path("sudo.log").read_text()
+    log = Path("sudo.log").read_text()
+    assert f"sudo env DEBIAN_FRONTEND=noninteractive {INSTALL} wanted\n" in log
     assert Path("apt.log").read_text().count("\n") == 1
 
 

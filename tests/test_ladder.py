@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY, wait_until
 
 sys.path.insert(0, str(REPOSITORY / "harness"))
-import ladders  # noqa: E402
+import ladders
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -33,9 +33,9 @@ def is_copy(stage):
 
 def functions(stage):
     """The functions that a stage defines, in order."""
-    lines = subprocess.run(
-        ["ctags", "-x", "--sort=no", "--language-force=C++", "--kinds-C++=f", "-D",
-         "__launch_bounds__(x)=", stage.source], stdout=subprocess.PIPE, text=True, check=True).stdout
+    command = ["ctags", "-x", "--sort=no", "--language-force=C++", "--kinds-C++=f", "-D",
+               "__launch_bounds__(x)=", stage.source]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     names = [line.split()[0] for line in lines.splitlines()]
     return [name for name in names if not name.startswith("__anon")]  # a lambda has no name
 
@@ -155,7 +155,8 @@ def test_step(repository):
 def test_step_on_a_terminal(repository):
     """It waits for a key there, and shows no links."""
     readme = Path("stages/00_serial/README.md")
-    repository.edit(readme, "## The idea\n", "## The idea\n\n![a](b.svg)\n[`c` d](e.md) <!-- f -->\n")
+    links = "![a](b.svg)\n[`c` d](e.md) <!-- f -->\n"
+    repository.edit(readme, "## The idea\n", f"## The idea\n\n{links}")
     os.mkfifo("keys")
     Path("output").touch()
     process = repository.start("""bash -c 'script -qec "harness/step.py step stages 00" /dev/null \
@@ -182,7 +183,7 @@ def test_asm(repository):
     line = source[:source.index("sum[r][c] += x")].count("\n") + 1
     output = repository.run("make -s asm STAGE=01 FUNCTION=forward")
     # The tile is inlined into what forward() calls.
-    assert re.search(rf"^forward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|mul)", output, re.MULTILINE)
+    assert re.search(rf"\nforward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|mul)", output)
     assert "\nevaluate, " not in output
     assert "\nbackward, " in repository.run("make -s asm STAGE=00")
     assert re.fullmatch("step.py: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
@@ -202,8 +203,8 @@ def test_asm_of_a_cuda_stage(repository):
     repository.script("bin/cuobjdump", r"""echo '	code for sm_75'
         printf '\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD \
             3oneILi4EEvPf MOV""")
-    assert repository.run("harness/step.py asm '' 04 one", NVCC="true", PATH="bin:/usr/bin:/bin") == (
-        "one<4>\n        /*0000*/  MOV ;\n\n")
+    output = repository.run("harness/step.py asm '' 04 one", NVCC="true", PATH="bin:/usr/bin:/bin")
+    assert output == "one<4>\n        /*0000*/  MOV ;\n\n"
 
 
 @pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -212,7 +213,8 @@ def test_step_of_a_stage_that_cannot_run_here(repository, nvcc):
     """It says why and goes on."""
     if nvcc == "true":
         for name in ("03_cuda_unified", "04_cuda_device_mem"):
-            fake_cuda_stage(repository, name, f"echo '{name}: no usable CUDA device: none' >&2; exit 77")
+            fake_cuda_stage(repository, name,
+                            f"echo '{name}: no usable CUDA device: none' >&2; exit 77")
     # Two jobs, so that a make within would have jobs to warn of.
     output = repository.run(f"make -j2 step STAGE=04 NVCC={nvcc}")
     assert re.search(f"found no {nvcc}|compare.py: 03_cuda_unified: exit status 77: no usable CUDA "
@@ -225,8 +227,8 @@ def test_step_of_a_stage_that_cannot_run_here(repository, nvcc):
     if nvcc != "true":
         output = repository.run(f"make -s all STAGES=stages/03_cuda_unified NVCC={nvcc}")
         assert " ".join(output.splitlines()[-2:]) == (
-            "Without nvcc: `make sim` builds the CUDA stages for a simulated device, and `make check "
-            "STAGE=NAME` tests one of them on it.")
+            "Without nvcc: `make sim` builds the CUDA stages for a simulated device, and `make "
+            "check STAGE=NAME` tests one of them on it.")
 
 
 def test_a_copy_of_a_step(repository):
@@ -245,7 +247,7 @@ def test_a_copy_of_a_step(repository):
     assert "20_mine: mine" in run(f"make -s step STAGE=20 {QUICK}")
     if os.environ.get("FULL") and shutil.which("pandoc"):
         run("make -s report")
-        assert '<section class="stage" id="stages-20_mine">' in Path("report/index.html").read_text()
+        assert ' id="stages-20_mine">' in Path("report/index.html").read_text()
     # Now a batch's gradient is a hundredth too large.
     repository.edit("stages/20_mine/train.c", "dz[s] /= (float)n;", "dz[s] /= 0.99f * (float)n;")
     output = run("make -s check STAGE=20_mine", 2)

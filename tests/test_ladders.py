@@ -1,11 +1,10 @@
-"""Tests that a ladder is a folder: what harness/ladders.py finds, that a mistake in a ladder.toml or
-in the name of a folder is one line that names it, and that everything works on a ladder of which no
-line stands elsewhere."""
+"""Tests that a ladder is a folder: what harness/ladders.py finds, that a mistake in a ladder.toml
+or in the name of a folder is one line that names it, and that everything works on a ladder of which
+no line stands elsewhere."""
 
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 from conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "harness"))
-import ladders  # noqa: E402
-import step  # noqa: E402
+import ladders
+import step
 
 
 @pytest.fixture
@@ -110,7 +109,8 @@ def test_what_is_not_found(two, monkeypatch, capsys):
             f"STAGE: found '{wanted}', expected {expected}")
     for words in ("", "step", "diff other", "new other 00", "asm other 00 forward more",
                   "setp other 00"):
-        assert says(step, *words.split()).startswith(f"found '{words}', expected: step STUDY STAGE, ")
+        line = says(step, *words.split())
+        assert line.startswith(f"found '{words}', expected: step STUDY STAGE, ")
     assert says(step, "new", "", "x", "20_mine") == (
         "FROM: found 'x', expected one of: 00_serial 02_gpu")
     assert says(ladders, "stages", "third") == "STUDY: found 'third', expected one of: stages other"
@@ -370,7 +370,8 @@ def test_a_third_ladder_is_a_folder(checkout):
     run = checkout.run
     assert " studies/pi/01_unrolled" in run("make -n")
     run("make studies/pi/00_serial studies/pi/01_unrolled")
-    run("make -s -C tests build/pi/reference build/many_processors.so build/pi/01_unrolled.sanitized")
+    run("make -s -C tests build/pi/reference build/many_processors.so "
+        "build/pi/01_unrolled.sanitized")
     assert "\n8 tests, all right\n" in run("tests/stages.py stages studies/pi/00_serial "
                                            "studies/pi/01_unrolled")
     run("tests/stages.py sanitized tests/build/pi/01_unrolled.sanitized")
@@ -384,17 +385,19 @@ def test_a_third_ladder_is_a_folder(checkout):
     quick = "RUNS=8 TERMS=100000"
     assert "01_unrolled" in run(f"make -s compare STUDY=pi A=00 B=01 {quick}")
     for target in ("step", "diff"):
-        assert "\n+    double sums[4] = {0};\n" in run(f"make -s {target} STUDY=pi STAGE=01 {quick}")
-    assert "\n02_mine: right, 5 tests\n" in run(f"make -s new-stage STUDY=pi FROM=01 NAME=02_mine "
-                                                f"{quick}")
+        output = run(f"make -s {target} STUDY=pi STAGE=01 {quick}")
+        assert "\n+    double sums[4] = {0};\n" in output
+    output = run(f"make -s new-stage STUDY=pi FROM=01 NAME=02_mine {quick}")
+    assert "\n02_mine: right, 5 tests\n" in output
     checkout.edit("studies/pi/02_mine/run.c", "2.0 * k + 1", "2.0 * k + 3")
     output = run(f"make -s check STUDY=pi STAGE=02_mine {quick}", 2)
     assert re.search(r"02_mine: WRONG \(--terms 1\)(.|\n)*WRONG .* 1\.33333 .* 4", output)
     shutil.rmtree("studies/pi/02_mine")
 
-    if not shutil.which("pandoc") or subprocess.run(
-            ["/usr/bin/python3", "-c", "import matplotlib, pygments"], capture_output=True).returncode:
-        pytest.skip("found no matplotlib, pygments or pandoc")
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pygments")
+    if not shutil.which("pandoc"):
+        pytest.skip("found no pandoc")
     for folder in (*Path("studies").glob("[!pR]*"), *Path("report/results").glob("*[!k]")):
         shutil.rmtree(folder)  # they take their time
     assert "this machine's quick look" in run("make -s report")
