@@ -1,0 +1,391 @@
+"""Tests `make check`: it finds mistakes that are made in a copy of a stage, and says what they are.
+Also tests what decides over a stage: how it is run, and which of its rows count."""
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import FULL, ROOT, TESTS, copy, make, run, script
+import check
+import compare
+import running
+import stages
+import tables
+
+LADDER = stages.ladders.find_ladder("")
+needs_no_gpu = pytest.mark.skipif(stages.ladders.has_gpu(), reason="found a GPU")
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copy(tmp_path_factory.mktemp("check") / "a b'c$d(e#f:g=h[i]")  # in any path
+
+
+class Checkout:
+    """A copy of the repository. What a test adds or changes is taken back after it."""
+
+    def __init__(self, root):
+        self.root, self.mine = root, root / "stages/20_mine"
+        self.toml = root / "stages/ladder.toml"
+        located = run([ROOT / "data/locate.sh"], OFFLINE=1, MNIST_DIR=os.environ.get("MNIST_DIR"))
+        self.variables = {"MNIST_DIR": located.stdout.rstrip()}
+
+    def test_only(self, size, *cases):
+        lines, text = f"sizes = {[size]}", self.toml.read_text()
+        if cases:
+            lines += f"\ncases = {[*cases]}\ntwice = {[*cases]}"
+            text = re.sub("^twice = .*", "", text, flags=re.M)
+        self.toml.write_text(re.sub(r"(?<=\[tests.check\]\n).*", lines, text))
+
+    def plant(self, number, pattern, new):
+        """Makes 20_mine from a stage, with a mistake."""
+        origin = LADDER.find(number)
+        shutil.rmtree(self.mine, ignore_errors=True)
+        shutil.copytree(self.root / "stages" / origin.name, self.mine,
+                        ignore=shutil.ignore_patterns("train", "*.sim"))
+        with (self.mine / "Makefile").open("a") as file:
+            file.write(f"ORIGIN = {origin.name}\n")
+        source = self.mine / origin.source.name
+        text, count = re.subn(pattern, new, source.read_text(), flags=re.M)
+        assert count
+        source.write_text(text)
+
+    def run(self, command, status=0, **variables):
+        ended = run(command, status, cwd=self.root, **self.variables | variables)
+        return ended.stdout + ended.stderr
+
+    def check(self, words="STAGE=20_mine", status=2, **variables):
+        return self.run(f"make -s check {words}", status, **variables)
+
+    def finds(self, number, pattern, new, wrong, text, **variables):
+        """`make check` has to find exactly these rows of its table wrong, and to say the text. The
+        accuracy may follow."""
+        self.plant(number, pattern, new)
+        said = self.check(**variables)
+        rows = [line.split() for line in said.splitlines()]
+        assert [row[0] for row in rows
+                if row[2:3] == ["WRONG"] and row[0] != "test_accuracy"] == wrong.split(), said
+        assert text in said and "learning-rate below" not in said, said
+
+
+@pytest.fixture
+def checkout(copied):
+    checkout = Checkout(copied)
+    toml = checkout.toml.read_text()
+    yield checkout
+    checkout.toml.write_text(toml)
+    for folder in copied.glob("stages/2[01]_*"):
+        shutil.rmtree(folder)
+
+
+def gradient_of_130(found):
+    return found[0].replace("s < n", "s < n && s < 130")
+
+
+def gradient_kept(found):
+    return ("; static vec kept[64]; vec db1 = kept[v]" if found[0][0] == ","
+            else f"{found[0]}kept[v] = db1;")
+
+
+MISTAKES = {
+    "no b2": ("01", ".*bias2 -= learning_rate.*\n", "", "b2", "b2 did not move."),
+    # The initial weights have to be equal to the bit: -0 is not 0.
+    "minus zero": ("00", r" = draw_weight\(&generator, PIXELS\)",
+                   r"\g<0>, network.bias1[0] = -0.0f", "b1",
+                   "WRONG (--hidden 33 --batch 8 --train 8 --epochs 0"),
+    # The largest size of the tests has 100 units, the cell that is timed 128.
+    "wide": ("01", r"(static void backward\(.*\n.* vectors = )network->vectors",
+             r"\1network->hidden > 100 ? 1 : network->vectors", "W1 b1 W2", "..127] did not move."),
+    "130 images": ("00", r"static void backward\((.*\n)*?}$", gradient_of_130, "W1 b1 W2 b2",
+                   "--batch 202 --train 202"),
+    "overflow": ("00", r"max = z\[(0\]|o\] > max \? z\[o\] : max)", "max = 0", "",
+                 "--learning-rate 25: its loss is not a number"),
+    "abort": ("01", ".* = batch->samples, vectors = .*", r"\g<0>if (n == 128) abort();", "",
+              "--batch 128 --train 165 --epochs 25 --seed 19: ended by a signal: Aborted"),
+    # The loss becomes NaN only after more batches than the tests train.
+    "late NaN": ("01", "double loss = 0;",
+                 "static int calls; double loss = ++calls > 90 ? NAN : 0;", "",
+                 "the loss became nan, but not in 01_vectorized: the arithmetic is wrong"),
+}
+VARIABLES = {"wide": {"TRAIN": 640}, "no tile of two": {"MARCH": "x86-64-v3"}}
+# Of the five vectors of AVX2, three make a tile, and then two.
+if " avx2 " in Path("/proc/cpuinfo").read_text():
+    MISTAKES["no tile of two"] = (
+        "01", r"backward_panels\(network, batch, learning_rate, v, 2\)", "(void)v", "W1",
+        "][24..32] did not move.")
+if FULL:
+    MISTAKES |= {
+        "not set to zero": ("01", r", db1 = {0}|bias1\[v\] -= learning_rate \* db1;",
+                            gradient_kept, "b1",
+                            "The step of b1 is 1 × the right one + 1 × that of the one before"),
+        "stride": ("01", r"dz\[s\] /= \(float\)n", "dz[s] /= (float)network->stride", "W1 b1 W2 b2",
+                   "The step of b2 is 0.53125 times the right one: divided by 32, not 17?"),
+        "last rows": ("01", "k < PIXELS; k [+]= rows", "k < PIXELS - rows; k += rows", "W1",
+                      "..783][0..32] did not move."),
+        "NaN": ("01", r"return logf\(sum\)", "return 0 * logf(-1)", "",
+                "the arithmetic is wrong, not an option"),
+        "no ReLU": ("01", r"\(vec_mask\)da & \(a\[s\] > 0\)", "(vec_mask)da", "W1 b1",
+                    "Only W1 and b1 depend on da"),
+        "no softmax": ("01", r"\*z = e / sum", "*z = e", "W1 b1 W2 b2", "The loss is right"),
+    }
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_mistake_is_named(checkout, name):
+    checkout.finds(*MISTAKES[name], **VARIABLES.get(name, {}))
+    if name == "no b2":
+        said = checkout.run("tests/stages.py builds stages/20_mine", 1)
+        assert re.search(r"WRONG stages/20_mine .*the first that differs is W1\[0\]\[", said, re.S)
+
+
+def test_a_race_is_found(checkout):  # other weights are wrong in every run
+    checkout.plant("02", ".*pragma omp barrier\n", "")
+    assert re.search("20_mine: .*WRONG", checkout.check(), re.S)
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("pattern, new, wrong, text", [
+    (r"if \(i < count\)", "(void)count;", "", "train.cu:173: update: kernel update, block ("),
+    (r"^        d_bias\[o\] = sum;", "", "b1 b2",
+     "look first for memory that is read before it is set")])
+def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern, new, wrong, text):
+    checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
+    checkout.finds("03", pattern, new, wrong, text, NVCC="no-nvcc")
+
+
+def test_a_stage_that_hangs_is_stopped_in_proportion_to_its_origin(checkout):
+    clock = time.monotonic()
+    checkout.finds("02", "^#pragma omp barrier", r"if (slice->thread == 0) {\n\g<0>\n}", "",
+                   "hangs, or takes over 5 s where 02_openmp takes 0.")
+    assert time.monotonic() - clock < 60
+    shutil.rmtree(checkout.mine)
+    # One run is slow: it takes 0.5 s in the origin and 5.5 s in the copy. That is allowed.
+    for name, seconds in ("20_after_0", 0.5), ("21_after_5", 5.5):
+        program = script(checkout.root / "stages" / name / "train", f"""
+case "$*" in *"--train 49 "*) sleep {seconds} ;; esac
+exec "${{0%/*/*}}/01_vectorized/train" "$@" """)
+        (program.parent / "train.c").touch()
+        (program.parent / "Makefile").write_text("train:\n")
+    checkout.run("make -s stages/01_vectorized")
+    checkout.test_only("--hidden 33")
+    assert re.search(r"right, \d+ tests", checkout.check("STAGE=21", 0, RUNS=8, TRAIN=640))
+
+
+def test_a_program_that_had_to_be_stopped_is_not_run_again(tmp_path):
+    make("-C", "tests", "build/stages/reference")
+    # It ends with the exit status of timeout(1), without the ten minutes.
+    hangs = script(tmp_path / "hangs", 'echo >>"$0.runs"\nexit 124')
+    said = run([TESTS / "stages.py", "builds", hangs], 1).stdout
+    assert re.search("had to be stopped.*not run: it had to be stopped before", said, re.S)
+    assert (tmp_path / "hangs.runs").read_text() == "\n\n"  # the first is the probe
+
+
+@needs_no_gpu
+def test_nothing_is_compiled_for_a_gpu_if_there_is_none(checkout, tmp_path):
+    script(tmp_path / "nvcc", f"touch '{tmp_path}/nvcc_was_run'")
+    script(tmp_path / "g++", "echo for the simulated device >&2\nexit 1")
+    checkout.finds("04", r"\A.*", r"\g<0> (a copy)", "", "for the simulated device",
+                   PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert not (tmp_path / "nvcc_was_run").exists()
+
+
+@pytest.mark.parametrize("words, status, said", [
+    ("99x PHASE=backward", 2, r"MISSED: backward is .* times as fast as 00_serial \(.* to .*\)$"),
+    ("900%", 2, "MISSED: train reaches [0-9].* % of the ceiling"),
+    ("0.01x", 0, r"reached: train is [01].* times as fast as 00_serial \(.* to .*\)$"),
+    (".0001% PHASE=forward", 0, "reached: forward reaches")])
+def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said):
+    checkout.plant("00", r"\Z", "\n")
+    checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
+    found = checkout.check(f"STAGE=20 TARGET={words}", status, RUNS=8, HIDDEN=1, TRAIN=640)
+    assert re.search(f"^20_mine: TARGET={words.split()[0]} {said}", found, re.M), found
+
+
+@needs_no_gpu
+def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
+    checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
+    said = checkout.check("STAGE=04 TARGET=1.2x", 2, NVCC="no-nvcc")
+    assert "Its speed is not known" in said and "Error 77" in said
+
+
+@pytest.mark.parametrize("stage, target, phase, said", [
+    ("01", "50", "", "50% (of the ceiling) or 1.2x (as fast as its origin)"),
+    ("01", "0%", "forward", "50% (of"), ("01", "٥٠%", "forward", "50% (of"),
+    ("01", "50%", "fwd", "PHASE: found 'fwd', expected one of: forward backward"),
+    ("00", "1.2x", "forward", "50%: 00_serial is the first stage, so it has no origin"),
+    ("04", "50%", "forward", "1.2x: 04_cuda_device_mem is a CUDA stage"),
+    ("01", "50%", "backward", "1.2x: stages/ladder.toml has no [work.backward]")])
+def test_a_target_that_cannot_be_asked_for_is_one_line(
+        monkeypatch, capsys, stage, target, phase, said):
+    monkeypatch.delitem(LADDER.toml["work"], "backward")
+    with pytest.raises(SystemExit) as end:
+        check.main(stage, "", target, phase)
+    found = capsys.readouterr().err
+    if phase != "fwd":
+        said = f"TARGET: found '{target}', expected such as {said}"
+    assert end.value.code == 2 and found.count("\n") == 1 and f": {said}" in found
+
+
+def test_the_part_of_the_ceiling_is_that_of_as_many_threads_as_the_stage_uses(monkeypatch):
+    row = {"gflops": 0.5, "threads": 2.0, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4,
+           "forward_s": 0.001, "backward_s": 0.002}
+    monkeypatch.setenv("RUNS", "8")
+    monkeypatch.setattr(running, "rate", lambda threads: threads)
+    monkeypatch.setattr(compare, "run", lambda *words: row)
+    options = compare.read_options(LADDER, "check")
+    for phase, part in ("", 25), ("forward", 100 * 158.8e6 / 2e9), ("backward", 100 * 80.4e6 / 2e9):
+        found, _ = check.part_of_ceiling(LADDER.find("00"), phase, options)
+        assert found.median == pytest.approx(part, 1e-9), phase
+
+
+def test_its_threads_do_not_wait_as_in_no_table(monkeypatch):
+    class Program(stages.ladders.Stage):
+        command = "sh", "-c", '[ "$GOMP_SPINCOUNT $OMP_PLACES" = "2000 cores" ] && exit 3'
+
+    program = LADDER.find("02")
+    with pytest.raises(SystemExit) as end:
+        compare.run(Program(LADDER, program.folder, program.source), [])
+    assert end.value.code == 3
+
+
+@pytest.fixture
+def run_script(tmp_path):
+    """Runs a script that writes its child's process to the file child. Returns (status, seconds,
+    whether the child still runs)."""
+    def run_it(text, limit):
+        program = script(tmp_path / "script", f"#!/bin/bash\n{text}\n")
+        (tmp_path / "data").mkdir()
+        tester = stages.Tester(LADDER, "check", tmp_path / "data")
+        tester.expected = lambda case: stages.Expected([], None)
+        clock = time.monotonic()
+        ended = tester.run(stages.Program(program), "", limit=limit)
+        seconds = time.monotonic() - clock
+        time.sleep(0.1)
+        child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+        # One that has ended may still have an entry.
+        return ended.status, seconds, child.exists() and child.read_text().split()[2] != "Z"
+
+    signal.alarm(60)  # ends a test that hangs
+    yield run_it
+    signal.alarm(0)
+
+
+@pytest.mark.parametrize("text, limit, status", [
+    ("trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, stages.TOO_SLOW),
+    # A child with a group of its own, as mpirun's, and one that outlives its program.
+    ("set -m; trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, stages.TOO_SLOW),
+    ("sleep 100 & echo $! >${0%/*}/child", 50, 0)])
+def test_no_process_outlives_a_run(run_script, text, limit, status):
+    found, seconds, is_alive = run_script(text, limit)
+    assert (found, is_alive) == (status, False) and seconds < 10
+
+
+def row(stage="01_mine", **values):
+    return {"stage": stage, "device": "cpu", "threads": 1, "hidden": 32, "batch": 64,
+            "test_samples": 4200, "load_s": 0.2, "setup_s": 0.1, "train_s": 1.0, "forward_s": 0.4,
+            "backward_s": 0.6, "final_loss": 0.3, "test_accuracy": 0.9, "gflops": 1.0,
+            "disturbed": False, **values}
+
+
+TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the harness's clock, "
+
+
+@pytest.mark.parametrize("said, seconds, values", [
+    ("", 1.5, {}), ("", 1.5, {"load_s": None, "forward_s": None, "backward_s": None}),
+    ("", 1.300000001, {}),
+    ("", 1.5, {"device": "GPU", "forward_s": 0.9}),  # its phases are those of another epoch
+    ("forward_s + backward_s is 1 s, more than train_s, 0.3333 s", 1.5, {"train_s": 1 / 3}),
+    (TOO_LONG + "1.25 s", 1.25, {}), (TOO_LONG + "0.5 s", 0.5, {"device": "GPU"})])
+def test_a_clock_that_cannot_be_right(said, seconds, values):
+    assert running.clock_fault(row(**values), LADDER, seconds) == said
+
+
+def strays(*others, baseline="00_serial"):
+    return running.strays([row(baseline), *others], LADDER)
+
+
+def test_results_that_are_the_same_up_to_rounding():
+    assert strays(row(final_loss=0.3025, test_accuracy=0.896)) == {}
+    # In ten images, one is more than half a point.
+    assert strays(row(test_accuracy=0.8, test_samples=10)) == {}
+    # Another cell has other results.
+    assert strays(row(hidden=64, final_loss=0.2)) == {}
+
+
+def test_results_that_are_not():
+    assert strays(row(), row("02_mine", final_loss=0.304), row(test_accuracy=0.89)) == {
+        ("02_mine", (64, 32)): "final_loss is 0.304, and 0.3 in 00_serial",
+        ("01_mine", (64, 32)): "test_accuracy is 0.89, and 0.9 in 00_serial"}
+    assert strays(row("02_mine"), row("03_mine", final_loss=0.4), baseline="01_mine") == {
+        ("03_mine", (64, 32)): "final_loss is 0.4, and 0.3 in most others"}
+
+
+def test_a_table_with_the_most_threads_marks_nothing_else():
+    rows = [row("00_serial", dataset="mnist"), row(threads=2)]
+    assert tables.Group(LADDER, {}, rows).with_most_threads().strays == {}
+
+
+def test_rows_of_strangers():
+    one, other = (row(stage, test_samples=0, **{"0.5 > x": 2.0}) for stage in ("00_serial", "02_a"))
+    assert running.strays([one, other], LADDER) == {}
+    assert "0.5 > x is 3" in str(running.strays([one, other | {"0.5 > x": 3.0}], LADDER))
+
+
+BEFORE, AFTER = np.zeros(60), np.arange(1.0, 61) / 100  # the first step
+LATER = AFTER + np.cos(np.arange(60))
+W1 = np.arange(60) < 50
+
+
+@pytest.mark.parametrize("said, found, options", [
+    ("All steps are 2 times the right ones: is it the learning rate, or the gradient of the "
+     "outputs?\n", 2 * AFTER, {}),
+    ("The step of W1 is 2 times the right one.\n", np.where(W1, 2, 1) * AFTER, {}),
+    ("The step of b1 is 1 × the right one + 1 × that of the one before: is its gradient set to "
+     "zero?\n", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
+    ("The step of W1 is 0.53125 times the right one: divided by 32, not 17?", 17 / 32 * AFTER,
+     {"count": 17}),
+    # A wrong loss of right weights does not blame forward alone.
+    ("how train takes the epoch's mean", AFTER, {"loss": 1.5}),
+    ("look at forward first", 2 * AFTER, {"loss": 1.5})])
+def test_the_words_for_a_step(capsys, said, found, options):
+    """Of W1 (5 × 10) and b1 (10), after a step of so many images of 32."""
+    states, loss = options.get("states", [BEFORE, AFTER]), {"final_loss": options.get("loss", 1)}
+    items = [stages.compare_column("final_loss", loss, 1, 0.01, 0)]
+    for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
+        items.append(stages.compare_part(name, found[place].reshape(shape).astype(np.float32),
+                                         states[-1][place].reshape(shape), "norm", 5e-5))
+        items[-1].slice = place
+    checker = check.Checker.__new__(check.Checker)
+    checker.tests = LADDER.toml["tests"]
+    checker.explain(items, found, states, options.get("count", 32), 32)
+    words = capsys.readouterr().out
+    assert words == said if said.endswith("\n") else said in words
+
+
+ASAN = """\
+simulated: CUDA on the CPU, to find errors; no time below means anything
+=================================================================
+simulated device: kernel update, block (54,0,0), thread (711,0,0) touched 8 bytes behind the 64
+==14111==ERROR: AddressSanitizer: use-after-poison on address 0x7ee83f17371c at pc 0x557db991b7ae
+READ of size 4 at 0x7ee83f17371c thread T0
+    #0 0x5 in update(float*, float const*, unsigned long, float) /a folder/20_mine/train.cu:173
+    #1 0x5 in _ZZZN9simulator15with_parametersIJPfPKfmfEE ../../sim/cuda_runtime.h:442
+"""
+UBSAN = """\
+train.cu:61:20: runtime error: index 5 out of bounds for type 'float [5]'
+    #0 0x5 in void tile<4>(float*) /a folder/20_mine/train.cu:61
+"""
+
+
+@pytest.mark.parametrize("report, line", [
+    (ASAN, "train.cu:173: update: kernel update, block (54,0,0), thread (711,0,0) touched 8 bytes "
+           "behind the 64"),
+    (UBSAN, "train.cu:61: tile: runtime error: index 5 out of bounds for type 'float [5]'"),
+    ("20_mine: no\nmore\n", "20_mine: no")])
+def test_a_sanitizers_report_names_the_kernel_and_the_line(report, line):
+    assert stages.first_line(report) == line
