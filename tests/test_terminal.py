@@ -11,21 +11,23 @@ import subprocess
 import termios
 
 import pytest
-from programs import ROOT, TESTS, Trainer, make, run
+from programs import ROOT, TESTS, Trainer, built, run
+import ladders
 
 
 @pytest.fixture
 def start(tmp_path):
-    """start(FOLDER, OPTIONS, COLUMNS, KIND) runs a stage on a terminal, where a batch takes half a
+    """start(FOLDER, OPTIONS, COLUMNS) runs a stage on a terminal, where a batch takes half a
     second. It returns the lines that stand there in the end, and those that stood there once."""
     clock = tmp_path / "clock.so"
     run(["gcc", "-shared", "-fPIC", "-o", clock, TESTS / "fake_clock.c"])
 
-    def on_terminal(folder, options="", columns=0, kind="xterm"):
-        make(folder)
-        on_terminal.stage = stage = Trainer(tmp_path, ROOT / folder / "train",
+    def on_terminal(folder, options="", columns=0, **variables):
+        stage, = (stage for ladder in ladders.ladders() for stage in ladder.stages
+                  if stage.folder == ROOT / folder)
+        on_terminal.stage = stage = Trainer(tmp_path, built(stage),
                                             f"--batch 1 --epochs 3 {options}")
-        stage.variables = {"LD_PRELOAD": str(clock), "TERM": kind}
+        stage.variables = {"LD_PRELOAD": str(clock), "TERM": "xterm"} | variables
         terminal, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))
         program = subprocess.Popen([stage.program, *stage.options], cwd=tmp_path, stdout=end,
@@ -96,4 +98,14 @@ def test_a_line_that_is_too_long_goes_on_in_the_next(start, folder, columns):
 
 
 def test_a_dumb_terminal_gets_the_lines_that_a_file_gets(start):
-    assert not count(" left|^    ", start("stages/00_serial", "--hidden 3", kind="dumb")[1])
+    assert not count(" left|^    ", start("stages/00_serial", "--hidden 3", TERM="dumb")[1])
+
+
+# Each look at the clock is three seconds after the one before. The host looks once an epoch, so it
+# does not know how long the first one took.
+def test_after_a_slow_epoch_of_a_cuda_stage_it_says_how_long_the_next_should_take(start):
+    _, drawn = start("stages/04_cuda_device_mem", "--hidden 3 --batch 4 --epochs 4", LOOK="12")
+    assert [re.sub("loss .*", "loss", line) for line in drawn if line.startswith("epoch")] == [
+        "epoch 1 of 4: loss", "epoch 2 of 4: loss",
+        "epoch 3 of 4: about 3 s left, 6 s left in all", "epoch 3 of 4: loss",
+        "epoch 4 of 4: about 3 s left", "epoch 4 of 4: loss"]
