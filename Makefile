@@ -126,7 +126,8 @@ class: ## class DIR=folder: put the results of many students on one page, DIR/cl
 	@report/class.py "$$DIR"
 
 headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
-	@python3 harness/tables.py --update README.md "$$RESULTS/runs.csv"
+	@./deps.sh run
+	@report/tables.py --update README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) bench $(PEERS) data tests tests/simulator tests/lint; do \

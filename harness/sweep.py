@@ -534,7 +534,7 @@ class Sweep:
         self.note_gpu("after")
         self.note_programs()
         tables = self.output / "tables.txt"
-        ask(sys.executable, "harness/tables.py", "--ladder", self.ladder.name,
+        ask(sys.executable, "report/tables.py", "--ladder", self.ladder.name,
             "--output", str(tables), str(self.runs))
         subprocess.run(["cat", tables], check=False)
         draws = "" if self.options.output else "; `make report` draws them"

@@ -14,7 +14,7 @@ import re
 
 import ladders
 import rows
-import tables
+import view
 from ladders import ROOT, fail
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
@@ -37,14 +37,14 @@ def pages():
 def quantity(group, column, value):
     """A value of a column with its unit."""
     if column == "ceiling":
-        return tables.percent(value)
+        return view.percent(value)
     if column.endswith("accuracy"):
         return f"{100 * value:.2f} %"
     if TIME.search(column):
-        return f"{tables.three_digits(group.scale * value)} {group.unit}"
+        return f"{view.three_digits(group.scale * value)} {group.unit}"
     for end, unit in (("gflops", "GFLOP/s"), ("_mib", "MiB"), ("samples_per_s", "samples/s")):
         if column.endswith(end):
-            return f"{tables.three_digits(value)} {unit}"
+            return f"{view.three_digits(value)} {unit}"
     return f"{value:.4g}"
 
 
@@ -60,7 +60,7 @@ def figure(group, column, names, cell):
     if len(names) == 1:
         return quantity(group, column, *values)
     this, other = values
-    return f"{tables.three_digits(other / this if TIME.search(column) else this / other)}×"
+    return f"{view.three_digits(other / this if TIME.search(column) else this / other)}×"
 
 
 def cell_of(group, options):
@@ -69,7 +69,7 @@ def cell_of(group, options):
     if any(group.settings.get(column, value) != value for column, value in options.items()):
         return None
     return tuple(options.get(group.ladder.column(axis["option"]), value)
-                 for axis, value in zip(group.ladder.axes, tables.ladder_cell(group)))
+                 for axis, value in zip(group.ladder.axes, view.ladder_cell(group)))
 
 
 def written(text, where, ladder, everything, shown):

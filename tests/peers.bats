@@ -357,7 +357,7 @@ END
     cp -r "$repository/harness" "$tree"
     sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$tree/harness/running.py" # they take no time
     sed s/00_serial/00_one/ "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
-    cp "$repository/report/machine.sh" "$tree/report"
+    cp -r "$repository"/report/{machine.sh,tables.py,view.py,templates} "$tree/report"
     # shellcheck disable=SC2016 # a script
     printf '#!/bin/sh\necho "$1"\n' >"$tree/data/locate.sh"
     cat >"$tree/stages/00_one/train" <<'END'

@@ -15,7 +15,7 @@ import check
 import compare
 import running
 import stages
-import tables
+import view
 
 LADDER = stages.ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(stages.ladders.has_gpu(), reason="found a GPU")
@@ -327,7 +327,7 @@ def test_results_that_are_not():
 
 def test_a_table_with_the_most_threads_marks_nothing_else():
     rows = [row("00_serial", dataset="mnist"), row(threads=2)]
-    assert tables.Group(LADDER, {}, rows).with_most_threads().strays == {}
+    assert view.Group(LADDER, {}, rows).with_most_threads().strays == {}
 
 
 def test_rows_of_strangers():

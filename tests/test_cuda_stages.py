@@ -43,7 +43,7 @@ def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "simulated" in each.succeeds("--csv rows.csv").splitlines()[0]
     row, = each.rows()
     assert (row["stage"], row["device"]) == (each.name, "simulated")
-    said = run([ROOT / "harness/tables.py", "rows.csv"], cwd=each.folder).stdout
+    said = run([ROOT / "report/tables.py", "rows.csv"], cwd=each.folder).stdout
     assert "no finished runs" in said.splitlines()
 
 

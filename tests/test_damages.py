@@ -89,24 +89,25 @@ unit = "s"
 """
 HEADER = ("stage,device,threads,kind,hidden,epochs,seed,dataset,load_s,setup_s,train_s,forward_s,"
           "backward_s,final_loss,test_accuracy,epoch_s,samples_per_s,best_test_accuracy,gflops,"
-          "peak_rss_mib,peak_vram_mib")
+          "peak_rss_mib,peak_vram_mib,sweep,round")
 SECONDS = {"00_serial": 4, "01_fast": 1, "peer_one": 2}
 BLOCK = "<!-- table: begin -->\n<!-- table: end -->\n"
 MARKED = "# Title\n\n" + "".join(BLOCK.replace("table", name)
                                  for name in ("table", "ladder", "epochs"))
 
 
-def row(stage, kind="dense", hidden=8, factor=1.0, epochs=2, dataset="drawn", threads=2):
+def row(stage, kind="dense", hidden=8, factor=1.0, epochs=2, dataset="drawn", threads=2,
+        number=1):
     seconds = SECONDS[stage] * hidden * factor * epochs / 2
     phases = "," if stage.startswith("peer") else f"{seconds / 4},{seconds / 2}"
     return (f"{stage},cpu,{threads if stage == '01_fast' else 1},{kind},{hidden},{epochs},1,"
             f"{dataset},0.1,0.2,{seconds},{phases},0.5,0.9,{seconds / 2},{1000 / seconds},0.9,"
-            f"{40 / SECONDS[stage]},10,")
+            f"{40 / SECONDS[stage]},10,,1,{number}")
 
 
 def rows_of(stages=SECONDS, kinds=("dense", "other"), hiddens=(8, 64)):
-    return [row(stage, kind, hidden, factor) for factor in (1, 1.02) for kind in kinds
-            for hidden in hiddens for stage in stages]
+    return [row(stage, kind, hidden, factor, number=number) for number, factor in ((1, 1), (2, 1.02))
+            for kind in kinds for hidden in hiddens for stage in stages]
 
 
 def benchmarks(**rates):
@@ -117,6 +118,23 @@ def benchmarks(**rates):
         for threads in (1, 2)]})
 
 
+def in_quotes(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+def sweeps(cpu, **fields):
+    """The lines of a sweeps.csv."""
+    return ["sweep,key,value", *(f"1,{key},{in_quotes(text)}" for key, text in {
+        "cpu": cpu, "gpu": "none", "compiler": "gcc 12", "threads": "2", "revision": "abc",
+        "others": "3.5", "began": "2026-01-01 00:00 UTC", **fields}.items())]
+
+
+def programs(reason):
+    """The lines of a programs.csv."""
+    return ["sweep,program,outcome,reason,sources,flags", "1,01_fast,ran,,0123456789ab,-O3",
+            f"1,02_absent,does not build,{in_quotes(reason)},,"]
+
+
 def make_results(machine, rows=None):
     """A folder of results with all files that are read."""
     ladder = machine / "stages"
@@ -124,16 +142,17 @@ def make_results(machine, rows=None):
     ladder.mkdir()
     files = {
         "runs.csv": [HEADER, *(rows_of() if rows is None else rows)],
-        "growth.csv": [HEADER, *(row(stage, hidden=hidden, epochs=epochs) for stage in SECONDS
+        "growth/runs.csv": [HEADER, *(row(stage, hidden=hidden, epochs=epochs) for stage in SECONDS
                                  for hidden, epochs in ((8, 1), (64, 1), (8, 2), (8, 4)))],
         "epochs.csv": ["stage,device,threads,kind,hidden,epochs,seed,dataset,run,epoch,epoch_s,"
                        "samples_per_s,test_accuracy",
                        *(f"00_serial,cpu,1,other,8,2,1,drawn,1,{epoch},{epoch},5,0.5"
                          for epoch in (1, 2))],
-        "machine.txt": ["cpu: A processor, 2 cores", "gpu: none", "compiler: gcc 12",
-                        "threads: 2", "revision: abc", "date: 2026-01-01 00:00 UTC"],
-        "tables.txt": ["A processor", "", "02_absent: does not build: a reason"]}
+        "steps/runs.csv": [HEADER, *(rows_of(hiddens=(8,)) if rows is None else ())],
+        "sweeps.csv": sweeps("A processor, 2 cores"), "programs.csv": programs("a reason"),
+        "steps/programs.csv": programs("a reason")}
     for name, lines in files.items():
+        (ladder / name).parent.mkdir(exist_ok=True)
         (ladder / name).write_text("\n".join([*lines, ""]), encoding="utf-8")
     (machine / "bench/ceilings.json").write_text(benchmarks(), encoding="utf-8")
     return machine
@@ -152,7 +171,7 @@ def make_profile(folder):
 def tree(tmp_path_factory):
     """A repository of two made-up ladders, and the harness and the report, imported from it."""
     tree = tmp_path_factory.mktemp("tree")
-    for part in ("harness/*.py", "report/*.*", "profiles/*.py"):
+    for part in ("harness/*.py", "report/*.*", "report/templates/*", "profiles/*.py"):
         for path in REPOSITORY.glob(part):
             (tree / path.relative_to(REPOSITORY)).parent.mkdir(exist_ok=True)
             shutil.copy(path, tree / path.relative_to(REPOSITORY))
@@ -170,7 +189,7 @@ def tree(tmp_path_factory):
     (tree / "stages/peers/peer_one.py").touch()
     make_profile(tree / "profiles/00_serial")
     before = Path.cwd(), sys.path[:], dict(sys.modules)
-    names = ("ladders", "rows", "tables", "sweep", "results", "samples", "plots", "cards", "diffs",
+    names = ("ladders", "rows", "view", "tables", "sweep", "samples", "plots", "cards", "diffs",
              "page", "report", "class")
     sys.path[:0] = map(str, (tree / "harness", tree / "report"))
     for name in (*names, "flamegraph"):
@@ -335,15 +354,21 @@ def test_programs_refuse_what_is_no_file(tree, tmp_path):
 
 STRANGE = {  # {name: (file, what to make of it; the words that name it)}
     "pipe": ("bench/ceilings.json", os.mkfifo, "found a pipe, expected a file"),
-    "linked pipe": ("stages/machine.txt", lambda path: (
+    "linked pipe": ("stages/sweeps.csv", lambda path: (
         os.mkfifo(path.with_name("pipe")), path.symlink_to("pipe")), "found a pipe"),
-    "endless": ("stages/growth.csv", lambda path: path.symlink_to("/dev/zero"), "found a device"),
+    "endless": ("stages/growth/runs.csv", lambda path: path.symlink_to("/dev/zero"), "found a device"),
     "large": ("stages/epochs.csv", lambda path: (path.touch(), os.truncate(path, 1 << 40)),
               "found more than 32 MiB"),
-    "loop": ("stages/tables.txt", lambda path: path.symlink_to(path.name), "symbolic links"),
+    "loop": ("stages/programs.csv", lambda path: path.symlink_to(path.name), "symbolic links"),
     "folder": ("stages/runs.csv", os.mkdir, "Is a directory"),
-    "latin": ("stages/machine.txt", b"cpu: \xe4\n", "line 1: byte 6: found 0xe4, expected UTF-8"),
-    "long line": ("stages/machine.txt", b"cpu: " + 5000 * b"x", "found 5005 characters"),
+    "latin": ("stages/sweeps.csv", b"cpu: \xe4\n", "line 1: byte 6: found 0xe4, expected UTF-8"),
+    "long line": ("stages/sweeps.csv", b"1,cpu," + 5000 * b"x", "found 5006 characters"),
+    "header": ("stages/programs.csv", b"program,reason\n", "expected 'sweep,program,outcome"),
+    "columns": ("stages/programs.csv", b"sweep,program,outcome,reason,sources,flags\n1,x\n",
+                "found 2 columns, expected 6"),
+    "busy": ("stages/sweeps.csv", "\n".join(sweeps("A processor", others="many")).encode(),
+             "others: found 'many', expected a number"),
+    "no steps": ("stages/steps/runs.csv", b"a,b\n", "found no column 'stage'"),
     "shape": ("bench/ceilings.json", b'{"benchmarks": [{"name": 1}]}', "expected the JSON"),
     "no level": ("bench/ceilings.json", benchmarks(read=1).encode(), "expected the JSON"),
     "digits": ("bench/ceilings.json", benchmarks(read=10**400).encode(), "expected the JSON"),
@@ -378,16 +403,16 @@ def test_a_strange_file_is_left_out_by_name(tree):
         for name, (file, _, why) in STRANGE.items():
             lines = [line for line in said if f"{name}/{file}: " in line and why in line]
             # A class has no use for some of the files.
-            assert len(lines) == (program == "report.py" or file not in (
-                "stages/growth.csv", "stages/epochs.csv", "stages/tables.txt")), (name, said)
+            assert len(lines) == (program == "report.py" or (name != "busy" and file in (
+                "stages/runs.csv", "stages/sweeps.csv", "bench/ceilings.json"))), (name, said)
             is_shown = f'data-machine="{name}"' in text or f"<h3>{name}</h3>" in text
-            assert is_shown == (not file.endswith("runs.csv")), name
+            assert is_shown == (file != "stages/runs.csv"), name
         assert status == 0 and len(said) <= len(STRANGE) + 1
         assert 'data-machine="healthy ' in text or "<h3>healthy \ufffd\ufffd[1m</h3>" in text
     # A sweep would lose what is in the files, so it does not go on.
     for name, (file, *_) in STRANGE.items():
         status, said = resume(tree, results / name)
-        stops = file.endswith(("runs.csv", "epochs.csv", "machine.txt")) or name == "loop"
+        stops = file in ("stages/runs.csv", "stages/epochs.csv")
         assert (status, len(said)) == ((2, 1) if stops else (0, 0)), (name, status, said)
     shutil.rmtree(results)
 
@@ -514,13 +539,14 @@ def test_text_is_shown_as_it_is(tree):
         machine = make_results(results / f"{number:02} {sign}".replace("/", "")[:80])
         # A dot makes a stage a step, which the headline leaves out.
         stage, data, kind = f"07_{sign}".replace(".", "")[:100], sign[:100], sign[:100]
-        quoted = [f'"{text}"' for text in (each.replace('"', '""') for each in (stage, data, kind))]
+        quoted = [*map(in_quotes, (stage, data, kind))]
         lines = [row(name, quoted[2], dataset=quoted[1]) for name in ("00_serial", "01_fast")]
         lines[1] = lines[1].replace("01_fast", quoted[0], 1)
         (machine / "stages/runs.csv").write_text("\n".join([HEADER, *lines, ""]))
-        (machine / "stages/machine.txt").write_text(
-            f"cpu: c {sign}\ngpu: g {sign}\ncompiler: {sign}\nrevision: {sign}\ndate: {sign}\n")
-        (machine / "stages/tables.txt").write_text(f"02_absent: {sign}\n")
+        shutil.rmtree(machine / "stages/steps")
+        (machine / "stages/sweeps.csv").write_text("\n".join(sweeps(
+            f"c {sign}", gpu=f"g {sign}", compiler=sign, revision=sign, began=sign)))
+        (machine / "stages/programs.csv").write_text("\n".join(programs(sign)))
         fields[machine.name] = stage, data, kind, f"c {sign}; g {sign}", f"02_absent: {sign}"
         readme = tree.path / "shown.md"
         readme.write_text(MARKED)
@@ -556,13 +582,13 @@ def test_text_is_shown_as_it_is(tree):
 
 def test_what_moves_a_cursor_is_not_shown(tree, tmp_path):
     machine = make_results(tmp_path / "lab")
-    (machine / "stages/machine.txt").write_text(f"cpu: {CONTROLS}\n")
-    (machine / "stages/tables.txt").write_text(f"02_absent: {CONTROLS}\n")
+    for part in (machine / "stages", machine / "stages/steps"):
+        (part / "sweeps.csv").write_text("\n".join(sweeps(CONTROLS)))
+        (part / "programs.csv").write_text("\n".join(programs(CONTROLS)))
     readme, out = tmp_path / "README.md", tmp_path / "out"
     readme.write_text(MARKED)
     runs = machine / "stages/runs.csv"
-    assert call(tree, "tables.py", tree.tables.main, "--output", out, "--note",
-                f"x: {CONTROLS}", runs) == (0, [])
+    assert call(tree, "tables.py", tree.tables.main, "--output", out, runs) == (0, [])
     assert call(tree, "tables.py", tree.tables.main, "--update", readme, runs) == (0, [])
     for path in (readme, out):
         text = path.read_text()
@@ -586,8 +612,9 @@ WORDS = [*SIGNS, CONTROLS, "", " ", "nan", "-nan", "inf", "-1", "0", "1e999", "1
 VALUES = [None, True, [], {}, "x", "", -1, 0, 1e308, 1e-308, math.nan, math.inf, 10**400, 10**30,
           [[]], {"benchmarks": []}, "ceilings/read", "ceilings/multiply_add/threads:99999999999",
           "ceilings/read/<b>x</b>/threads:1", SIGNS[4]]
-RESULTS = [*["stages/runs.csv"] * 4, "stages/growth.csv", "stages/epochs.csv", "stages/machine.txt",
-           "stages/tables.txt", "bench/ceilings.json", "bench/ceilings.json"]
+RESULTS = [*["stages/runs.csv"] * 4, "stages/steps/runs.csv", "stages/growth/runs.csv",
+           "stages/epochs.csv", "stages/sweeps.csv", "stages/programs.csv", "bench/ceilings.json",
+           "bench/ceilings.json"]
 
 
 class Damage:
@@ -791,7 +818,6 @@ def resume(tree, machine):
         sweep.open_folder()
         try:
             sweep.open_results()
-            sweep.earlier_notes(sweep.output / "tables.txt")
         finally:
             os.close(sweep.commands.lock[0])
     return call(tree, "run_all.sh", main)
@@ -882,9 +908,9 @@ def test_random_damages_of_ladders(tree):
 
     def show():
         damaged = tree.ladders.Ladder(folder)
-        groups = tree.tables.read_groups(results / "stages/runs.csv", damaged)
-        list(tree.tables.table_lines(results / "stages/runs.csv", groups))
-        for block in tree.tables.BLOCKS.values() if groups else ():
+        groups = tree.view.read_groups(results / "stages/runs.csv", damaged)
+        tree.view.table_text(results / "stages/runs.csv", groups)
+        for block in tree.view.BLOCKS.values() if groups else ():
             block(groups, tree.path)
         for plot in (tree.plots.ladder, tree.plots.threads, tree.plots.growth):
             tree.plots.panels(plot(groups[0]))

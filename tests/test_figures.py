@@ -19,7 +19,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "harness"), str(ROOT / "report")]
 import figures  # noqa: E402
 import ladders  # noqa: E402
-import tables  # noqa: E402
+import view  # noqa: E402
 
 PREDICTIONS = re.compile(r"#+ (The idea$|Exercises?$|.*\b(predict|arithmetic))", re.I | re.M)
 GENERATED = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", re.DOTALL)
@@ -83,7 +83,7 @@ def update(tmp_path, monkeypatch):
             for stage, threads, time in (("00_serial", 1, 12), ("01_vectorized", 1, 3),
                                          ("02_openmp", 1, 3), ("02_openmp", 2, 1.5))
             for hidden, batch in ((32, 32), (256, 128))), encoding="utf-8")
-    found = tables.read_groups(folder / "runs.csv", ladder)
+    found = view.read_groups(folder / "runs.csv", ladder)
     monkeypatch.setattr(figures, "ROOT", tmp_path)
 
     def run(text):

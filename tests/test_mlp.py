@@ -13,7 +13,7 @@ sys.path[:0] = [str(REPOSITORY / "harness"), str(REPOSITORY / "report")]
 import ladders  # noqa: E402
 import page  # noqa: E402
 import results  # noqa: E402
-import tables  # noqa: E402
+import view  # noqa: E402
 
 
 @pytest.mark.parametrize(("epochs", "pace", "has_paper"), [(2, 0.1, False), (40, 0.001, True)])
@@ -28,7 +28,7 @@ def test_the_papers_figures(tmp_path, epochs, pace, has_paper):
     row |= {ladder.column(option): value for option, value in options.items()}
     with Path(tmp_path, "runs.csv").open("w", newline="") as file:
         csv.writer(file).writerows([row.keys(), row.values()])
-    group, = tables.read_groups(tmp_path / "runs.csv", ladder)
+    group, = view.read_groups(tmp_path / "runs.csv", ladder)
     html = page.tables_html(group, results.read_paper(ladder))
     assert f"{epochs} epochs" in html
     assert ("paper: peer_cupy</th><td>0.35" in html) == ("paper" in html) == has_paper

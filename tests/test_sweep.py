@@ -422,7 +422,7 @@ def main():
 interrupts.start(main)""")
     Path("left").mkdir()
     programs = [REPOSITORY / name for name in (
-        "harness/compare.py", "harness/ladders.py", "harness/step.py", "harness/tables.py",
+        "harness/compare.py", "harness/ladders.py", "harness/step.py", "report/tables.py",
         "tests/check.py", "tests/stages.py", "report/report.py", "report/class.py",
         "profiles/profile.py")]
     for where, commands in (("start", ["./run_all.sh"]), ("imports", ["./run_all.sh", *programs]),
