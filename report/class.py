@@ -25,7 +25,7 @@ from string import Template
 import cards
 import ladders
 import rows
-import tables
+import view
 
 HERE = Path(__file__).resolve().parent
 NAME = "class.html"
@@ -78,13 +78,13 @@ class Results:
 
     def __init__(self, name, group):
         self.name, self.group = name, group
-        self.cell = tables.ladder_cell(group)
+        self.cell = view.ladder_cell(group)
 
     def parts(self):
         """[(the part of its ceiling that a stage reaches, its line)], the best first. A stage that
         leaves out operations is no competitor: its rate counts them."""
         return sorted(((part, line) for line in cards.lines(self.group).values()
-                       if not tables.is_peer(line) and not self.group.mark(line)
+                       if not view.is_peer(line) and not self.group.mark(line)
                        and (part := self.group.part_of_ceiling(line, self.cell))), reverse=True)
 
 
@@ -106,7 +106,7 @@ def load(found):
         name = ladders.printable(str(student if len(machines[student]) == 1 else path.parent))
         name = name.replace("/report/results/", "/")
         text = rows.or_nothing(rows.read, path / "runs.csv")
-        groups = text is not None and rows.or_nothing(tables.read_groups, path / "runs.csv", ladder)
+        groups = text is not None and rows.or_nothing(view.read_groups, path / "runs.csv", ladder)
         if text in seen:
             rows.leave_out(f"{path}: has the same rows as {seen[text]}")
         elif groups:
@@ -125,21 +125,21 @@ def rank(everyone):
     found = []
     if with_part and len(everyone) > 1:
         (part, line), best = with_part[0]
-        stage = escape(tables.short_label(line))
+        stage = escape(view.short_label(line))
         found.append(f"<p class=lead><b>{escape(best.name)}</b> is nearest to the ceiling: {stage} "
-                     f"reaches {tables.percent(part)} of it.</p>")
+                     f"reaches {view.percent(part)} of it.</p>")
     found.append("<ol class=rank>")
     for (part, line), results in with_part:
         group = results.group
         time, base = group.signed(group.ladder.time, line, results.cell), group.baseline
-        texts = [tables.percent(part), f"{tables.short_label(line)} in {time}",
+        texts = [view.percent(part), f"{view.short_label(line)} in {time}",
                  *([f"{group.ratio_text(line, base, results.cell)} over {base[0]}"]
                    if base and line != base else [])]
         found.append(f'<li style="--part:{min(part, 1):.3f}"><b>{escape(results.name)}</b>: '
                      f"{escape(', '.join(texts))}</li>")
     found.append("</ol>")
     if without:
-        names = tables.listing([escape(results.name) for results in without])
+        names = view.listing([escape(results.name) for results in without])
         found.append(f"<p>{names}: no ceiling, which <code>make bench</code> measures.</p>")
     return found
 
@@ -147,7 +147,7 @@ def rank(everyone):
 def section(ladder, everyone):
     """A ladder's part of the page."""
     everyone.sort(key=lambda results: results.name)
-    found = [(escape(results.name), f"{tables.machine(results.group.folder)}; "
+    found = [(escape(results.name), f"{view.machine(results.group.folder)}; "
               f"{cards.conditions(results.group)}", results.group) for results in everyone]
     return [f"<section>\n<h2>{escape(ladder.title)}</h2>", *rank(everyone),
             f"<h3>The machines</h3>\n{cards.beside(found)}</section>"]
@@ -169,7 +169,7 @@ def main():
                  *(f"<li>{escape(line)}" for line in rows.left_out), "</ul>\n</section>"]
     rows.write(Path.cwd() / NAME, PAGE.substitute(style=rows.read(HERE / "page.css"),
                                                  body="\n".join([*body, ""])))
-    count = tables.plural(len({results.name for each in loaded.values() for results in each}),
+    count = view.plural(len({results.name for each in loaded.values() for results in each}),
                           "folder")
     print(f"Written to {ladders.printable(str(folder / NAME))}: {count}", file=sys.stderr)
 

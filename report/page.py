@@ -25,11 +25,10 @@ import cards
 import diffs
 import ladders
 import plots
-import results
+import view
 import samples
-import tables
 from cards import cell
-from results import HERE, read
+from view import HERE, read
 
 ROOT = HERE.parent
 FOLDED = "The prediction", "Measured"  # a reader predicts first
@@ -47,7 +46,7 @@ class Machine:
         self.key = escape(ladders.printable(folder.name))
 
     def title(self):
-        names = dict.fromkeys(tables.machine(groups[0].folder) for groups in self.ladders.values())
+        names = dict.fromkeys(view.machine(groups[0].folder) for groups in self.ladders.values())
         return next(iter(names))
 
     def badges(self):
@@ -162,12 +161,12 @@ def stage_ids():
 
 
 def move(stage):
-    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(tables.move(stage), quote=False))
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(view.move(stage), quote=False))
 
 
 def changed(stage):
     """How many lines a stage changed, as a link to its diff."""
-    return (f'<a href="#diff-{identity(stage)}">{sum(tables.changed_lines(stage))}</a>'
+    return (f'<a href="#diff-{identity(stage)}">{sum(view.changed_lines(stage))}</a>'
             if stage.before else "")
 
 
@@ -179,16 +178,16 @@ def quoted(words):
 def ladder_html(group):
     """The whole ladder in one cell: a line for each stage and step. Those without a time share a
     line."""
-    at = tables.ladder_cell(group)
+    at = view.ladder_cell(group)
     rungs = group.rungs(at)
-    over = f"over {escape(tables.label(group.baseline))}" if group.baseline else "speedup"
+    over = f"over {escape(view.label(group.baseline))}" if group.baseline else "speedup"
     names = [escape(group.title(group.ladder.time)), "over the line above", over,
              "part of the ceiling", "changed lines", "the move"]
     lines = []
     for has_time, part in groupby(rungs.items(), lambda item: item[1][0] is not None):
         part = list(part)
         if not has_time:
-            notes = tables.share_reasons(f"{stage.name}: {tables.why_not(group, stage)}"
+            notes = view.share_reasons(f"{stage.name}: {view.why_not(group, stage)}"
                                          for stage, _ in part)
             first, last = part[0][0].name, part[-1][0].name
             names_ = first if first == last else f"{first} to {last}"
@@ -197,7 +196,7 @@ def ladder_html(group):
                 f" ({changed(stage)} lines)" if stage.before else "") for stage, _ in part)
             reasons = "".join(f"<p>{escape(note)}</p>" for note in notes if notes[1:])
             lines.append(f"<tr class=absent><td colspan={COLUMNS}><details><summary>"
-                         f"{escape(names_)}, {tables.plural(len(part), 'stage')} without a time: "
+                         f"{escape(names_)}, {view.plural(len(part), 'stage')} without a time: "
                          f"{escape(why)}</summary><ul>{listed}</ul>{reasons}</details></td></tr>")
             continue
         for stage, (line, above) in part:
@@ -208,7 +207,7 @@ def ladder_html(group):
             lines.append(
                 f"<tr{' class=step' if stage.is_step else ''}><th scope=row>"
                 f'<i class=key style="--key:{plots.place(stage.name)[1]}"></i>{link(stage)}'
-                f"{escape(tables.label(line)[len(stage.name):])}</th>{cells}"
+                f"{escape(view.label(line)[len(stage.name):])}</th>{cells}"
                 f'<td data-name="{names[4]}">{changed(stage)}</td>'
                 f"<td class=move>{move(stage)}</td></tr>")
     heads = "".join(f"<th scope=col>{name}</th>" for name in ["stage", *names])
@@ -218,22 +217,22 @@ def ladder_html(group):
               if stage.before != above]
     text = " ".join(filter(None, [
         "The first ratio compares with the nearest line above that has a time.", *others,
-        tables.ceiling_in_words(group, shown), tables.skips_in_words(group, shown)]))
-    conditions = "; ".join(([tables.cell_name(group.ladder, at)] if at else [])
+        view.ceiling_in_words(group, shown), view.skips_in_words(group, shown)]))
+    conditions = "; ".join(([view.cell_name(group.ladder, at)] if at else [])
                            + [group.conditions(" ".join(lines))])
     return (f"<p>{escape(conditions)}.</p>\n"
             f'<div class=scroll tabindex=0><table class=ladder><caption class=unseen>The ladder: '
-            f"{escape(tables.machine(group.folder))}</caption>\n<thead><tr>{heads}</tr></thead>\n"
+            f"{escape(view.machine(group.folder))}</caption>\n<thead><tr>{heads}</tr></thead>\n"
             f"<tbody>{chr(10).join(lines)}</tbody></table></div>\n"
             f"<p class=small>{escape(text)}</p>\n")
 
 
 def tables_html(group, paper):
     """A table for each measure, each below a line that opens it."""
-    paper, found = results.paper_for(group, paper), []
+    paper, found = view.paper_for(group, paper), []
     for measure in (each for each in group.measures if group.lines_of(each)):
         lines = []
-        for kind, name, cells in results.table(group, paper, measure):
+        for kind, name, cells in view.table(group, paper, measure):
             if kind == "page":
                 lines.append(f"<tr class=page><th scope=rowgroup colspan={len(group.columns) + 1}>"
                              f"{escape(name)}</th></tr>")
@@ -241,7 +240,7 @@ def tables_html(group, paper):
                 prefix = "paper: " if kind == "paper" else ""
                 lines.append(f"<tr class={kind}><th scope=row>{prefix}{escape(name)}</th>"
                              f"{''.join(map(cell, cells))}</tr>")
-        heads = "".join(f"<th scope=col>{escape(head)}</th>" for head in results.heads(group))
+        heads = "".join(f"<th scope=col>{escape(head)}</th>" for head in view.heads(group))
         title = escape(group.title(measure))
         found.append(
             f"<details{'' if found else ' open'}><summary>{title}</summary>\n"
@@ -249,7 +248,7 @@ def tables_html(group, paper):
             f"<thead><tr>{heads}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table></div>"
             "</details>\n")
     text = "".join(found)
-    notes = "".join(f"<li>{escape(reason)}</li>" for reason in results.reasons(group))
+    notes = "".join(f"<li>{escape(reason)}</li>" for reason in view.reasons(group))
     return (f"<h4>Tables</h4>\n<p>{escape(group.conditions(text))}.</p>\n"
             f"{f'<ul>{notes}</ul>' if notes else ''}{text}")
 
@@ -258,7 +257,7 @@ def numbers(everything):
     """What plots.js draws of a group: its runs, its roofs, and the figures with fixed axes."""
     whole = everything.with_most_threads()
     group = whole.without_steps()
-    ladder, at = whole.ladder, tables.ladder_cell(whole)
+    ladder, at = whole.ladder, view.ladder_cell(whole)
     above = {line: other for line, other in whole.rungs(at).values() if line}
     intensities, lines = plots.intensities_of(group), []
     for line, look in plots.styles(whole.lines).items():
@@ -275,10 +274,10 @@ def numbers(everything):
                     "gflops": whole.median("gflops", line, cell_)}
         if runs:
             lines.append({
-                "name": tables.label(line), "stage": line[0], "colour": look["color"],
-                "shape": plots.MARKERS.index(look["marker"]), "peer": tables.is_peer(line),
-                "all": line in group.lines, "rung": line in above or tables.is_peer(line),
-                "above": above.get(line) and tables.label(above[line]),
+                "name": view.label(line), "stage": line[0], "colour": look["color"],
+                "shape": plots.MARKERS.index(look["marker"]), "peer": view.is_peer(line),
+                "all": line in group.lines, "rung": line in above or view.is_peer(line),
+                "above": above.get(line) and view.label(above[line]),
                 "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "ceiling": ceiling and ceiling / 1e9, "runs": runs})
     roofs = plots.roofs(group)
@@ -288,7 +287,7 @@ def numbers(everything):
     return {
         "axes": [{"option": axis["option"], "name": axis["name"]} for axis in ladder.axes],
         "cells": whole.cells, "start": at, "lines": lines, "time": whole.time_name(),
-        "unit": whole.unit, "limit": tables.LIMIT, "phases": ladder.phases,
+        "unit": whole.unit, "limit": view.LIMIT, "phases": ladder.phases,
         "phaseColours": plots.PHASES[:len(ladder.phases)],
         "intensities": [intensities.get(each) for each in whole.cells],
         "roofs": [[label, [[x, y / 1e9] for x, y in points]] for label, points in roofs],
@@ -302,7 +301,7 @@ def numbers(everything):
 def static(group):
     """The plots that READMEs show, for a page without scripts."""
     figures = {"ladder": plots.ladder(group), "epochs": plots.epochs(group.without_steps())}
-    label = tables.machine(group.folder)
+    label = view.machine(group.folder)
     return "".join(f"<figure>{embedded(group.folder / name, plots.svg(figure), f'{name}: {label}')}"
                    "</figure>\n" for name, figure in figures.items() if figure)
 
@@ -315,10 +314,10 @@ def machine_html(machine, ladder, paper, sets, is_first):
         return (f'<div data-machine="{machine.key}"><p>No results of {machine.heading()}: '
                 f"<code>./run_all.sh{study}</code> writes some.</p></div>\n")
     first = groups[0]
-    folder = tables.url(first.folder.relative_to(HERE))
+    folder = view.url(first.folder.relative_to(HERE))
     sets.append(numbers(first))
-    result = tables.result(groups)
-    epochs = tables.epochs(groups, HERE)
+    result = view.result(groups)
+    epochs = view.epochs(groups, HERE)
     epochs = re.sub(r"^!\[.*\n", "", epochs, flags=re.MULTILINE)
     return "".join([
         f'<div data-machine="{machine.key}">\n',
@@ -328,7 +327,7 @@ def machine_html(machine, ladder, paper, sets, is_first):
         f"<p class=lead>{escape(result)}</p>\n" if result else "", ladder_html(first),
         f'<p class=small><a href="{folder}/runs.csv">Every run</a>, '
         f'<a href="{folder}/sweeps.csv">the machine</a> '
-        f"({escape(tables.facts(first.folder))}).</p>\n",
+        f"({escape(view.facts(first.folder))}).</p>\n",
         f'<div class=plots data-set="{len(sets) - 1}"></div>\n',
         f"<noscript>{static(first)}</noscript>\n",
         f"<h4>Epoch by epoch</h4>\n{finish(pandoc([epochs])[0], HERE, 'Epochs')}" if epochs else "",
@@ -345,7 +344,7 @@ def beside(found, ladder):
 def ladder_section(ladder, found, sets):
     """A ladder's results, with all machines. The first thing on the page is the main ladder's."""
     is_first, paper = ladder.name == ladders.MAIN, ladder.toml.get("paper", {})
-    figures = results.read_paper(ladder)
+    figures = view.read_paper(ladder)
     cite = f"<p>The paper is {quoted(paper['cite'])}. Rows marked <i>paper</i> are its figures, " \
            "from other machines and other code.</p>\n" if paper else ""
     title = "" if is_first else f"<h2>{escape(ladder.title)}</h2>\n"
@@ -365,7 +364,7 @@ def profile_html(stage):
     if not folder:
         return ""
     files = ", ".join(
-        f'<a href="{tables.url(os.path.relpath(path, HERE))}">{escape(path.name)}</a>'
+        f'<a href="{view.url(os.path.relpath(path, HERE))}">{escape(path.name)}</a>'
         for path in sorted(folder.iterdir()) if path.suffix in (".svg", ".txt"))
     own = " This profile is your own." if folder.parent.name == "mine" else ""
     stacks = (' <a href="https://www.speedscope.app">speedscope</a> and the <a href='
@@ -386,11 +385,11 @@ def diff_html(stage, part=""):
     found = tuple(map(samples.of_lines, both))
     table, placed = diffs.table(*(each.source for each in both), diffs.points(part), found)
     names = " and ".join(
-        f'<a href="{tables.url(os.path.relpath(samples.folder(each) / "lines.txt", HERE))}">the '
+        f'<a href="{view.url(os.path.relpath(samples.folder(each) / "lines.txt", HERE))}">the '
         f"profile of {escape(each.name)}</a>" for each, lines in zip(both, found) if lines)
     words = (f"<p class=small>The percentage at a line's number is its part of the samples in "
              f"{names}.</p>\n" if names else "")
-    added, removed = tables.changed_lines(stage)
+    added, removed = view.changed_lines(stage)
     return (f'{diffs.marked(part, placed)}<details id="diff-{identity(stage)}"><summary>The diff '
             f"against {escape(stage.before.name)}: {added} lines added, {removed} removed"
             f"</summary>\n<noscript>{words}{table}</noscript></details>\n")
@@ -410,7 +409,7 @@ def stage_section(stage, text):
     source = os.path.relpath(stage.source, HERE)
     return (f'<section class="stage" id="{identity(stage)}">\n' + "".join(parts)
             + ("" if has_diff else diff_html(stage))
-            + f'<p>Source: <a href="{tables.url(source)}">'
+            + f'<p>Source: <a href="{view.url(source)}">'
             f"{escape(os.path.relpath(stage.source, ROOT))}</a></p>\n{profile_html(stage)}"
             "</section>\n")
 
@@ -428,7 +427,7 @@ def write(everything, shown):
     """Writes index.html. Returns words on what of this machine is in it."""
     found, sets = machines(everything, shown), []
     stages = [stage for ladder in everything for stage in ladder.stages]
-    texts = pandoc([read(stage.folder / "README.md") or f"# {tables.markdown(stage.name)}"
+    texts = pandoc([read(stage.folder / "README.md") or f"# {view.markdown(stage.name)}"
                     for stage in stages])
     options = [f'<option value="{machine.key}">'
                f"{escape(', '.join([machine.title(), *machine.badges()]))}</option>"
@@ -446,7 +445,7 @@ def write(everything, shown):
     if base:
         text = re.sub(r'href="(?![#\w]*:|#)([^"]*)"', lambda match: (
             f'href="{base}/{os.path.normpath(f"report/{match[1]}")}"'), text)
-    tables.write(HERE / "index.html", text)
+    view.write(HERE / "index.html", text)
     own = [f"this machine's {'quick look' if machine.is_quick else 'results'}"
            for machine in found if machine.is_here]
-    return f" (with {tables.listing(own)})" if own else ""
+    return f" (with {view.listing(own)})" if own else ""

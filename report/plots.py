@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 
 import ladders
 import rows
-import tables
+import view
 
 # Paler than a stage's or a peer's colour. Dark and light ones take turns, for a printer without
 # colours.
@@ -38,7 +38,7 @@ INK, GROUND, GRID = "#1f2328", "#ffffff", "#dddddd"
 MARKERS = "osD^vPX*<>hp"
 DASHES = "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))
 RING = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none",
-        "color": "#666666", "label": f"a run is {tables.LIMIT}"}
+        "color": "#666666", "label": f"a run is {view.LIMIT}"}
 WIDTH = 9  # inches
 
 plt.rcParams.update({
@@ -124,8 +124,8 @@ def styles(lines):
         number, colour = place(line[0])
         looks[line] = {"color": colour, "marker": MARKERS[number % len(MARKERS)],
                        "linestyle": DASHES[number % len(DASHES)],
-                       "linewidth": 1 if tables.is_peer(line) else 1.8,
-                       "markerfacecolor": "white" if tables.is_peer(line) else colour}
+                       "linewidth": 1 if view.is_peer(line) else 1.8,
+                       "markerfacecolor": "white" if view.is_peer(line) else colour}
     return looks
 
 
@@ -141,7 +141,7 @@ def line_panels(lines, count=1):
     """A figure, and panels that have a place on the y axis for each line."""
     figure, panels = plt.subplots(1, count, figsize=(WIDTH, 1.1 + 0.38 * len(lines)), sharey=True,
                                   squeeze=False, layout="constrained")
-    panels[0][0].set_yticks(range(len(lines)), [tables.label(line) for line in lines])
+    panels[0][0].set_yticks(range(len(lines)), [view.label(line) for line in lines])
     panels[0][0].set_ylim(len(lines) - 0.5, -0.5)
     for panel in panels[0]:
         panel.grid(False, axis="y")
@@ -161,7 +161,7 @@ def legend_below(figure, axes, columns=4):
 def ladder(group, dark=False):
     """The picture of a ladder: the time of each stage and step in one cell, and how far that is
     from the one before and from the ceiling. `dark` is for dark pages."""
-    cell = tables.ladder_cell(group)
+    cell = view.ladder_cell(group)
     before = {line: above or line for line, above in group.rungs(cell).values() if line}
     if len(before) < 2:
         return None
@@ -178,7 +178,7 @@ def ladder(group, dark=False):
         figure.set_facecolor("none")
         panel.set_facecolor("none")
         panel.set_yticks(range(len(before)),
-                         [tables.short_label(line) + group.mark(line) for line in before])
+                         [view.short_label(line) + group.mark(line) for line in before])
         for y, (line, other) in enumerate(before.items()):
             time, colour = group.scale * group.time(line, cell), looks[line]["color"]
             start = group.scale * group.time(other, cell)
@@ -187,7 +187,7 @@ def ladder(group, dark=False):
             if part:
                 panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=ink, linewidth=1.5)
             panel.plot(time, y, marker=looks[line]["marker"], color=colour, markersize=7,
-                       markerfacecolor=ground if tables.is_peer(line) else colour)
+                       markerfacecolor=ground if view.is_peer(line) else colour)
             gain = "" if other == line else f", {group.ratio_text(line, other, cell)}"
             panel.text(1.02, y, group.signed(group.ladder.time, line, cell) + gain, va="center",
                        transform=panel.get_yaxis_transform())
@@ -198,9 +198,9 @@ def ladder(group, dark=False):
         panel.margins(x=0.06)
         low, high = panel.get_xlim()
         panel.xaxis.get_major_locator().set_params(subs=(1, 2, 5) if high < 300 * low else (1,))
-        skips = textwrap.wrap(tables.skips_in_words(group, before), 60)
+        skips = textwrap.wrap(view.skips_in_words(group, before), 60)
         panel.set_xlabel(f"{group.time_name()} ({group.unit}), "
-                         f"{tables.cell_name(group.ladder, cell)}\n"
+                         f"{view.cell_name(group.ladder, cell)}\n"
                          "A bar begins at the time of the line above, or of the origin.\n"
                          "The ratio compares the two. In brackets: threads.\n"
                          + "\n".join(["An upright line is the time at the ceiling.", *skips]))
@@ -211,7 +211,7 @@ def threads(group):
     """How many times as fast as one thread each stage is with more, in the headline's cells."""
     looks = styles(list(dict.fromkeys((line[0], 0) for line in group.lines)))
     found = {}  # {cell: {(stage, 0): {threads: line}}}
-    for cell in tables.headline_cells(group):
+    for cell in view.headline_cells(group):
         by_stage = defaultdict(dict)
         for line in group.lines:
             if group.is_on_cpu(line) and group.time(line, cell):
@@ -237,7 +237,7 @@ def threads(group):
                 panel.plot(numbers, ratios, markevery=noisy, **RING)
         for which in "xy":
             log_axis(panel, which, base=2)
-        panel.set_title(tables.cell_name(group.ladder, cell))
+        panel.set_title(view.cell_name(group.ladder, cell))
         panel.set_xlabel("threads")
     axes[0][0].set_ylabel("times as fast as one thread")
     legend_below(figure, axes[0])
@@ -255,9 +255,9 @@ def roofs(group):
             if level != "flops" and bandwidth.get(threads)}  # where the multiply-adds take longer
     low = min([*intensities.values(), *ends.values()]) / 2
     high = max([*intensities.values(), *ends.values()]) * 4
-    return [(f"{level}, {tables.plural(threads, 'thread')}",
+    return [(f"{level}, {view.plural(threads, 'thread')}",
              [(low, low * top / end), (end, top)]) for level, end in ends.items()] + [
-            (f"multiply-adds, {tables.plural(count, 'thread')}",
+            (f"multiply-adds, {view.plural(count, 'thread')}",
              [(min(end * flops / top for end in [high, *ends.values()]), flops), (high, flops)])
             for count, flops in ceilings["flops"].items()]
 
@@ -354,7 +354,7 @@ def learning(group):
 
 def epochs(group):
     """The time, the rate and the test accuracy of each epoch, and the average rate of a run."""
-    cell = tables.ladder_cell(group)
+    cell = view.ladder_cell(group)
     found = {line: runs for (line, each), runs in sorted(group.epochs.items()) if each == cell}
     if not found:
         return None
@@ -369,7 +369,7 @@ def epochs(group):
             values = [factor * statistics.median(row[column] for row in epoch)
                       for epoch in zip(*runs)]
             # Curves may lie on top of each other: the markers of later ones are smaller.
-            panel.plot(range(1, len(values) + 1), values, label=tables.label(line),
+            panel.plot(range(1, len(values) + 1), values, label=view.label(line),
                        **looks[line], markersize=max(3, 8 - i))
         if column != "test_accuracy":
             log_axis(panel, "y")
@@ -381,9 +381,9 @@ def epochs(group):
     rates = [group.median("samples_per_s", line, cell) / 1000 for line in lines]
     drawn = bars.barh(range(len(lines)), rates, height=0.7, edgecolor="white",
                       color=[looks[line]["color"] for line in lines],
-                      hatch=["///" if tables.is_peer(line) else "" for line in lines])
-    bars.bar_label(drawn, map(tables.three_digits, rates), padding=3)
-    bars.set_yticks(range(len(lines)), map(tables.short_label, lines))
+                      hatch=["///" if view.is_peer(line) else "" for line in lines])
+    bars.bar_label(drawn, map(view.three_digits, rates), padding=3)
+    bars.set_yticks(range(len(lines)), map(view.short_label, lines))
     bars.set_ylim(len(lines) - 0.5, -0.5)
     bars.grid(False, axis="y")
     bars.margins(x=0.15)  # room for the numbers
