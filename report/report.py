@@ -2,8 +2,8 @@
 """Turns what was measured into pages: `make report`.
 
 Reads results/MACHINE/LADDER/runs.csv and the files beside it: sweeps.csv, programs.csv, epochs.csv,
-steps/ and growth/. Reads also results/MACHINE/bench/*.json, the papers' figures, the stages' READMEs
-and profiles. Writes index.html, which git ignores (page.py), and the tables and plots of
+steps/ and growth/. Reads also results/MACHINE/bench/*.json, the papers' figures, the stages'
+READMEs and profiles. Writes index.html, which git ignores (page.py), and the tables and plots of
 measurements in the READMEs (view.py). Runs each ladder's pictures.py. A second run changes nothing.
 """
 

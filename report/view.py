@@ -16,10 +16,9 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import NamedTuple
+from types import SimpleNamespace
 from urllib.parse import quote
 
-import ladders
 import pairs
 import rows
 import running
@@ -31,7 +30,7 @@ try:
     import pandas
     from markupsafe import Markup
 except ImportError as missing:
-    fail(f"{missing}, for {sys.executable} (Debian's packages python3-pandas and python3-jinja2)", 1)
+    fail(f"{missing}, for {sys.executable} (Debian's python3-pandas and python3-jinja2)", 1)
 
 HERE = Path(__file__).resolve().parent
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
@@ -44,11 +43,8 @@ WIDTH = 80  # of a terminal
 SKIPS, CHANGED = "†", "Δ"
 LIMIT = f"more than {100 * rows.NOISY:.0f} % from the median"
 # The columns of epochs(), beside the ladder's time. A row has them all, or the table is left out.
-EPOCHS = {"epoch_s": "average time of an epoch (s)",
-          "samples_per_s": "average throughput (1000 samples/s)",
-          "test_accuracy": "final test accuracy (%)",
-          "best_test_accuracy": "best test accuracy (%)",
-          "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
+EPOCHS = ("epoch_s", "samples_per_s", "test_accuracy", "best_test_accuracy", "peak_rss_mib",
+          "peak_vram_mib")
 
 
 # --- text, Markdown and templates ---
@@ -163,25 +159,13 @@ def line_of(stage, threads):
 
 # --- the runs ---
 
-class Mean(NamedTuple):
-    """How many times as fast as the fastest peer the fastest stage is: the geometric mean and the
-    range over `cells` of the `of` cells that have both."""
-    on_cpu: bool
-    with_setup: bool
-    mean: float
-    low: float
-    high: float
-    cells: int
-    of: int
-
-
 class Group:
     """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
     line of a table is (stage, threads), with 0 threads for one or none."""
 
     def __init__(self, ladder, settings, runs, folder=None, used=None):
-        """`runs` are rows, each {column: value}, or a frame of them. `used` are the threads of the
-        places that have fewer than their line: {(line, cell): threads}."""
+        """`runs` are rows, each {column: value}, or a frame of them. `used` has the threads of the
+        places that may have fewer than their line: {(line, cell): threads}."""
         self.ladder, self.settings = ladder, settings  # {column: value}
         self.folder, self.threads_used = folder, used or {}
         axes, known = [ladder.column(axis["option"]) for axis in ladder.axes], \
@@ -240,15 +224,18 @@ class Group:
     def with_most_threads(self):
         """One line for each stage, with the most threads that it has run with. A cell has its runs
         with the most threads. They may be fewer, because a stage cannot always use all."""
-        lines = {number: place for place, number in self.places.items()}
-        threads = self.frame["place"].map(lambda number: lines[number][0][1])
-        cells = self.frame["place"].map(lambda number: self.cells.index(lines[number][1]))
-        stage = [self.frame["stage"], self.frame["device"]]
-        most = threads.groupby(stage).transform("max")
-        chosen = threads == threads.groupby([*stage, cells]).transform("max")
-        used = {((name, most_), self.cells[cell]): fewer for name, most_, cell, fewer in zip(
-            self.frame["stage"], most, cells, threads) if fewer < most_}
-        return self.of(self.frame.assign(threads=most)[chosen], used)
+        kinds = {line: (line[0], line in self.gpu_lines) for line in self.lines}
+        most = defaultdict(int)  # {kind, or (kind, cell): threads}
+        for line, cell in self.places:
+            for place in (kinds[line], (kinds[line], cell)):
+                most[place] = max(most[place], line[1])
+        chosen = {place: most[kinds[place[0]]] for place in self.places
+                  if place[0][1] == most[kinds[place[0]], place[1]]}
+        threads = self.frame["place"].map(
+            {self.places[place]: threads for place, threads in chosen.items()})
+        return self.of(self.frame.assign(threads=threads)[threads.notna()], {
+            ((line[0], threads), cell): self.used(line, cell)
+            for (line, cell), threads in chosen.items()})
 
     @functools.cached_property
     def steps(self):
@@ -262,10 +249,9 @@ class Group:
         """{(line, cell): its runs}, each {column: value}, with None for an empty field."""
         plain = self.frame.drop(columns=["place", "disturbed", WITH_SETUP]).astype(object)
         found = defaultdict(list)
-        names = {number: place for place, number in self.places.items()}
-        for number, run in zip(self.frame["place"], plain.where(plain.notna(), None)
-                               .to_dict("records")):
-            found[names[number]].append(run)
+        places, known = [*self.places], plain.where(plain.notna(), None).to_dict("records")
+        for number, run in zip(self.frame["place"], known):
+            found[places[number]].append(run)
         return found
 
     # --- numbers ---
@@ -337,13 +323,14 @@ class Group:
         """How many runs were disturbed."""
         return int(self.frame["disturbed"].sum())
 
-    def lines_of(self, measure):
-        """The lines of the measure's table: those that have it in any cell."""
-        if measure == SPEEDUP:
-            return [line for line in self.lines if line != self.baseline and any(
-                self.ratio(line, self.baseline, cell) for cell in self.cells)]
+    def lines_of(self, measure, page=()):
+        """The lines of the measure's table: those that have it in any cell of this page, or in any
+        at all."""
+        def has(line, cell):
+            return (line != self.baseline and self.ratio(line, self.baseline, cell) is not None
+                    if measure == SPEEDUP else self.median(measure, line, cell) is not None)
         return [line for line in self.lines
-                if any(self.median(measure, line, cell) is not None for cell in self.cells)]
+                if any(has(line, cell) for cell in self.cells if cell[:len(page)] == page)]
 
     def is_on_cpu(self, line):
         return line not in self.gpu_lines
@@ -371,7 +358,7 @@ class Group:
         folder of results or to the machine's folder above it. A quick look's are those of the
         machine. The operations are the ladder's."""
         found = defaultdict(lambda: defaultdict(list))
-        own = self.folder.absolute()
+        own = self.folder if self.folder.parent.name else self.folder.absolute()
         above = own.parents[own.name == "steps"]
         places = {self.folder, above, above.parent / above.name.removesuffix("-quick")}
         for path in sorted(path for place in places for path in place.glob("bench/*.json")):
@@ -431,7 +418,8 @@ class Group:
             self.time(line, cell) for cell in cells)), len(cells)
 
     def against_peers(self, on_cpu=True):
-        """The headline, a Mean, or None. What a run does before the clock counts, but not on a GPU,
+        """The headline: how many times as fast as the fastest peer the fastest stage is, over the
+        cells that have both, or None. What a run does before the clock counts, but not on a GPU,
         where setup_s has the context, and not where the time is that of one pass of many. A cell
         whose fastest two share no round is left out."""
         with_setup = on_cpu and "seconds" not in self.settings
@@ -444,8 +432,9 @@ class Group:
                 peer, stage = (min(side, key=seconds.get) for side in sides)
                 found.append(self.ratio(stage, peer, cell, column))
         ratios = [ratio.median for ratio in found if ratio]
-        return Mean(on_cpu, with_setup, geometric_mean(ratios), min(ratios), max(ratios),
-                    len(ratios), len(found)) if ratios else None
+        return SimpleNamespace(
+            on_cpu=on_cpu, with_setup=with_setup, mean=geometric_mean(ratios), low=min(ratios),
+            high=max(ratios), cells=len(ratios), of=len(found)) if ratios else None
 
     # --- in words ---
 
@@ -561,8 +550,8 @@ class Group:
                   for axis in axes[-1:]]
         for is_speedup in (False, True):
             sheet = []
-            for measure in self.measures:
-                lines = self.lines_of(measure) if (measure == SPEEDUP) == is_speedup else []
+            for measure in (name for name in self.measures if (name == SPEEDUP) == is_speedup):
+                lines = self.lines_of(measure, page if is_speedup else ())
                 sheet += [(self.title(measure), []), *(
                     (f"  {self.short_label(line)}",
                      [self.texts(measure, line, page + column) for column in self.columns])
@@ -599,8 +588,9 @@ def is_quick(groups):
 def find(ladder):
     """A ladder's results, machine by machine: the groups of its runs. Those that were moved aside
     lie deeper."""
-    return list(filter(None, (rows.or_nothing(read_groups, folder / ladder.name / "runs.csv", ladder)
-                              for folder in sorted((HERE / "results").glob("*/")))))
+    found = (rows.or_nothing(read_groups, folder / ladder.name / "runs.csv", ladder)
+             for folder in sorted((HERE / "results").glob("*/")))
+    return [*filter(None, found)]
 
 
 def named(page, found):
@@ -661,8 +651,9 @@ def facts(folder):
 
 def why_not(group, stage):
     """Why a stage has no rows, as far as the record says."""
-    found = [row for row in rows.read_programs(group.folder) if row["program"] == stage.name]
-    return found[-1]["reason"] or found[-1]["outcome"] if found else "not run"
+    found = [row["reason"] or row["outcome"] for row in rows.read_programs(group.folder)
+             if row["program"] == stage.name]
+    return found[-1] if found and found[-1] != "ran" else "not run"  # or ran in other cells
 
 
 def by_reason(found):
@@ -680,21 +671,17 @@ def share_reasons(notes):
 
 
 def left_out(folder):
-    """A line for each reason for which the last sweep with some programs did not run them."""
+    """Why the last sweep with some programs did not run them, a line for each reason."""
     last = {row["program"]: row for row in rows.read_programs(folder)}
     return share_reasons(f"{name}: {row['outcome']}: {row['reason']}"
                          for name, row in sorted(last.items()) if row["reason"])
 
 
-def absent(group):
-    """The stages that have no runs in the group. Steps are not missed."""
-    return [stage for stage in group.ladder.stages
-            if not stage.is_step and stage.name not in {name for name, _ in group.lines}]
-
-
 def reasons(group):
-    """Why stages are absent, a line for each reason."""
-    return share_reasons(f"{stage.name}: {why_not(group, stage)}" for stage in absent(group))
+    """Why stages have no runs in the group, a line for each reason. Steps are not missed."""
+    names = {name for name, _ in group.lines}
+    return share_reasons(f"{stage.name}: {why_not(group, stage)}" for stage in group.ladder.stages
+                         if not stage.is_step and stage.name not in names)
 
 
 def move(stage):
@@ -806,25 +793,20 @@ def cell_text(group, line, cell, rate=False, speedup=True):
 def ceiling_in_words(group, lines):
     """Says what the ceiling of these lines is. Empty where it was not measured."""
     ceilings = {line[1] or 1: group.ceiling(line) for line in lines if group.ceiling(line)}
-    return words("ceiling", group, sorted(ceilings.items()),
-                 all(group.is_on_cpu(line) for line in lines))
+    return words("ceiling", group, lines, sorted(ceilings.items()))
 
 
 def skips_in_words(group, lines):
     """Says which of these lines leave out operations that their rates count. Empty if none does."""
-    return words("skips", by_reason(
-        (stage, group.ladder.skips(stage))
-        for stage in dict.fromkeys(line[0] for line in lines if group.mark(line))))
+    names = dict.fromkeys(line[0] for line in lines if group.mark(line))
+    return words("skips", by_reason((name, group.ladder.skips(name)) for name in names))
 
 
 def cell_in_words(group, lines, cells, rate=False, speedup=True):
     """Says what cell_text() has of these lines and cells, and what the ceiling is."""
-    ceiling = ceiling_in_words(group, lines)
     parts = sorted(filter(None, (group.part_of_ceiling(group.baseline, cell) for cell in cells)))
-    reached = dict.fromkeys(map(percent, (parts[0], parts[-1]))) if (
-        ceiling and parts and group.baseline in lines) else {}
-    return words("cell", group, rate, speedup and group.baseline and lines != [group.baseline],
-                 ceiling, list(reached), skips_in_words(group, lines) if ceiling or rate else "")
+    return words("cell", group, lines, rate, speedup,
+                 dict.fromkeys(map(percent, (parts[0], parts[-1])) if parts else ()))
 
 
 def result(groups):
@@ -845,8 +827,8 @@ def headline(groups, folder):
     """The table of a README in `folder`, in Markdown: the stages and the fastest peer, in
     headline_cells()."""
     group = groups[0].without_steps().with_most_threads()
-    return render(MARKDOWN, "headline.md.j2", group=group, folder=folder, cells=headline_cells(group),
-                 lines=headline_lines(group), result=result(groups))
+    return render(MARKDOWN, "headline.md.j2", group=group, folder=folder, result=result(groups),
+                  cells=headline_cells(group), lines=headline_lines(group))
 
 
 def ladder(groups, folder):
@@ -862,7 +844,7 @@ def ladder(groups, folder):
     return render(MARKDOWN, "ladder.md.j2", group=group, folder=folder, cells=cells, lines=lines,
         plots=groups[0].folder / "plots", shown=[line for found in lines.values()
                                                  for line, _ in found if line],
-        elsewhere=[stage for above, stage in zip(stages, stages[1:]) if stage.before != above],
+        elsewhere=[stage for above, stage in itertools.pairwise(stages) if stage.before != above],
         absent=by_reason((stage, why_not(group, stage)) for stage in stages if stage not in lines))
 
 
@@ -885,12 +867,11 @@ def epochs(groups, folder):
         return ""
     cell = ladder_cell(group)
     lines = [line for line in group.lines if group.time(line, cell) is not None]
-    titles = {"epoch_s": "", group.ladder.time: "total training time (s)"} | EPOCHS
-    titles = {column: title for column, title in titles.items()  # no GPU, no memory of it
-              if any(epoch_text(group, column, line, cell) for line in lines)}
+    columns = [column for column in (EPOCHS[0], group.ladder.time, *EPOCHS[1:])
+               if any(epoch_text(group, column, line, cell) for line in lines)]
     absent = [stage for stage in [*group.ladder.stages, *group.ladder.peers]
               if not stage.is_step and stage.name not in dict(lines)]
-    return render(MARKDOWN, "epochs.md.j2", group=group, folder=folder, cell=cell, titles=titles,
+    return render(MARKDOWN, "epochs.md.j2", group=group, folder=folder, cell=cell, columns=columns,
                  lines=sorted(lines + [(stage.name, 0) for stage in absent]),
                  plot=group.folder / "plots" / "epochs.svg",
                  notes=share_reasons(f"{stage.name}: {why_not(group, stage)}" for stage in absent))
@@ -913,7 +894,7 @@ def of_stage(groups, stage):
 def stage_block(found, stage):
     """The measured part of a stage's README, by machine. Where no machine has run the stage, it is
     the reasons."""
-    return render(MARKDOWN, "stage.md.j2", stage=stage, none=not found,
+    return render(MARKDOWN, "stage.md.j2", stage=stage, has_results=bool(found),
                  tables=[each for groups in found for each in of_stage(groups, stage)],
                  reasons=[reason for reason in dict.fromkeys(
                      why_not(groups[0], stage) for groups in found) if reason != "not run"])

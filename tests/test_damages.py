@@ -106,8 +106,9 @@ def row(stage, kind="dense", hidden=8, factor=1.0, epochs=2, dataset="drawn", th
 
 
 def rows_of(stages=SECONDS, kinds=("dense", "other"), hiddens=(8, 64)):
-    return [row(stage, kind, hidden, factor, number=number) for number, factor in ((1, 1), (2, 1.02))
-            for kind in kinds for hidden in hiddens for stage in stages]
+    return [row(stage, kind, hidden, factor, number=number)
+            for number, factor in ((1, 1), (2, 1.02)) for kind in kinds for hidden in hiddens
+            for stage in stages]
 
 
 def benchmarks(**rates):
@@ -356,7 +357,8 @@ STRANGE = {  # {name: (file, what to make of it; the words that name it)}
     "pipe": ("bench/ceilings.json", os.mkfifo, "found a pipe, expected a file"),
     "linked pipe": ("stages/sweeps.csv", lambda path: (
         os.mkfifo(path.with_name("pipe")), path.symlink_to("pipe")), "found a pipe"),
-    "endless": ("stages/growth/runs.csv", lambda path: path.symlink_to("/dev/zero"), "found a device"),
+    "endless": ("stages/growth/runs.csv", lambda path: path.symlink_to("/dev/zero"),
+                "found a device"),
     "large": ("stages/epochs.csv", lambda path: (path.touch(), os.truncate(path, 1 << 40)),
               "found more than 32 MiB"),
     "loop": ("stages/programs.csv", lambda path: path.symlink_to(path.name), "symbolic links"),
