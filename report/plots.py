@@ -35,6 +35,10 @@ STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d1
 PEERS = ("#6f8fae", "#b08968", "#6e9f86", "#b58ba5", "#978fb8", "#b87f7f", "#6fa0a6", "#a39768",
          "#8a9c6b", "#9a8478", "#7f8cc4", "#84845c")
 INK, GROUND, GRID = "#1f2328", "#ffffff", "#dddddd"
+# What they are on a dark page: a browser asks the picture, also where it is an image of a page.
+DARK = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+               for light, dark in ((INK, "#e6edf3"), (GROUND, "#0d1117"), (GRID, "#30363d"))
+               for kind in ("fill", "stroke"))
 MARKERS = "osD^vPX*<>hp"
 DASHES = "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))
 RING = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none",
@@ -71,12 +75,13 @@ def svg(figure):
 
 
 def save(figure, path):
-    """Writes a figure, if there is one and it can be written."""
+    """Writes a figure, for light and dark pages, if there is one and it can be written."""
     with contextlib.suppress(OSError):
         if not figure or path.is_symlink():  # the results that it showed may be gone
             path.unlink()
     if figure and rows.attempt(rows.target, path):
-        rows.write(path, svg(figure))
+        style = f"><style>@media (prefers-color-scheme: dark){{{DARK}}}</style>"
+        rows.write(path, svg(figure).replace(">", style, 1))
 
 
 def slim(text):
@@ -158,39 +163,46 @@ def legend_below(figure, axes, columns=4):
                   bbox_to_anchor=(0.5, 0), handlelength=3.5)
 
 
-def ladder(group, dark=False):
-    """The picture of a ladder: the time of each stage and step in one cell, and how far that is
-    from the one before and from the ceiling. `dark` is for dark pages."""
-    cell = view.ladder_cell(group)
+def whole_ladder(group):
+    """(group, cells): what shows the whole ladder. That is what was measured of all stages and
+    steps in a few cells. Without such results, it is one cell of the group's own."""
+    return (group.steps, group.steps.cells) if group.steps else (group, [view.ladder_cell(group)])
+
+
+def ladder(group):
+    """The picture of a ladder: the time of each stage and step in one cell, the largest, and how
+    far that is from the one before and from the ceiling."""
+    group, (*_, cell) = whole_ladder(group)
     before = {line: above or line for line, above in group.rungs(cell).values() if line}
     if len(before) < 2:
         return None
     peer, _ = group.fastest_peer()
     if group.time(peer, cell):
         before[peer] = peer
-    ink, ground = ("#e6edf3", "#0d1117") if dark else (INK, "white")
     looks = styles(before)
-    colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
-                             "ytick.color"), ink)
-    with plt.rc_context({**colours, "font.size": 11, "axes.grid": False}):
+    with plt.rc_context({"font.size": 11, "axes.grid": False}):
         figure, (panel,) = line_panels(before)
-        figure.set_size_inches(5.7, 1.2 + 0.31 * len(before))
+        figure.set_size_inches(7.2, 1.2 + 0.36 * len(before))
         figure.set_facecolor("none")
         panel.set_facecolor("none")
         panel.set_yticks(range(len(before)),
-                         [view.short_label(line) + group.mark(line) for line in before])
+                         [group.short_label(line) + group.mark(line) for line in before])
         for y, (line, other) in enumerate(before.items()):
             time, colour = group.scale * group.time(line, cell), looks[line]["color"]
             start = group.scale * group.time(other, cell)
             panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.6)
             part = group.part_of_ceiling(line, cell)
             if part:
-                panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=ink, linewidth=1.5)
+                panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.5)
             panel.plot(time, y, marker=looks[line]["marker"], color=colour, markersize=7,
-                       markerfacecolor=ground if view.is_peer(line) else colour)
-            gain = "" if other == line else f", {group.ratio_text(line, other, cell)}"
-            panel.text(1.02, y, group.signed(group.ladder.time, line, cell) + gain, va="center",
-                       transform=panel.get_yaxis_transform())
+                       markerfacecolor=GROUND if view.is_peer(line) else colour)
+            ratio = other != line and group.ratio(line, other, cell)
+            gain, _, interval = f", {ratio.text}".partition(" (") if ratio else ("", "", "")
+            panel.text(1.03, y - 0.15 * bool(interval), transform=panel.get_yaxis_transform(),
+                       s=group.signed(group.ladder.time, line, cell) + gain, va="center")
+            if interval:
+                panel.text(1.03, y + 0.28, f"({interval}", va="center", fontsize=8.5,
+                           transform=panel.get_yaxis_transform())
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
         log_axis(panel, "x")
@@ -202,8 +214,9 @@ def ladder(group, dark=False):
         panel.set_xlabel(f"{group.time_name()} ({group.unit}), "
                          f"{view.cell_name(group.ladder, cell)}\n"
                          "A bar begins at the time of the line above, or of the origin.\n"
-                         "The ratio compares the two. In brackets: threads.\n"
-                         + "\n".join(["An upright line is the time at the ceiling.", *skips]))
+                         "The ratio compares the two. Its interval stands below it.\n"
+                         + "\n".join(["An upright line is the time at the ceiling. (2): threads.",
+                                      *skips]))
     return figure
 
 
@@ -229,7 +242,8 @@ def threads(group):
                    label="as many times as there are threads")
         for stage, lines in stages.items():
             numbers = sorted(lines)
-            ratios = [group.ratio(lines[number], lines[1], cell) for number in numbers]
+            ratios = [ratio.median if ratio else math.nan for ratio in (
+                group.ratio(lines[number], lines[1], cell) for number in numbers)]
             noisy = [i for i, number in enumerate(numbers)
                      if group.is_noisy(group.ladder.time, lines[number], cell)]
             panel.plot(numbers, ratios, label=stage[0], **looks[stage])

@@ -32,11 +32,11 @@ ROOT = HERE.parent
 
 
 def draw(group, is_shown):
-    """Draws what READMEs show of results: the whole ladder, for light pages and for dark ones, and
-    the epochs. If they show other results, there are no such files."""
-    figures = {"ladder": plots.ladder(group), "ladder-dark": plots.ladder(group, True),
+    """Draws what READMEs show of results: the whole ladder and the epochs. If they show other
+    results, there are no such files."""
+    figures = {"ladder": plots.ladder(group),
                "epochs": plots.epochs(group.without_steps())} if is_shown else {}
-    for name in ("ladder", "ladder-dark", "epochs"):
+    for name in ("ladder", "epochs"):
         plots.save(figures.get(name), group.folder / "plots" / f"{name}.svg")
 
 
