@@ -11,15 +11,56 @@ const svg = (name, attributes = {}, ...children) =>
 
 const sets = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip"), list = document.getElementById("contents");
-const select = document.getElementById("machine");
+const [select, against] = ["machine", "against"].map((id) => document.getElementById(id));
+const setOf = (part) => sets[part.querySelector(".plots")?.dataset.set];
+
+// How many times as fast as on the other machine each stage and peer is, in the cells that both have.
+function compare(set, other, name) {
+  const row = (head, cells, look = "") => html("tr", {class: look}, head, ...cells);
+  const head = (scope, words) => html("th", {scope}, words);
+  const lines = set.lines.filter((line) => line.all).map((line) =>
+    [line, other.lines.find((each) => each.all && each.stage === line.stage)]);
+  const ratios = (cell) => lines.map(([line, twin]) => {
+    const [mine, theirs] = [[set, line], [other, twin]].map(([{cells, scale}, found]) => {
+      const run = found && found.runs[cells.findIndex((each) => String(each) === String(cell))];
+      return run && run.time / scale;
+    });
+    return mine && theirs ? `${digits(theirs / mine)}×` : "-";
+  });
+  const columns = set.cells.map((cell) => [cell, ratios(cell)]).filter(([, found]) =>
+    found.some((text) => text !== "-"));
+  const words = String(set.settings) !== String(other.settings) ? "has results of other settings only"
+    : columns.length ? "" : "has no cell of these";
+  if (words) return [html("p", {}, `${name} ${words}.`)];
+  const title = `How many times as fast as on ${name}`;
+  const table = html("table", {}, html("caption", {class: "unseen"}, title));
+  for (const page of new Set(columns.map(([cell]) => String(cell.slice(0, -1))))) {
+    const own = columns.filter(([cell]) => String(cell.slice(0, -1)) === page);
+    const words = set.axes.slice(0, -1).map(({option}, i) => `${option} ${own[0][0][i]}`).join(", ");
+    table.append(html("tbody", {}, row(head("col", words), own.map(([cell]) => head("col", cell.length
+      ? `${cell[cell.length - 1]} ${set.axes[cell.length - 1].option}` : "each run")), "page"),
+      ...lines.flatMap(([{stage}], i) => own.some(([, found]) => found[i] !== "-")
+        ? [row(head("row", stage), own.map(([, found]) => html("td", {}, found[i])))] : [])));
+  }
+  return [html("p", {class: "small"}, `${title}: a ratio of medians, because runs of two machines `
+    + "share no round."), html("div", {class: "scroll", tabindex: 0}, table)];
+}
+
 function choose() {
-  for (const part of document.querySelectorAll("[data-machine]"))
+  for (const part of document.querySelectorAll("[data-machine]")) {
     part.hidden = part.dataset.machine !== select.value;
+    const place = part.querySelector(".against");
+    const other = [...part.parentNode.children].find((each) => each.dataset.machine === against.value);
+    if (part.hidden || !place) continue;
+    place.replaceChildren(...against.value && other !== part ? setOf(other) ? compare(setOf(part),
+      setOf(other), against.selectedOptions[0].text)
+      : [html("p", {}, `${against.selectedOptions[0].text} has no results.`)] : []);
+  }
   for (const place of document.querySelectorAll(".plots"))
     if (!place.hasChildNodes() && place.clientWidth) plots(place, sets[place.dataset.set]);
 }
 document.getElementById("choice").hidden = select.options.length < 2;
-select.addEventListener("input", choose);
+for (const each of [select, against]) each.addEventListener("input", choose);
 choose();
 
 addEventListener("pointerover", (event) => {

@@ -97,9 +97,8 @@ function plots(place, set) {
   const heading = (title) => html("h4", {}, title);
   const note = (...words) => html("p", {class: "small"}, ...words);
   const widen = (limits) => log ? [limits[0] / 1.2, limits[1] * 1.2] : [0, limits[1] * 1.08];
-  const words = (line, cell, {time, times, noisy, gflops}) => [line.name, name(cell),
-    `${set.time}: ${digits(time)} ${set.unit}${noisy ? " ~" : ""}`,
-    times.length > 1 ? `${times.length} runs: ${times.map(digits).join(", ")}` : "one run",
+  const words = (line, cell, {text, count, above, gain, gflops}) => [line.name, name(cell),
+    `${set.time}: ${text}`, count > 1 ? `${count} runs` : "one run", gain && `over ${above}: ${gain}`,
     gflops ? `${digits(gflops)} GFLOP/s` : ""].filter(Boolean).join("\n");
   function ladder(cell) {
     const found = shown().filter((line) => line.rung && line.runs[cell] && line.runs[cell].time);
@@ -108,12 +107,12 @@ function plots(place, set) {
     const all = found.flatMap((line) => [time(line), limit(line)]).filter(Boolean);
     const part = scale({limits: widen(range(all)), log}, 0, 1);
     return bars(found.map((line) => {
-      const run = line.runs[cell], other = found.find((each) => each.name === line.above);
+      const run = line.runs[cell], other = found.find((each) => each.name === run.above);
       const [start, end] = range([log ? part(time(other || line)) : 0, part(time(line))]);
-      const gain = other ? `, ${digits(time(other) / time(line))}×` : "", edge = part(limit(line));
+      const edge = part(limit(line));
       const bar = [start, Math.max(end, start + 0.004), line.colour, words(line, chosen, run)];
       const ceiling = [edge, edge, "", `the time at the ceiling: ${digits(limit(line))} ${set.unit}`];
-      return [line.name + line.mark, `${run.noisy ? "~" : ""}${digits(run.time)} ${set.unit}${gain}`,
+      return [line.name + line.mark, run.text.split(" (")[0] + (run.gain && `, ${run.gain}`),
         limit(line) && limit(line) <= run.time ? [bar, ceiling] : [bar]];
     }));
   }

@@ -5,9 +5,7 @@ import functools
 import re
 import sys
 from collections import defaultdict, namedtuple
-from html import escape
 
-import plots
 import rows
 from ladders import ROOT, fail
 
@@ -91,33 +89,16 @@ def profiles(ladder):
     return found
 
 
-def flames(ladder, title, picture, link):
-    """The flame graphs of a ladder: those of the same options and machine share a scale. `picture`
-    makes an SVG a part of the page, `link` leads to a stage."""
+def flames(ladder):
+    """[(what they share, unit, the longest CPU time, [Profile])]: the flame graphs of a ladder, as
+    they share a scale. The longest time is None where there is nothing to compare."""
     groups = {}
     for each in profiles(ladder):
         groups.setdefault((each.alike, each.unit), []).append(each)
-    parts = []
-    for (alike, unit), group in groups.items():
-        longest = max(each.cpu_s for each in group)
-        is_scaled = len(group) > 1 and unit not in ("", "second")
-        bars = "".join(
-            f"<span>{link(each.stage)}</span><span>{each.cpu_s:.3g} s CPU, {each.clock_s:.3g} s on "
-            f'the clock</span><div><i style="width:{100 * each.cpu_s / longest:.2f}%;'
-            f'background:{plots.place(each.stage.name)[1]}"></i></div>' for each in group)
-        words = (f"<p class=small>A bar is the CPU time of all threads for an {unit}: that of the "
-                 f"whole run, loading included, divided by the {unit}s. The scale is linear: on a "
-                 "logarithmic one, the parts of a width would not add up.</p>\n"
-                 f"<div class=bars>{bars}</div>\n") if is_scaled else ""
-        graphs = "".join(
-            f'<figure class=flame{f" data-part={each.cpu_s / longest:.5f}" if is_scaled else ""}>'
-            f"<figcaption>{link(each.stage)}</figcaption>"
-            + picture(each.folder / "flame.svg", flamegraph.draw(each.stage.name, each.stacks),
-                      f"flame graph of {each.stage.name}")
-            + "</figure>\n" for each in group)
-        parts.append(f"<p class=small>{escape(alike)}.</p>\n{words}"
-                     f"<div class=flames>{graphs}</div>\n")
-    return (f'<{title} id="{escape(ladder.name)}-profiles">Where the time goes</{title}>\n'
-            "<p>Each flame graph is a profile. A box is a function, as wide as its part of the "
-            "samples. On it stand the functions that it calls. A click on a box makes it wide, and "
-            f"a click on the lowest undoes that.</p>\n{''.join(parts)}" if parts else "")
+    return [(alike, unit, max(each.cpu_s for each in group)
+             if group[1:] and unit not in ("", "second") else None, group)
+            for (alike, unit), group in groups.items()]
+
+
+def draw(profile):
+    return flamegraph.draw(profile.stage.name, profile.stacks)
