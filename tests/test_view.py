@@ -304,6 +304,13 @@ def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
     assert "| peer_one | ↓\\~2.50 s (2.00 to 3.00), " in lab.show("--markdown")
 
 
+def test_a_measure_counts_where_each_run_has_it(lab):
+    lab.write(runs("00_plain", 4, forward_s=2.5), runs("01_fast", 1, forward_s=0.5),
+              runs("01_fast", 1, round=2))
+    lines = lab.lines()
+    assert lines[lines.index("Forward time (s)") + 1:][:2] == ["00_plain 2.50", "Test accuracy"]
+
+
 def test_a_program_that_was_edited_since_is_marked(lab):
     write_all(lab)
     stages = {stage.name: stage.sources for stage in ladders.Ladder(lab.path / "stages").stages}
@@ -534,6 +541,24 @@ def test_a_stages_readme_has_the_stage_before_it_and_its_grid(lab):
     (lab.results / "steps/runs.csv").unlink()
     lab.write(runs("00_plain", 4), runs("01.1_loops", 1))
     assert "| times as fast | 4.00× once |" in lab.stage("01.1")
+
+
+def test_the_block_of_epochs_has_a_line_for_each_program(lab):
+    columns = dict.fromkeys(view.EPOCHS, "") | {"epoch_s": 0.5, "samples_per_s": 4321,
+                                                "test_accuracy": 0.98765, "peak_rss_mib": 128}
+    lab.write(runs("00_plain", 4, **columns), runs("01_fast", 0.5, 1, threads=2, **columns))
+    lab.programs(("02_gpu", "no device", "none found", ""))
+    make_stage(lab.path / "stages/02_gpu")
+    text = lab.readme("epochs")
+    assert [line for line in text.split("\n") if line[:1] in ("|", "-")] == [
+        "| platform | average time of an epoch (s) | total training time (s) | average throughput "
+        "(1000 samples/s) | final test accuracy (%) | peak memory (MiB) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| 00_plain | 0.500 | 4.00 | 4.32 | 98.77 | 128 |",
+        "| 01_fast, 2 threads | 0.500 | \\~0.750 | 4.32 | 98.77 | 128 |",
+        "| 02_gpu |  |  |  |  |  |", "- 02_gpu: none found"]
+    lab.write(runs("00_plain", 4))
+    assert "platform" not in lab.readme("epochs")
 
 
 # --- two machines ---
