@@ -168,8 +168,8 @@ class Group:
         places that may have fewer than their line: {(line, cell): threads}."""
         self.ladder, self.settings = ladder, settings  # {column: value}
         self.folder, self.threads_used = folder, used or {}
-        axes, known = [ladder.column(axis["option"]) for axis in ladder.axes], \
-            {*rows.TEXTS, *rows.parameters(ladder), "disturbed", "place", WITH_SETUP}
+        axes = [ladder.column(axis["option"]) for axis in ladder.axes]
+        known = {*rows.TEXTS, *rows.parameters(ladder), "disturbed", "place", WITH_SETUP}
         frame = pandas.DataFrame(runs)
         frame = frame.reindex(columns=[*dict.fromkeys((
             *frame.columns, *axes, "stage", "device", "threads", "disturbed", "sweep", "round",
@@ -191,9 +191,10 @@ class Group:
         by_place = frame.groupby("place")
         self.counts = by_place.size().to_dict()
         self.all_once = all(count == 1 for count in self.counts.values())
-        self.all_disturbed = by_place["disturbed"].all().to_dict()
         # The runs of a place that count: those that were not disturbed, or else all.
-        self.counted = frame[~frame["disturbed"] | by_place["disturbed"].transform("all")]
+        whole = by_place["disturbed"].transform("all")
+        self.all_disturbed = {*frame["place"][whole]}
+        self.counted = frame[~frame["disturbed"] | whole]
         self.frame, by_place = frame, self.counted.groupby("place")
         self.indices, numbers = by_place.indices, by_place[[*numbers, WITH_SETUP]]
         # A peer may not tell the phases apart. So a measure needs a value in each run of a place.
@@ -313,10 +314,6 @@ class Group:
         """Whether one of the runs behind a number is too far from their median."""
         values = self.values(measure, line, cell)
         return bool(values) and rows.is_noisy(values)
-
-    def is_disturbed(self, line, cell):
-        """Whether all runs of a cell were disturbed."""
-        return self.all_disturbed.get(self.places.get((line, cell)), False)
 
     @property
     def disturbed(self):
@@ -495,8 +492,11 @@ class Group:
 
     def marks(self, measure, line, cell):
         """The signs of a cell: another result, all runs disturbed, a run far from the median."""
-        return ("≠" * ((line[0], cell) in self.strays) + "↓" * self.is_disturbed(line, cell)
-                + "~" * self.is_noisy(measure, line, cell)) if line else ""
+        if (line, cell) not in self.places:
+            return ""
+        return ("≠" * ((line[0], cell) in self.strays)
+                + "↓" * (self.places[line, cell] in self.all_disturbed)
+                + "~" * self.is_noisy(measure, line, cell))
 
     def texts(self, measure, line, cell):
         """A cell of a table for a terminal: its number, and what stands after it. It is ~ for a
