@@ -59,8 +59,11 @@ def figure(group, column, names, cell):
         return None
     if len(names) == 1:
         return quantity(group, column, *values)
+    if TIME.search(column):
+        ratio = group.ratio(*lines, cell, column)
+        return ratio and ratio.text
     this, other = values
-    return f"{view.three_digits(other / this if TIME.search(column) else this / other)}×"
+    return f"{view.three_digits(this / other)}×"
 
 
 def cell_of(group, options):
@@ -100,7 +103,11 @@ def written(text, where, ladder, everything, shown):
              f"{' '.join(sorted(columns))}")
     groups = shown[ladder] if not machine else next(
         (groups for groups in everything[ladder] if groups[0].folder.parent.name == machine), None)
-    cells = ((group, cell_of(group, options)) for group in groups or ())
+    groups = groups or []
+    # A ratio is best known from the many rounds of steps/.
+    steps = [groups[0].steps] if groups and groups[0].steps else []
+    groups = [*steps, *groups] if stages[1:] else [*groups, *steps]
+    cells = ((group, cell_of(group, options)) for group in groups)
     return next(filter(None, (figure(group, column or ladder.time, stages, cell)
                               for group, cell in cells if cell is not None)), NOTHING)
 

@@ -78,8 +78,8 @@ def update(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "runs.csv").write_text(
         "stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
-        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops\n" + "".join(
-            f"{stage},cpu,{threads},{hidden},{batch},{settings},{time},{time / 4},{time / 2},1,9\n"
+        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n" + "".join(
+            f"{stage},cpu,{threads},{hidden},{batch},{settings},{time},{time / 4},{time / 2},1,9,1,1\n"
             for stage, threads, time in (("00_serial", 1, 12), ("01_vectorized", 1, 3),
                                          ("02_openmp", 1, 3), ("02_openmp", 2, 1.5))
             for hidden, batch in ((32, 32), (256, 128))), encoding="utf-8")
@@ -97,8 +97,8 @@ def update(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mark, figure", [
     ("01", "3.00 s"), ("02", "1.50 s"), ("01, hidden 32, batch 32", "3.00 s"),
-    ("01 over 00", "4.00×"), ("02 over 01, on machine", "2.00×"),
-    ("forward_s of 01", "0.750 s"), ("backward_s of 01\nover 00", "4.00×"),
+    ("01 over 00", "4.00× once"), ("02 over 01, on machine", "2.00× once"),
+    ("forward_s of 01", "0.750 s"), ("backward_s of 01\nover 00", "4.00× once"),
     ("gflops of 00", "9.00 GFLOP/s"), ("test_accuracy of 00", "100.00 %"),
     ("stages/01, epochs 5", "3.00 s"), ("01, epochs 4", "(not measured)"),
     ("01, hidden 64", "(not measured)"), ("03", "(not measured)"), ("03 over 00", "(not measured)"),
