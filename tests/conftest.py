@@ -170,8 +170,9 @@ class Tree:
 def made_up(tmp_path_factory):
     """The repository that each test has a copy of."""
     tree = Tree(tmp_path_factory.mktemp("repository"))
-    shutil.copytree(REPOSITORY / "harness", tree.root / "harness",
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("harness", "report"):
+        shutil.copytree(REPOSITORY / folder, tree.root / folder,
+                        ignore=shutil.ignore_patterns("__pycache__", "results", "index.html"))
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
     with (tree.root / "harness/running.py").open("a") as file:
@@ -189,7 +190,7 @@ def made_up(tmp_path_factory):
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
     tree.write("report/machine.sh", MACHINE, 0o755)
     tree.write("tmp/empty", "")
-    tree.run("/usr/bin/python3 -m compileall -q harness")
+    tree.run("/usr/bin/python3 -m compileall -q harness report")
     return tree
 
 

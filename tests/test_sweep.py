@@ -445,8 +445,23 @@ def test_interrupted_while_it_builds(tree):
     wait_until(Path("stages/01_two/building").exists)
     process.terminate()
     output = tree.end(process, 143)
-    assert re.search(r"^  01_two +0\.400$", output, re.MULTILINE)
+    assert re.search(r"^  01_two Δ +0\.400$", output, re.MULTILINE)  # its Makefile has changed
     assert output.endswith("to go on: run_all.sh --output results --hidden 8,9 --resume\n")
+
+
+def test_interrupted_while_a_program_starts(tree):
+    """It ends with the sweep all the same, and does not hold the lock."""
+    tree.write("interrupt/sitecustomize.py", """import os, signal, subprocess
+start = subprocess.Popen._execute_child
+def interrupted(self, args, *rest):
+    start(self, args, *rest)
+    if "01_two/run" in str(args):
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen._execute_child = interrupted
+""")
+    tree.stage("01_two", "exec sleep 60")
+    tree.sweep("", 143, PYTHONPATH="interrupt")
+    tree.sweep("--resume --stages 00")
 
 
 def test_two_sweeps_do_not_write_to_one_folder(tree):
