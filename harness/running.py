@@ -57,17 +57,23 @@ def run(command, limit=None, keep="stderr", **options):
     for number in (signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, leave)
+    # None of these comes before there is a process to end.
+    ends = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
     # Not a pipe: what the program has started could hold it open.
     with tempfile.TemporaryFile() as kept:
         clock = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ends),
                 stdout=subprocess.DEVNULL if keep == "stderr" else kept,
                 stderr=None if keep == "stdout" else kept, **options)
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
             return 127, f"cannot start {command[0]}: {error.strerror}", 0
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
             status = TOO_SLOW
