@@ -176,7 +176,7 @@ class Group:
             ladder.time, "setup_s"))])
         numbers = [name for name in frame if name not in known]
         frame[numbers] = frame[numbers].astype(float)  # an empty field is NaN
-        frame["disturbed"] = frame["disturbed"].fillna(False).astype(bool)
+        frame["disturbed"] = frame["disturbed"].eq(True)
         frame[WITH_SETUP] = frame[ladder.time] + frame["setup_s"].fillna(0)
         places = [*zip(map(line_of, frame["stage"], frame["threads"]),
                        zip(*(frame[axis] for axis in axes)) if axes else [()] * len(frame))]
