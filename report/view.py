@@ -601,7 +601,7 @@ def named(page, found):
 
 
 def read_paper(ladder):
-    """The figures of the ladder's paper. Their speedup is over the paper's own baseline."""
+    """The figures of the ladder's paper."""
     file = ladder.toml.get("paper", {}).get("file")
     needed = ["stage", *(ladder.column(axis["option"]) for axis in ladder.axes)]
     return Group(ladder, {}, rows.read_rows(ladder.folder / file, ladder, needed) if file else [])
