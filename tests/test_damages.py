@@ -190,7 +190,7 @@ def tree(tmp_path_factory):
     (tree / "stages/peers/peer_one.py").touch()
     make_profile(tree / "profiles/00_serial")
     before = Path.cwd(), sys.path[:], dict(sys.modules)
-    names = ("ladders", "rows", "view", "tables", "sweep", "samples", "plots", "cards", "diffs",
+    names = ("ladders", "rows", "view", "tables", "sweep", "samples", "plots", "diffs",
              "page", "report", "class")
     sys.path[:0] = map(str, (tree / "harness", tree / "report"))
     for name in (*names, "flamegraph"):
@@ -406,7 +406,8 @@ def test_a_strange_file_is_left_out_by_name(tree):
             lines = [line for line in said if f"{name}/{file}: " in line and why in line]
             # A class has no use for some of the files.
             assert len(lines) == (program == "report.py" or (name != "busy" and file in (
-                "stages/runs.csv", "stages/sweeps.csv", "bench/ceilings.json"))), (name, said)
+                "stages/runs.csv", "stages/sweeps.csv", "stages/programs.csv",
+                "bench/ceilings.json"))), (name, said)
             is_shown = f'data-machine="{name}"' in text or f"<h3>{name}</h3>" in text
             assert is_shown == (file != "stages/runs.csv"), name
         assert status == 0 and len(said) <= len(STRANGE) + 1
@@ -428,9 +429,9 @@ def test_no_picture_but_the_own_is_embedded(tree):
     plots.mkdir()
     victim = tree.path / "victim"
     victim.write_text("text")
-    for name in ("x", "ladder", "threads", "epochs"):
+    for name in ("x", "ladder", "threads"):
         (plots / f"{name}.svg").write_text(EVIL)
-    (plots / "ladder-dark.svg").symlink_to(victim)
+    (plots / "epochs.svg").symlink_to(victim)
     (make_results(results / "other") / "stages/plots").write_text(EVIL)
     (make_results(results / "lab-quick") / "stages/plots").mkdir()
     (results / "lab-quick/stages/plots/time.svg").write_text(EVIL)
@@ -442,7 +443,7 @@ def test_no_picture_but_the_own_is_embedded(tree):
     text = (tree.path / "report/index.html").read_text()
     page = Page(text)
     assert status == 0 and page.scripts == 2 and "</noscript><script>boo" not in text
-    assert victim.read_text() == "text" and not (plots / "ladder-dark.svg").is_symlink()
+    assert victim.read_text() == "text" and not (plots / "epochs.svg").is_symlink()
     assert ">Phases<" not in text and "Training time" in text
     assert text.count('aria-label="ladder: ') == 3 and "<title>&lt;script&gt;boo()" in text
     # A profile that is damaged has no flame graph, and its line names it.
@@ -452,7 +453,7 @@ def test_no_picture_but_the_own_is_embedded(tree):
         healthy = (profile / name).read_text()
         (profile / name).write_text(healthy.replace(old, new))
         status, said = call(tree, "x", lambda: print(tree.samples.flames(
-            tree.ladders.find_ladder(""), "h3", lambda *words: "", lambda stage: "")))
+            tree.ladders.find_ladder(""))))
         assert status == 0 and [f"00_serial/{name}: expected" in line for line in said] == [True]
         (profile / name).write_text(healthy)
     shutil.rmtree(profile.parent)
