@@ -260,18 +260,19 @@ def read_table(path, columns):
     return found[1:]
 
 
-def read_sweeps(folder):
-    """{sweep: {key: value}}: how the sweeps of a folder of results were made. The first comes
-    first."""
-    found = {}
-    for row in or_nothing(read_table, folder / "sweeps.csv", SWEEPS) or ():
+def read_sweeps(folder, reader=functools.partial(or_nothing, read_table)):
+    """{sweep: {key: value}}: how the sweeps of a folder of results were made, in order. A damaged
+    file is left out. With read_table as the reader, it ends the program."""
+    found, path = {}, folder / "sweeps.csv"
+    for row in os.path.lexists(path) and reader(path, SWEEPS) or ():
         found.setdefault(row["sweep"], {})[row["key"]] = row["value"]
     return dict(sorted(found.items()))
 
 
-def read_programs(folder):
-    """The rows of programs.csv in a folder of results."""
-    return or_nothing(read_table, folder / "programs.csv", PROGRAMS) or []
+def read_programs(folder, reader=functools.partial(or_nothing, read_table)):
+    """The rows of programs.csv in a folder of results, as read_sweeps() reads."""
+    path = folder / "programs.csv"
+    return os.path.lexists(path) and reader(path, PROGRAMS) or []
 
 
 def limit(name, default):

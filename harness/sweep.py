@@ -266,7 +266,8 @@ class Sweep:
                           "row to resume")
         if self.ladder.epochs:
             rows.read_epochs(self.epochs, self.ladder)
-        found, earlier = rows.read_rows(self.runs, self.ladder), rows.read_sweeps(self.output)
+        found = rows.read_rows(self.runs, self.ladder)
+        earlier = rows.read_sweeps(self.output, rows.read_table)
         for row in found:
             self.count(row)
         for known in earlier.values() if found else ():
@@ -279,7 +280,7 @@ class Sweep:
                 rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
                           "expected the same --data, or another --output")
         self.sweep = max(earlier, default=0) + 1
-        self.programs = rows.read_programs(self.output)
+        self.programs = rows.read_programs(self.output, rows.read_table)
         self.note_sweep(sweep)
         why = running.why_no_verdict(float(sweep["others"]))
         if why:

@@ -415,7 +415,7 @@ def test_a_strange_file_is_left_out_by_name(tree):
     # A sweep would lose what is in the files, so it does not go on.
     for name, (file, *_) in STRANGE.items():
         status, said = resume(tree, results / name)
-        stops = file in ("stages/runs.csv", "stages/epochs.csv")
+        stops = file.count("/") == 1 and file.startswith("stages/") and name != "busy"
         assert (status, len(said)) == ((2, 1) if stops else (0, 0)), (name, status, said)
     shutil.rmtree(results)
 
@@ -804,25 +804,17 @@ class Damage:
         self.path.write_text("\n".join(lines))
 
 
-class Fake:
-    """What a sweep asks of others."""
-
-    lock = ()
-
-    def ask(self, *command, environment=None):
-        return "cpu: A processor, 2 cores\nthreads: 2\nrevision: abc\ndate: now"
-
-
 def resume(tree, machine):
     """What --resume reads, before it runs anything."""
     def main():
         options, found = tree.sweep.parse(["--resume", "--output", str(machine / "stages")])
-        sweep = tree.sweep.Sweep(found[0], options, Fake(), SimpleNamespace(say=lambda text: None))
+        sweep = tree.sweep.Sweep(found[0], options, SimpleNamespace(say=lambda text: None))
+        sweep.describe = lambda: ({"threads": "2", "others": "0"}, {})
         sweep.open_folder()
         try:
             sweep.open_results()
         finally:
-            os.close(sweep.commands.lock[0])
+            os.close(sweep.lock)
     return call(tree, "run_all.sh", main)
 
 
