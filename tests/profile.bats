@@ -71,16 +71,9 @@ need_gperftools() {
     grep -qE '^ +[0-9]+\.[0-9]{2} +0\.[0-9]{3}$' heap.txt
     grep -qE '^ +0\.766  stages/07_mine/train.c:[0-9]+ .*weights1' heap.txt
 
-    python3 - "$total" <<'END_OF_PYTHON'
-import sys, xml.etree.ElementTree as tree
-flame = [title.text for title in tree.parse("flame.svg").iter("{http://www.w3.org/2000/svg}title")]
-assert flame[0] == f"all: {sys.argv[1]} samples, 100.0 %", flame[0]
-for name in "main", "forward", "backward":
-    assert any(line.startswith(name) for line in flame), name
-# A box has its share where there is room for it.
-texts = [text.text for text in tree.parse("flame.svg").iter("{http://www.w3.org/2000/svg}text")]
-assert "all 100.0 %" in texts and any(text.startswith("main ") and text.endswith(" %") for text in texts), texts
-END_OF_PYTHON
+    for title in "all: $total samples, 100.0 %<" 'main: ' forward backward; do
+        grep -q "<title>$title" flame.svg
+    done
 
     # The stacks are the same samples.
     [ "$(awk '{ sum += $NF } END { print sum }' stacks.txt)" -eq "$total" ]

@@ -102,7 +102,3 @@ class Statistics(unittest.TestCase):
                         "running.processor_seconds", return_value=now):
                     self.assertEqual(running.why_no_verdict(used()).partition(" meanwhile")[0],
                                      says)
-
-
-if __name__ == "__main__":
-    unittest.main()
