@@ -40,10 +40,10 @@ def main():
                         help="write the tables there instead of printing them")
     arguments = parser.parse_args()
 
-    folder = Path(os.path.abspath(arguments.runs)).parent.name
     known = [ladder.name for ladder in ladders.ladders()]
-    ladder = ladders.find_ladder(
-        arguments.ladder or (folder if folder in known else ladders.MAIN), "--ladder")
+    above = Path(os.path.abspath(arguments.runs)).parents[:2]  # LADDER/steps is LADDER's
+    ladder = ladders.find_ladder(arguments.ladder or next(
+        (folder.name for folder in above if folder.name in known), ladders.MAIN), "--ladder")
     groups = view.read_groups(arguments.runs, ladder)
     if (arguments.update or arguments.markdown) and not groups:
         fail(f"{arguments.runs}: found no runs")
