@@ -260,19 +260,25 @@ def read_table(path, columns):
     return found[1:]
 
 
-def read_sweeps(folder, reader=functools.partial(or_nothing, read_table)):
-    """{sweep: {key: value}}: how the sweeps of a folder of results were made, in order. A damaged
-    file is left out. With read_table as the reader, it ends the program."""
-    found, path = {}, folder / "sweeps.csv"
-    for row in os.path.lexists(path) and reader(path, SWEEPS) or ():
+def read_record(path, columns, is_needed=False):
+    """The rows of a file of the record. A damaged file is left out, or ends the program where it is
+    needed."""
+    if is_needed:
+        return read_table(path, columns) if os.path.lexists(path) else []
+    return or_nothing(read_table, path, columns) or []
+
+
+def read_sweeps(folder, is_needed=False):
+    """{sweep: {key: value}}: how the sweeps of a folder of results were made, in order."""
+    found = {}
+    for row in read_record(folder / "sweeps.csv", SWEEPS, is_needed):
         found.setdefault(row["sweep"], {})[row["key"]] = row["value"]
     return dict(sorted(found.items()))
 
 
-def read_programs(folder, reader=functools.partial(or_nothing, read_table)):
-    """The rows of programs.csv in a folder of results, as read_sweeps() reads."""
-    path = folder / "programs.csv"
-    return os.path.lexists(path) and reader(path, PROGRAMS) or []
+def read_programs(folder, is_needed=False):
+    """The rows of programs.csv in a folder of results."""
+    return read_record(folder / "programs.csv", PROGRAMS, is_needed)
 
 
 def limit(name, default):

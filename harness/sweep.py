@@ -267,7 +267,7 @@ class Sweep:
         if self.ladder.epochs:
             rows.read_epochs(self.epochs, self.ladder)
         found = rows.read_rows(self.runs, self.ladder)
-        earlier = rows.read_sweeps(self.output, rows.read_table)
+        earlier = rows.read_sweeps(self.output, is_needed=True)
         for row in found:
             self.count(row)
         for known in earlier.values() if found else ():
@@ -280,7 +280,7 @@ class Sweep:
                 rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
                           "expected the same --data, or another --output")
         self.sweep = max(earlier, default=0) + 1
-        self.programs = rows.read_programs(self.output, rows.read_table)
+        self.programs = rows.read_programs(self.output, is_needed=True)
         self.note_sweep(sweep)
         why = running.why_no_verdict(float(sweep["others"]))
         if why:

@@ -105,8 +105,9 @@ def written(text, where, ladder, everything, shown):
         (groups for groups in everything[ladder] if groups[0].folder.parent.name == machine), None)
     groups = groups or []
     # A ratio is best known from the many rounds of steps/.
-    steps = [groups[0].steps] if groups and groups[0].steps else []
-    groups = [*steps, *groups] if stages[1:] else [*groups, *steps]
+    steps = groups and (groups if machine else view.stepped(groups, everything[ladder]))[0].steps
+    if steps:
+        groups = [steps, *groups] if stages[1:] else [*groups, steps]
     cells = ((group, cell_of(group, options)) for group in groups)
     return next(filter(None, (figure(group, column or ladder.time, stages, cell)
                               for group, cell in cells if cell is not None)), NOTHING)

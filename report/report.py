@@ -31,13 +31,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 
-def draw(group, is_shown):
+def draw(group, has_ladder, has_epochs):
     """Draws what READMEs show of results: the whole ladder and the epochs. If they show other
     results, there are no such files."""
-    figures = {"ladder": plots.ladder(group),
-               "epochs": plots.epochs(group.without_steps())} if is_shown else {}
-    for name in ("ladder", "epochs"):
-        plots.save(figures.get(name), group.folder / "plots" / f"{name}.svg")
+    for name, figure in (("ladder", plots.ladder(group) if has_ladder else None),
+                         ("epochs", plots.epochs(group.without_steps()) if has_epochs else None)):
+        plots.save(figure, group.folder / "plots" / f"{name}.svg")
 
 
 def readmes(ladder):
@@ -51,7 +50,8 @@ def update_readmes(ladder, found, shown):
     for path in readmes(ladder) if shown else []:
         for name, text in view.BLOCKS.items():
             if view.has_markers(path, name):
-                view.update(path, text(shown, path.parent), name)
+                groups = view.stepped(shown, found) if name == "ladder" else shown
+                view.update(path, text(groups, path.parent), name)
     for stage in ladder.stages:
         path = stage.folder / "README.md"
         if view.has_markers(path):
@@ -73,7 +73,7 @@ def main():
         found = [groups for groups in found if not view.is_quick(groups)]
         shown[ladder] = view.named(readmes(ladder)[0], found)
         for groups in found:
-            draw(groups[0], groups is shown[ladder])
+            draw(groups[0], groups is view.stepped(shown[ladder], found), groups is shown[ladder])
         draw_moves(ladder)
         update_readmes(ladder, found, shown[ladder])
     for path, ladder in figures.pages().items():

@@ -600,6 +600,13 @@ def named(page, found):
                  if name and url(groups[0].folder.parent.name) == name[1]), (found or [None])[0])
 
 
+def stepped(shown, found):
+    """Those of the results that a README's whole ladder is about: of the headline's machine, or of
+    another one where only that has the many rounds of steps/."""
+    return shown if not shown or shown[0].steps else next(
+        (groups for groups in found if groups[0].steps and not is_quick(groups)), shown)
+
+
 def read_paper(ladder):
     """The figures of the ladder's paper."""
     file = ladder.toml.get("paper", {}).get("file")

@@ -79,7 +79,8 @@ def update(tmp_path, monkeypatch):
     (folder / "runs.csv").write_text(
         "stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
         "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n" + "".join(
-            f"{stage},cpu,{threads},{hidden},{batch},{settings},{time},{time / 4},{time / 2},1,9,1,1\n"
+            f"{stage},cpu,{threads},{hidden},{batch},{settings},{time},{time / 4},{time / 2},1,9,"
+            "1,1\n"
             for stage, threads, time in (("00_serial", 1, 12), ("01_vectorized", 1, 3),
                                          ("02_openmp", 1, 3), ("02_openmp", 2, 1.5))
             for hidden, batch in ((32, 32), (256, 128))), encoding="utf-8")

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -692,3 +693,12 @@ def test_a_disk_that_is_full_is_one_line(lab):
         os.dup2(out, 1)
         os.close(out)
     assert (status, lines) == (1, ["tables.py: cannot write: No space left on device"])
+
+
+def test_the_ladder_is_about_the_machine_that_measured_its_steps():
+    def groups(steps, name="lab"):
+        return [SimpleNamespace(steps=steps, folder=Path(name, "stages"))]
+    shown, quick, other = groups(None), groups("steps", "lab-quick"), groups("steps")
+    assert view.stepped(shown, [shown, quick, other]) is other
+    assert view.stepped(other, [shown, other]) is other
+    assert view.stepped(shown, [shown, quick]) is shown and view.stepped(None, []) is None
