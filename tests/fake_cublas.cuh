@@ -1,6 +1,6 @@
 // cuBLAS and cuBLASLt as far as the peers use them, with plain kernels, so that the simulated
-// device can run the peers: see test_bench_peers.py. What the documentation demands is checked. Matrices are
-// column-major: element (i, j) of a matrix lies at i + j·ld.
+// device can run the peers: see test_bench_peers.py. What the documentation demands is checked.
+// Matrices are column-major: element (i, j) of a matrix lies at i + j·ld.
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>
