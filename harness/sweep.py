@@ -492,8 +492,8 @@ class Sweep:
             return
         if status == 77:
             # What to try instead is for the one who waits, not for the tables.
-            self.notes[stage.name] = ("no device" if stage.is_gpu else "left out",
-                                      reason.partition("; try ")[0])
+            self.notes[stage.name] = ("no device" if stage.is_gpu or not stage.is_peer
+                                      else "left out", reason.partition("; try ")[0])
             return
         reason = "its row has other options or threads" if row else self.why(status, reason)
         self.notes[stage.name] = "failed", ": ".join([f"at {', '.join(where)}"] * bool(where)

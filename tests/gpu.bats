@@ -49,6 +49,7 @@ make --keep-going -C bench/peers
 make -C bench
 make test-gpu
 run_all.sh --gpu --repeats 1 --hidden 32
+run_all.sh --gpu --steps --resume --hidden 32
 run_all.sh --gpu --peers --resume --hidden 32
 make bench
 RESULTS=profiles make profile-gpu STAGE=03_a
@@ -62,7 +63,7 @@ END
     fake_parts
     run harness/gpu.sh
     limits=$(sed -nE 's/^--- part .*: at most ([0-9]+) s$/\1/p' <<<"$output")
-    [ "$(wc -l <<<"$limits")" -eq 7 ]
+    [ "$(wc -l <<<"$limits")" -eq 8 ]
     awk '$1 > 540 { exit 1 } { sum += $1 } END { exit !(sum < 25 * 60) }' <<<"$limits"
 }
 
@@ -75,22 +76,22 @@ END
     run /usr/bin/make gpu PART=once # not bin/make, which only writes down what it should do
     [ "$status" -eq 0 ]
     [ "$(<calls)" = 'run_all.sh --gpu --repeats 1' ]
-    run harness/gpu.sh 8
+    run harness/gpu.sh 9
     [ "$status" -eq 2 ]
-    [ "$output" = "gpu.sh: PART: found '8', expected 1 to 7, or one of: build test once grid bench profile report" ]
+    [ "$output" = "gpu.sh: PART: found '9', expected 1 to 8, or one of: build test once steps grid bench profile report" ]
 }
 
 @test "a part that fails does not stop the next" {
     fake_parts
-    FAILING=test-gpu run harness/gpu.sh 2 5
+    FAILING=test-gpu run harness/gpu.sh 2 6
     [ "$status" -eq 1 ]
-    [[ $output == *'part 2, test: '*' s, failed'* && ${lines[-1]} == 'part 5, bench: '*' s, done' ]]
+    [[ $output == *'part 2, test: '*' s, failed'* && ${lines[-1]} == 'part 6, bench: '*' s, done' ]]
 }
 
 @test "a part whose time runs out may end what it does, and the next begins" {
     fake_parts 'trap "sleep 0.5; echo kept >>calls; exit 143" TERM
         for _ in {1..600}; do sleep 0.1; done'
-    LIMIT=1 run harness/gpu.sh 3 7
+    LIMIT=1 run harness/gpu.sh 3 8
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(paste -sd, calls)" = 'run_all.sh --gpu --repeats 1,kept,make report' ]
@@ -100,7 +101,7 @@ END
 @test "a signal ends the part and the rest" {
     fake_parts 'trap "sleep 0.5; echo kept >>calls; exit 143" TERM; touch started
         for _ in {1..600}; do sleep 0.1; done'
-    harness/gpu.sh 3 7 3>&- &
+    harness/gpu.sh 3 8 3>&- &
     for _ in {1..100}; do [ ! -e started ] || break; sleep 0.1; done
     kill $!
     status=0
