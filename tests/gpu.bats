@@ -147,7 +147,7 @@ fi'
     grep -q '^1,gpu before,' "$results/sweeps.csv"
     grep -q '^1,gpu after,' "$results/sweeps.csv"
     grep -q '^ *03_cuda_unified' "$results/tables.txt"
-    LIMIT=3 run make gpu PART='grid report'
+    LIMIT=9 run make gpu PART='grid report'
     echo "$output"
     [[ $output == *'part 5, grid: '* && $output == *'part 8, report: '* ]]
     (($(wc -l <"$results/runs.csv") > 5)) # more repeats, of both cells
