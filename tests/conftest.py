@@ -88,7 +88,8 @@ class Tree:
         self.root = root
         self.results = root / "results"
         self.environment = {name: value for name, value in os.environ.items() if not re.match(
-            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON|OTHERS|RATE", name)}
+            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON|OTHERS|RATE",
+            name)}
         self.environment["TMPDIR"] = str(root / "tmp")
 
     def write(self, path, text, mode=None):
