@@ -120,7 +120,7 @@ if " avx2 " in Path("/proc/cpuinfo").read_text():
         "][24..32] did not move.")
 if FULL:
     MISTAKES |= {
-        "not set to zero": ("01", r", db1 = {0}|bias1\[v\] -= learning_rate \* db1;",
+        "not set to zero": ("01", r", db1 = \{0\}|bias1\[v\] -= learning_rate \* db1;",
                             gradient_kept, "b1",
                             "The step of b1 is 1 × the right one + 1 × that of the one before"),
         "stride": ("01", r"dz\[s\] /= \(float\)n", "dz[s] /= (float)network->stride", "W1 b1 W2 b2",
