@@ -295,12 +295,11 @@ class Sweep:
     def note_programs(self):
         """Writes what became of each program to programs.csv, below what it was before."""
         run = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}
-        own = [dict(zip(rows.PROGRAMS, (
-            self.sweep, stage.name, *self.notes.get(
-                stage.name, ("ran" if stage.name in run else "not run", "")),
-            stage.sources, self.flags.get(stage.name, "")))) for stage in self.stages]
+        own = [(self.sweep, stage.name, *self.notes.get(
+                    stage.name, ("ran" if stage.name in run else "not run", "")),
+                stage.sources, self.flags.get(stage.name, "")) for stage in self.stages]
         rows.write(self.output / "programs.csv", csv_lines(
-            rows.PROGRAMS, *(row.values() for row in self.programs + own)))
+            rows.PROGRAMS, *(row.values() for row in self.programs), *own))
 
     def note_gpu(self, when):
         """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
@@ -477,7 +476,7 @@ class Sweep:
             row, status, errors = self.start(
                 stage, {**self.settings, **dict(zip(axes, cell))}, threads, number,
                 self.took.get((stage.name, cell, threads)))
-            reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+            reason = self.reason(stage, errors)
             if errors and reason not in self.said:
                 self.screen.say(errors)
                 self.said.add(reason)
@@ -499,6 +498,11 @@ class Sweep:
         self.notes[stage.name] = "failed", ": ".join([f"at {', '.join(where)}"] * bool(where)
                                                      + [reason])
         self.failed = max(self.failed, 2 if status == 2 else 1)
+
+    @staticmethod
+    def reason(stage, errors):
+        """The last line of a run's errors, without the program's name."""
+        return errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
 
     @staticmethod
     def why(status, reason):
@@ -608,8 +612,8 @@ class Sweep:
                 if status in (2, 77):  # the stage has no threads; there is no GPU
                     return
                 if not row:
-                    reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
-                    rows.fail(f"{stage.name} --{option} {value}: {self.why(status, reason)}", 1)
+                    why = self.why(status, self.reason(stage, errors))
+                    rows.fail(f"{stage.name} --{option} {value}: {why}", 1)
                 self.rows.append(row)
                 seconds = row[self.ladder.time]
                 if seconds >= ENOUGH_S:
