@@ -21,8 +21,8 @@ $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREAD
 endif
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
-STAGES := $(shell harness/ladders.py stages 2>/dev/null)
-CUDA    = $(shell harness/ladders.py stages --cuda)
+STAGES := $(shell harness/start.py ladders stages 2>/dev/null)
+CUDA    = $(shell harness/start.py ladders stages --cuda)
 PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $(STAGES))))))
 
 # As in common/flags.mk.
@@ -39,7 +39,7 @@ else
 
 all: $(STAGES) ## build every stage that this machine can build
 	@if [ $(words $^) = 0 ]; then \
-	    ./deps.sh run && harness/ladders.py stages >/dev/null && $(MAKE) all; \
+	    ./deps.sh run && harness/start.py ladders stages >/dev/null && $(MAKE) all; \
 	elif ! command -v $(NVCC) >/dev/null; then \
 	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
 	    echo 'and `make check STAGE=NAME` tests one of them on it.'; \
@@ -82,21 +82,21 @@ deps: ## install the missing packages of packages.txt
 
 step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh compare
-	@harness/step.py step "$$STUDY" "$$STAGE"
+	@harness/start.py step step "$$STUDY" "$$STAGE"
 
 diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
-	@harness/step.py diff "$$STUDY" "$$STAGE"
+	@harness/start.py step diff "$$STUDY" "$$STAGE"
 
 asm: ## asm STAGE=01 [FUNCTION= STUDY=]: show its instructions, each under its line of the source
 	@./deps.sh run
-	@harness/step.py asm "$$STUDY" "$$STAGE" "$$FUNCTION"
+	@harness/start.py step asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
-	@harness/step.py new "$$STUDY" "$$FROM" "$$NAME"
+	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"
 
 check: ## check STAGE=20_mine [STUDY= TARGET=50%|1.2x PHASE=]: test a stage, and compare its time
 	@./deps.sh test
-	@tests/check.py "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
+	@harness/start.py check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
 bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, memory, barriers
 	@./deps.sh bench
@@ -105,29 +105,28 @@ bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, me
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: measure how much faster B is
 	@./deps.sh compare
-	@harness/compare.py --study "$$STUDY" -- "$$A" "$$B"
+	@harness/start.py compare --study "$$STUDY" -- "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
-	@profiles/profile.py $$STAGE
+	@harness/start.py profile $$STAGE
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: measure how a CUDA stage's kernels use the GPU
-	@profiles/profile.py --gpu $$STAGE
+	@harness/start.py profile --gpu $$STAGE
 
-# Debian's matplotlib needs Debian's python3, and another python3 may come first in PATH.
 report: ## write the report, its plots and the READMEs' tables from report/results
 	@./deps.sh report
-	@PATH="/usr/bin:$$PATH" python3 report/report.py
+	@harness/start.py report.write
 
 class: ## class DIR=folder: put the results of many students on one page, DIR/class.html
 	@./deps.sh run
-	@report/class.py "$$DIR"
+	@harness/start.py report.class "$$DIR"
 
 headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
 	@./deps.sh run
-	@report/tables.py --update README.md "$$RESULTS/runs.csv"
+	@harness/start.py report.tables --update README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) bench $(PEERS) data tests tests/simulator tests/lint; do \

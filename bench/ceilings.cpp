@@ -1,6 +1,6 @@
 // Measures the most that this machine can do: multiply-adds in registers, reading from each cache
 // and from memory, a barrier. The stages are compared with these ceilings.
-#include "bench/ceiling.h"
+#include "harness/ceiling.h"
 
 #include <benchmark/benchmark.h>
 

@@ -19,7 +19,7 @@ MAKEFLAGS=$(sed -E 's/(^| )(-j|--jobserver)[^ ]*//g' <<<"${MAKEFLAGS:-}")
 filter=${FILTER:-.} ran='' written=''
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-results=${RESULTS:-$root/report/results/$("$root/report/machine.sh" --name)/bench}
+results=${RESULTS:-$root/report/results/$("$root/harness/machine.sh" --name)/bench}
 make -s --no-print-directory -C "$root/bench"
 for name in $(make -s --no-print-directory -C "$root/bench" list); do
     json=$scratch/$name.json status=0

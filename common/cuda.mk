@@ -8,6 +8,8 @@
 #     SANITIZE=1       builds train.sanitized.sim, with AddressSanitizer and
 #                      UndefinedBehaviorSanitizer
 
+DEVICE = gpu
+ifndef DECLARED # harness/declared.mk asks only what the stage's own Makefile says
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
 
@@ -67,3 +69,4 @@ clean:
 
 .INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o
 .PHONY: sim clean
+endif

@@ -1,7 +1,11 @@
 # Every CPU stage's Makefile includes this: see program.mk.
+ifndef DECLARED # harness/declared.mk asks only what the stage's own Makefile says
 
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
+
+# OPENMP = yes in a stage's Makefile.
+override CFLAGS += $(if $(OPENMP),-fopenmp)
 
 # What the stage needs and not every machine has: NEEDS in its Makefile names commands.
 MISSING := $(foreach command,$(NEEDS),$(if $(shell command -v $(command) 2>/dev/null),,$(command)))
@@ -20,3 +24,4 @@ clean:
 	rm -f $(OUTPUT) $(OUTPUT).flags
 
 .PHONY: clean
+endif

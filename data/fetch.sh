@@ -1,42 +1,17 @@
 #!/usr/bin/env bash
 # Usage: fetch.sh [DIR [SET]]
-# Downloads the files of SET, which is mnist or galaxy (mnist), into DIR (data/SET) and verifies the
-# SHA-256 of their content. A file gets its name only when its content is right. Keeps files that are
-# already there and right.
+# Downloads the files that SET names (mnist.set) into DIR, a folder of SET's name beside it, and
+# verifies the SHA-256 of their content. A file gets its name only when its content is right. Keeps
+# files that are already there and right.
 #
-# MNIST_MIRRORS or GALAXY_MIRRORS in the environment replaces the mirrors: base URLs separated by
-# spaces. Exit status: 0 if all files are there and right, else 1.
+# MNIST_MIRRORS in the environment replaces the mirrors: base URLs separated by spaces.
+# Exit status: 0 if all files are there and right, else 1.
 set -euo pipefail
 
 fail() {
     echo "fetch.sh: $*" >&2
     exit 1
 }
-
-# The sums of the decompressed content: these do not depend on the compression.
-case ${2:-mnist} in
-mnist)
-    declare -Ar SHA256=(
-        [train-images-idx3-ubyte]=ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
-        [train-labels-idx1-ubyte]=65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
-        [t10k-images-idx3-ubyte]=0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
-        [t10k-labels-idx1-ubyte]=ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
-    )
-    readonly FILES="MNIST's four files" STAND_IN=data/synthesize SUFFIX=.gz
-    sources=${MNIST_MIRRORS:-https://ossci-datasets.s3.amazonaws.com/mnist
-        https://storage.googleapis.com/cvdf-datasets/mnist}
-    ;;
-galaxy)
-    declare -Ar SHA256=(
-        [train.csv]=c014d3e4ad0ec15edb33dbcb742a7f0da1d95d2af1deca975442fdca73373d0a
-        [test.csv]=233610481a8a9f33a6f4a317e361eebed55a6312a4c8d7c863e6d16252c5da25
-    )
-    readonly FILES="the galaxies' train.csv and test.csv" STAND_IN=data/galaxy/synthesize SUFFIX=""
-    raw=https://raw.githubusercontent.com/pmocz/artificialneuralnetwork-python
-    sources=${GALAXY_MIRRORS:-$raw/b9eb016f8724c7a9bb4958c701d7d4b7c266a73a $raw/main}
-    ;;
-*) fail "found the set '$2', expected mnist or galaxy" ;;
-esac
 
 # The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. Downloads
 # and decompressions stop at this limit.
@@ -107,8 +82,15 @@ case ${1-} in
 esac
 [[ $# -le 2 ]] || fail "found '$3', expected a directory and a set at most: see --help"
 
-read -rd '' -a mirrors <<<"$sources" || true
-directory=${1:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/${2:-mnist}}
+set=${2:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/mnist.set}
+[[ -f $set ]] || fail "found no file '$set', expected one such as data/mnist.set"
+# shellcheck source=data/mnist.set
+source "$set"
+name=$(basename "$set" .set)
+sources=${name^^}_MIRRORS
+read -rd '' -a mirrors <<<"${!sources:-$MIRRORS}" || true
+directory=${1:-${set%.set}}
+readonly STAND_IN=${set%/*}/synthesize
 partial=""
 child=""
 trap cleanup EXIT

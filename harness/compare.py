@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Which of two stages or peers is faster, and by how much?
 
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
@@ -9,8 +8,6 @@ again, as in a sweep. bench/README.md explains the statistics. RUNS and the opti
 come from the environment, where make puts them, or from its ladder.toml.
 """
 
-import interrupts
-
 import argparse
 import subprocess
 import sys
@@ -18,10 +15,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-import ladders
-import pairs
-import rows as results
-import running
+from harness import ladders, pairs, running, verify
+from harness import rows as results
+
 
 def verdict(name_a, name_b, ratio):
     """What the runs say, in words. `ratio` says how many times as fast B is as A."""
@@ -161,11 +157,5 @@ def main():
     options = read_options(ladder, arguments.table)
     for stage in dict.fromkeys(stages):
         build(stage)
-    sys.path.append(str(ladders.ROOT / "tests"))
-    import stages as tests  # not above, because profile.py uses build(), and no numpy
-    tests.check_cell(dict.fromkeys(stages), options)
+    verify.check_cell(dict.fromkeys(stages), options)
     compare(stages, options)
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

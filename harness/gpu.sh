@@ -39,7 +39,7 @@ if [[ ${1:-} == --part ]]; then
     grid) exec ./run_all.sh --gpu --peers --resume "${sweep[@]}" ;;
     bench) exec make bench ;;
     profile)
-        for stage in $(harness/ladders.py stages --cuda stages); do
+        for stage in $(harness/start.py ladders stages --cuda stages); do
             stage=${stage#stages/}
             [[ $stage == *.* ]] || RESULTS=profiles make profile-gpu STAGE="$stage" || status=1
         done

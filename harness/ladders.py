@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
 
     ladders.py ladders                     the names of the ladders; the main one comes first
@@ -11,12 +10,11 @@ in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one s
 are relative to the repository.
 """
 
-import interrupts
-
 import argparse
 import contextlib
 import functools
 import hashlib
+import importlib
 import math
 import os
 import re
@@ -29,10 +27,9 @@ try:
 except ImportError:  # Python 3.10
     import tomli as tomllib
 
-import shape
+from harness import shape
 
 ROOT = Path(__file__).resolve().parent.parent
-MAIN = "stages"
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
 LADDER_NAME = re.compile(r"\w[\w.+-]*")
 
@@ -95,12 +92,20 @@ def without_jobs(makeflags):
 os.environ["MAKEFLAGS"] = without_jobs(os.environ.get("MAKEFLAGS", ""))
 
 
-def variable(folder, name):
-    """The value of a variable in a folder's Makefile, or ""."""
-    path = folder / "Makefile"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    found = re.search(rf"^{re.escape(name)} *:?= *(.*)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+@functools.cache
+def declared(root):
+    """{(folder, variable): what a Makefile of a stage or of peers declares}: CONTRIBUTING.md lists
+    the variables. Make itself is asked, once for all."""
+    folders = [str(folder.relative_to(root)) for ladder in ladders() for folder in (
+        *ladder.folders, *[ladder.peers_folder] * (ladder.peers_folder / "Makefile").exists())]
+    command = ["make", "-s", "-f", str(Path(__file__).with_name("declared.mk")), *(f"-I{each}" for each in folders),
+               f"FOLDERS={' '.join(folders)}", "declared"]
+    asked = subprocess.run(command, cwd=root, capture_output=True, check=False, text=True,
+                           env={**os.environ, "MAKEFLAGS": ""})
+    if asked.returncode:
+        fail(next((line for line in asked.stderr.splitlines() if "warning" not in line), "make"))
+    lines = (line.split("|", 2) for line in asked.stdout.splitlines() if line.count("|") > 1)
+    return {(folder, name): value.strip() for folder, name, value in lines}
 
 
 @functools.cache
@@ -145,11 +150,14 @@ class Stage:
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
 
+    def declared(self, name):
+        """What its Makefile declares in this variable, or "". A peer's has its name before it."""
+        name = f"{self.name}_{name}" if self.is_peer else name
+        return declared(ROOT).get((str(self.folder.relative_to(ROOT)), name), "")
+
     @property
     def is_gpu(self):
-        """Whether it needs a GPU. A peer in Python says so in its first sentence."""
-        return self.is_cuda or (self.source.suffix == ".py" and "GPU" in
-                                self.source.read_text(encoding="utf-8").split(".", 1)[0])
+        return self.declared("DEVICE") == "gpu"
 
     @property
     def program(self):
@@ -160,22 +168,19 @@ class Stage:
     def command(self):
         """The words that start the program. RUN in a stage's Makefile goes before its name. If it
         begins with a dot, it names a script, as seen from the stage's folder."""
-        words = "" if self.is_peer else variable(self.folder, "RUN")
-        first, *more = words.split() or [""]
+        first, *more = self.declared("RUN").split() or [""]
         script = str((self.folder / first).resolve()) if first.startswith(".") else first
         return [*filter(None, [script]), *more, str(self.program)]
 
     @property
     def environment(self):
         """The environment that the program is started in. Variables that are set stay as they are.
-        Threads are bound where the source uses OpenMP itself and no variable says where they run.
+        Threads are bound where the program uses OpenMP itself and no variable says where they run.
         In other programs OpenMP comes with a library. It would bind the first thread before main,
         and the threads of other libraries would start on the same core. With RUN, all processes
         would begin at the same core."""
         chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
-        source = self.source.read_text(encoding="utf-8", errors="replace")
-        is_bound = (not chosen and not variable(self.folder, "RUN")
-                    and "#include <omp.h>" in source)
+        is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
         is_limited = processors() < len(os.sched_getaffinity(0))
         return {**SPINNING, **(BINDING if is_bound else {}),
                 **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
@@ -197,7 +202,7 @@ class Stage:
                 left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
                          for suffix in (Path(name).suffix, ".c")]
             if path.suffix == ".py":
-                left += [path.with_name(f"{name}.py")
+                left += [folder / f"{name}.py" for folder in (path.parent, ROOT / "bench/peers")
                          for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
@@ -213,7 +218,7 @@ class Stage:
     def before(self):
         """The stage that this one is compared with: its origin, if its Makefile names one, or else
         the one before it. None for the first."""
-        origin = variable(self.folder, "ORIGIN")
+        origin = self.declared("ORIGIN")
         if origin:
             return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
         place = self.ladder.stages.index(self)
@@ -253,13 +258,13 @@ class Ladder:
 
     @property
     def profiles(self):
-        """The folder of the profiles of its stages (profiles/README.md)."""
-        return (ROOT if self.name == MAIN else self.folder) / "profiles"
+        """The folder of the profiles of its stages (stages/profiles/README.md)."""
+        return self.folder / "profiles"
 
     def chosen_by(self, option):
         """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
         "" for the main one."""
-        return "" if self.name == MAIN else f" {option}{self.name}"
+        return "" if self is ladders()[0] else f" {option}{self.name}"
 
     def column(self, option):
         """The column of a row that has an option's value."""
@@ -292,9 +297,25 @@ class Ladder:
                 chosen[option] = given
         return chosen
 
+    @property
+    def data_set(self):
+        """The file that says what the data are, if the programs take any: see data/mnist.set."""
+        return (self.folder / self.toml["data"]).resolve()
+
+    @property
+    def data_variable(self):
+        """The variable of the environment that names the data's folder."""
+        return f"{self.data_set.stem.upper()}_DIR"
+
+    @property
+    def data_module(self):
+        """What Python has to know of the data: see data/mnist.py, beside data/mnist.set."""
+        path = self.data_set.relative_to(ROOT).with_suffix("")
+        return importlib.import_module(str(path).replace("/", "."))
+
     def locate(self, given=""):
-        """The words that find the data of a ladder whose programs take any: mnist or galaxy."""
-        return [str(ROOT / "data/locate.sh"), given, self.toml["data"]]
+        """The words that find the data."""
+        return [str(ROOT / "data/locate.sh"), given, str(self.data_set)]
 
     @functools.cached_property
     def data(self):
@@ -321,13 +342,18 @@ class Ladder:
         return [f"--{option}"] * int(value)
 
     @functools.cached_property
-    def stages(self):
-        """All stages, steps included, in the order in which they are read."""
+    def folders(self):
+        """The folders of all stages."""
         folders = [folder for folder in sorted(self.folder.glob("[0-9][0-9]*"))
                    if (folder / "Makefile").exists()]
         for folder in folders:
             check_name(folder, STAGE_NAME, "such as 20_mine or 20.1_mine, in small letters")
-        found = [Stage(self, folder, source) for folder in folders
+        return folders
+
+    @functools.cached_property
+    def stages(self):
+        """All stages, steps included, in the order in which they are read."""
+        found = [Stage(self, folder, source) for folder in self.folders
                  for source in sorted(folder.glob(f"{self.program}.c*"))
                  if source.suffix in (".c", ".cu")]
         if not found:
@@ -340,7 +366,7 @@ class Ladder:
 
     @property
     def peers_folder(self):
-        return (self.folder / self.toml["peers"]).resolve()
+        return self.folder / "peers"
 
     @property
     def peers(self):
@@ -351,9 +377,9 @@ class Ladder:
 
     def skips(self, name):
         """What the stage or the peer of this name leaves out of the operations that its rows count,
-        in words, or "": SKIPS in a stage's Makefile, NAME_SKIPS in that of the peers."""
-        return (variable(self.peers_folder, f"{name}_SKIPS") if name.startswith("peer_")
-                else variable(self.folder / name, "SKIPS"))
+        in words, or ""."""
+        return next((each.declared("SKIPS") for each in (*self.stages, *self.peers)
+                     if each.name == name), "")
 
     def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
@@ -380,15 +406,15 @@ class Ladder:
 
 @functools.cache
 def ladders():
-    """All ladders. The main one comes first."""
-    folders = [ROOT / MAIN, *sorted((ROOT / "studies").glob("*/"))]
+    """All ladders: those in the root, of which the first is the main one, and the studies."""
+    folders = [*sorted(ROOT.glob("*/")), *sorted((ROOT / "studies").glob("*/"))]
     return [Ladder(folder) for folder in folders if os.path.lexists(folder / "ladder.toml")]
 
 
 def find_ladder(wanted, option="STUDY"):
     """The ladder of this name. Without a name, the main one."""
     for ladder in ladders():
-        if ladder.name == (wanted or MAIN):
+        if ladder.name == wanted or not wanted:
             return ladder
     fail(f"{option}: found '{wanted}', expected one of: "
          f"{' '.join(ladder.name for ladder in ladders())}")
@@ -413,7 +439,3 @@ def main():
         stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
         found = [stage.folder.relative_to(ROOT) for stage in stages]
     print(*found, sep="\n")
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

@@ -29,7 +29,7 @@ import stat
 import statistics
 from pathlib import Path
 
-from ladders import Failure, convert, fail, printable, say
+from harness.ladders import Failure, convert, fail, printable, say
 
 TEXTS = "stage", "device", "dataset", "began"
 RECORD = "sweep", "round", "began", "load", "others", "rate"

@@ -12,8 +12,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import ladders
-import rows as results
+from harness import ladders
+from harness import rows as results
 
 TOO_SLOW = 124  # the exit status of timeout(1)
 GRACE_S = 2     # between SIGTERM and SIGKILL
@@ -87,11 +87,11 @@ def run(command, limit=None, keep="stderr", **options):
 @functools.cache
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
-    folder = str(ladders.ROOT / "bench")
+    folder = str(ladders.ROOT / "harness")
     status, errors, _ = run(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"],
                             keep="both")
     if status:
-        ladders.fail(f"bench/ceiling.c does not build: {errors}", 1)
+        ladders.fail(f"harness/ceiling.c does not build: {errors}", 1)
     return f"{folder}/build/ceiling"
 
 
@@ -100,7 +100,7 @@ def rate(threads):
     milliseconds."""
     status, text, _ = run([ceiling(), str(threads)], keep="stdout")
     if status:
-        ladders.fail(f"bench/build/ceiling: exit status {status}", 1)
+        ladders.fail(f"harness/build/ceiling: exit status {status}", 1)
     return float(text) / 1e9
 
 

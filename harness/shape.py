@@ -79,7 +79,7 @@ FIRST = {
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
-            "peers": "peers", "numbers": "float32"}
+            "numbers": "float32"}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
@@ -117,10 +117,10 @@ def shape_of(toml):
         **FIRST, "columns": dict.fromkeys(options, name(*COLUMNS)),
         "axes": tuple({**FIRST["axes"][0], "values!": [kind], "quick": [kind]}
                       for kind in map(options.get, of_axes)),
-        "title!": TEXT, "program!": NAME, "baseline": TEXT, "peers": PATH, "epochs": OPTION,
+        "title!": TEXT, "program!": NAME, "baseline": TEXT, "epochs": OPTION,
         "time!": matching("a column that ends in _s", "[a-z][a-z0-9_]*_s"),
         "save": matching(f'{OPTION.expected}, or ""', "([a-z][a-z0-9-]*)?"),
-        "data": one_of("mnist", "galaxy"), "numbers": one_of("float32", "float64"),
+        "data": PATH, "numbers": one_of("float32", "float64"),
         "heading": Kind(f"text, and in braces only: {' '.join(shown)}", lambda value: (
             TEXT.accepts(value)
             and {*re.findall(r"\{[^{}]*\}|[{}]", value)} <= {f"{{{each}}}" for each in shown})),

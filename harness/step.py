@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Takes a reader through the stages of a ladder. make calls it, with STUDY for the ladder.
 
     step.py step STUDY STAGE       shows a stage: parts of its README, the diff against the stage
@@ -11,8 +10,6 @@
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
 """
 
-import ladders  # first, for Ctrl-C
-
 import os
 import re
 import shutil
@@ -20,7 +17,8 @@ import signal
 import subprocess
 import sys
 
-from ladders import fail
+from harness import ladders
+from harness.ladders import fail
 
 # The parts of a stage's README that a reader sees, in this order.
 SECTIONS = "The idea", "Predict before you measure", "The prediction", "What the profile shows"
@@ -150,7 +148,7 @@ def step(ladder, stage):
         run(*each.build, "-s")  # says so if it leaves the stage out
     can_run = stage.program.exists()
     for other in others if can_run else []:
-        can_run = run(sys.executable, "harness/compare.py", "--study", ladder.name, "--table",
+        can_run = run("harness/start.py", "compare", "--study", ladder.name, "--table",
                       "step", "--", other.name, stage.name, expected=(0, 77)) == 0
     if not others and can_run:
         run(*stage.command, *ladder.words(options), "--quiet")
@@ -181,10 +179,12 @@ def new(ladder, origin, name):
         encoding="utf-8")
     comment = "# What `make diff`, `step` and `check` compare this stage with."
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8")
-    kept = re.sub(rf"^(ORIGIN.*|{re.escape(comment)})\n", "", makefile, flags=re.MULTILINE)
-    (folder / "Makefile").write_text(f"{comment}\nORIGIN = {origin.name}\n{kept}", encoding="utf-8")
+    kept = re.sub(rf"^(MOVE.*|ORIGIN.*|{re.escape(comment)})\n", "", makefile, flags=re.MULTILINE)
+    move = title.replace("_", " ")
+    (folder / "Makefile").write_text(
+        f"MOVE = {move}\n{comment}\nORIGIN = {origin.name}\n{kept}", encoding="utf-8")
     (folder / "README.md").write_text(
-        f"# {name}: {title.replace('_', ' ')}\n"
+        f"# {name}: {move}\n"
         + "".join(f"\n## {section}\n\n(Not written yet.)\n" for section in SECTIONS),
         encoding="utf-8")
     made = sorted(str(path.relative_to(ladders.ROOT)) for path in folder.iterdir())
@@ -202,7 +202,3 @@ def main():
         fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, asm "
              "STUDY STAGE [FUNCTION], or new STUDY FROM NAME")
     commands[command](ladders.find_ladder(words[0]), *words[1:])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,11 @@
-#!/usr/bin/python3
-"""Runs the stages of a ladder over its grid and has the tables written. run_all.sh starts it, with
-its own name as the first argument.
+"""Runs the stages of a ladder over its grid. run_all.sh starts it by report/run_all.py, which has
+the tables, and gives its own name as the first argument.
 
 A program writes its row to a file of its own. This file appends it to runs.csv, with what it knows
 of the run (RECORD in rows.py), in one write. Only runs.csv records what has been done, so --resume
 leaves out the runs that it holds. If a ladder's epochs have rows too, a stage appends them to
 epochs.csv, where those of a run without its own row are removed.
 """
-
-import interrupts
 
 import argparse
 import contextlib
@@ -22,7 +19,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,10 +26,8 @@ import zlib
 from collections import defaultdict
 from pathlib import Path
 
-import ladders
-import rows
-import running
-from ladders import ROOT
+from harness import ladders, rows, running
+from harness.ladders import ROOT
 
 # A cell has REPEATS rounds, and more until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
 # at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher.
@@ -155,8 +149,8 @@ def checksum(folder):
 class Sweep:
     """The sweep of one ladder."""
 
-    def __init__(self, ladder, options, screen):
-        self.ladder, self.options, self.screen = ladder, options, screen
+    def __init__(self, ladder, options, screen, tables):
+        self.ladder, self.options, self.screen, self.tables = ladder, options, screen, tables
         given = {name: value for name, value in vars(options).items() if value is not None}
         quick = ladder.toml["quick"] if options.quick else {}
         rungs = dict(ladder.toml["rungs"]) if options.steps else {}
@@ -193,14 +187,12 @@ class Sweep:
     # --- the folder of the results ---
 
     def find_data(self):
-        name = self.ladder.toml["data"]
-        is_given = self.options.data and not (self.options.all and name != "mnist")
+        is_given = self.options.data and (
+            not self.options.all or self.ladder.data_set == ladders.ladders()[0].data_set)
         located = ask(*self.ladder.locate(self.options.data if is_given else ""))
         self.ladder.data = ["--data", located]
         files = set(os.listdir(located))
-        is_csv = name == "mnist" and not files & {
-            "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}
-        self.dataset = "csv" if is_csv else "synthetic" if "SYNTHETIC" in files else name
+        self.dataset = self.ladder.data_module.kind(files)
         self.data = f"{self.dataset}, labels {checksum(Path(located)):08x}"
 
     def open_folder(self):
@@ -210,7 +202,7 @@ class Sweep:
         if options.output:
             self.output = Path(options.output, self.ladder.name if options.all else "")
         else:
-            machine = ask("report/machine.sh", "--name")
+            machine = ask("harness/machine.sh", "--name")
             self.output /= f"{machine}{'-quick' if options.quick else ''}/{self.ladder.name}"
         self.output /= "steps" if options.steps else "growth" if options.growth else ""
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
@@ -231,7 +223,7 @@ class Sweep:
         """{key: value} of this sweep, and {program: the flags of its compiler}."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        lines = ask("report/machine.sh", self.ladder.name, env=environment).splitlines()
+        lines = ask("harness/machine.sh", self.ladder.name, env=environment).splitlines()
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
             lines += ask("make", "--silent", "--no-print-directory", "-C", str(folder),
                          "versions").splitlines()
@@ -304,7 +296,7 @@ class Sweep:
     def note_gpu(self, when):
         """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
         is after an hour of work. Without a GPU there is no line."""
-        state = ask("report/machine.sh", "--gpu")
+        state = ask("harness/machine.sh", "--gpu")
         if state:
             self.note_sweep({f"gpu {when}": state})
 
@@ -541,10 +533,11 @@ class Sweep:
             self.failed = max(self.failed, 1)
         self.note_gpu("after")
         self.note_programs()
-        tables = self.output / "tables.txt"
-        ask(sys.executable, "report/tables.py", "--ladder", self.ladder.name,
-            "--output", str(tables), str(self.runs))
-        subprocess.run(["cat", tables], check=False)
+        text = self.tables(self.runs, self.ladder)
+        rows.write(self.output / "tables.txt", text)
+        # Not sys.stdout: it has the locale's encoding. It may be closed, and the files are there.
+        with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
         draws = "" if self.options.output else "; `make report` draws them"
         names = ", ".join(name for name in FILES if (self.output / name).exists())
         self.screen.say(f"Written to {self.output}: {names}{draws}")
@@ -686,9 +679,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         metavar="LIST", type=value_of(int, 1, "a whole number from 1", is_list=True))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
-    add("data", "MNIST, or a study's data ($MNIST_DIR, data/mnist, a download, or else a synthetic "
-        "set; $GALAXY_DIR, ...)",
-        metavar="DIR", type=folder)
+    add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
+        "synthetic set)", metavar="DIR", type=folder)
     add("output", "where the results go, instead of report/results/<machine>/<ladder>",
         metavar="DIR", type=folder)
     add("resume", "keep earlier runs and do the missing ones; without it, earlier results move to "
@@ -704,7 +696,8 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
     return options, found
 
 
-def main():
+def main(tables):
+    """Makes sweeps. tables(runs.csv, ladder) returns the text that ends one."""
     del sys.argv[0]
     screen, sweep = Screen(), None
     for number in SIGNALS:
@@ -714,11 +707,11 @@ def main():
         os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
         if options.threads:
             os.environ.pop("OMP_NUM_THREADS", None)  # each run has its own
-        for name in ("MNIST_DIR", "GALAXY_DIR"):
+        for name in {ladder.data_variable for ladder in found if ladder.toml["data"]}:
             if os.environ.get(name):
                 os.environ[name] = os.path.abspath(os.environ[name])
         os.chdir(ROOT)
-        sweeps = [Sweep(ladder, options, screen) for ladder in found]
+        sweeps = [Sweep(ladder, options, screen, tables) for ladder in found]
         for sweep in sweeps:
             sweep.run()
         return max(sweep.failed for sweep in sweeps)
@@ -732,7 +725,3 @@ def main():
         rows.fail(f"{place}: {error.strerror}", 1)
     finally:
         screen.stop()
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

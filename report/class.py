@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Puts the results of a class on one page: `make class DIR=folder`.
 
     class.py FOLDER
@@ -13,17 +12,11 @@ Exit status: 0; 1 cannot write the page; 2 found no results.
 
 import os
 import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 from collections import defaultdict
 from pathlib import Path
 
-import ladders
-import render
-import rows
-import view
+from harness import ladders, rows
+from report import render, view
 
 NAME = "class.html"
 DEEPEST = 20  # of the folders in that of a student
@@ -115,10 +108,3 @@ def main():
     count = view.plural(len({results.name for each in loaded.values() for results in each}),
                         "folder")
     print(f"Written to {ladders.printable(str(folder / NAME))}: {count}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    try:
-        interrupts.start(main)
-    except OSError as error:
-        sys.exit(f"class.py: {error}")

@@ -13,7 +13,7 @@ from pygments.lexers import CLexer
 from pygments.lexers.c_like import CudaLexer
 from pygments.token import Token
 
-from samples import text_of
+from report.samples import text_of
 
 COLOURS = {Token.Comment.Preproc: "p", Token.Comment: "c", Token.Literal.String: "s",
            Token.Literal.Number: "m", Token.Keyword: "k", Token.Name.Function: "f"}

@@ -12,10 +12,9 @@ whole ladder is shown for. Without MACHINE, a folder of results/, it is that of 
 
 import re
 
-import ladders
-import rows
-import view
-from ladders import ROOT, fail
+from harness import ladders, rows
+from harness.ladders import ROOT, fail
+from report import view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)

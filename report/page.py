@@ -21,14 +21,9 @@ from urllib.parse import unquote, urlsplit
 
 from markupsafe import Markup
 
-import diffs
-import ladders
-import plots
-import render
-import rows
-import samples
-import view
-from view import HERE, read
+from harness import ladders, rows
+from report import diffs, plots, render, samples, view
+from report.view import HERE, read
 
 ROOT = HERE.parent
 FOLDED = "The prediction", "Measured"  # a reader predicts first
@@ -53,7 +48,7 @@ class Machine:
 
 def machines(everything, shown):
     """All machines. This one comes first, then the one that the READMEs are about."""
-    name = subprocess.run(["report/machine.sh", "--name"], capture_output=True, check=False,
+    name = subprocess.run(["harness/machine.sh", "--name"], capture_output=True, check=False,
                           encoding="utf-8", errors="replace").stdout.strip()
     found = {}
     for ladder, results_ in everything.items():
@@ -262,8 +257,8 @@ def write(everything, shown):
         "page.html.j2", title="One network, made fast step by step", everything=everything,
         machines=found, sections=list(map(Section, stages, texts)), places=places,
         data=[numbers(machine.ladders[ladder][0]) for ladder, machine in places],
-        script=Markup(read(HERE / "plots.js") + read(HERE / "page.js")), main=ladders.MAIN,
-        folded=FOLDED, plots=plots, root=ROOT, samples=samples, identity=identity,
+        script=Markup(read(HERE / "plots.js") + read(HERE / "page.js")),
+        folded=FOLDED, main=next(iter(everything)).name, plots=plots, root=ROOT, samples=samples, identity=identity,
         rungs=rungs, epochs=epochs, static=static, embedded=embedded, marked=marked,
         code=lambda text: marked(text, "`", "code"),
         relative=lambda path: view.url(os.path.relpath(path, HERE)))

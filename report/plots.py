@@ -21,9 +21,8 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-import ladders
-import rows
-import view
+from harness import ladders, rows
+from report import view
 
 # Paler than a stage's or a peer's colour. Dark and light ones take turns, for a printer without
 # colours.

@@ -1,9 +1,10 @@
 """Fills the templates of the pages. What goes into one is escaped there, so that no text of a file
 becomes a part of the page. Only what a function has made as HTML is Markup."""
 
-import rows
-import view
 from markupsafe import Markup
+
+from harness import rows
+from report import view
 
 
 def part(group, line, cell):

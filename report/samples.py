@@ -1,16 +1,12 @@
-"""What the profiles of the CPU stages say (profiles/README.md): how many samples a line of a source
-has, and the flame graphs of a ladder's stages on one scale of time."""
+"""What the profiles of the CPU stages say (stages/profiles/README.md): how many samples a line of a
+source has, and the flame graphs of a ladder's stages on one scale of time."""
 
 import functools
 import re
-import sys
 from collections import defaultdict, namedtuple
 
-import rows
-from ladders import ROOT, fail
-
-sys.path.append(str(ROOT / "profiles"))
-import flamegraph
+from harness import flamegraph, rows
+from harness.ladders import fail
 
 # A line of lines.txt that has samples: how many, their part of all, the line's number and text.
 LINE = re.compile(r"^ *(\d{1,12}) +(\d{1,3}\.\d)% +(\d{1,9})  (.*)$", re.MULTILINE)

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Shows the rows that the stages of a ladder wrote, and the record beside them.
 
     tables.py runs.csv                      tables for a terminal: for each value of the first axis
@@ -12,19 +11,13 @@
                                             rows OTHER has, in Markdown
 """
 
-import os
-import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 import argparse
+import os
 from pathlib import Path
 
-import ladders
-import rows
-import view
-from rows import fail
+from harness import ladders, rows
+from harness.rows import fail
+from report import view
 
 
 def main():
@@ -43,7 +36,7 @@ def main():
     known = [ladder.name for ladder in ladders.ladders()]
     above = Path(os.path.abspath(arguments.runs)).parents[:2]  # LADDER/steps is LADDER's
     ladder = ladders.find_ladder(arguments.ladder or next(
-        (folder.name for folder in above if folder.name in known), ladders.MAIN), "--ladder")
+        (folder.name for folder in above if folder.name in known), ""), "--ladder")
     groups = view.read_groups(arguments.runs, ladder)
     if (arguments.update or arguments.markdown) and not groups:
         fail(f"{arguments.runs}: found no runs")
@@ -70,7 +63,3 @@ def main():
             file.write(text)
     except OSError as error:
         fail(f"cannot write: {error.strerror}", 1)
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

@@ -19,11 +19,9 @@ from statistics import geometric_mean, median
 from types import SimpleNamespace
 from urllib.parse import quote
 
-import pairs
-import rows
-import running
-from ladders import fail, printable
-from rows import write
+from harness import pairs, rows, running
+from harness.ladders import fail, printable
+from harness.rows import write
 
 try:
     import jinja2
@@ -692,8 +690,8 @@ def reasons(group):
 
 
 def move(stage):
-    """What follows the colon in the title of a stage's README."""
-    return read(stage.folder / "README.md").partition("\n")[0].partition(": ")[2]
+    """A stage's idea in some words."""
+    return stage.declared("MOVE")
 
 
 @functools.cache

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Draws the picture of each move that has one, into picture.svg in its stage's folder.
 
 All sizes come from the sources, so that a picture shows what its code does. A function draws the
@@ -6,15 +5,12 @@ stage of its name: panels() that of NN.M_panels, if there is one. A second run c
 """
 
 import re
-import sys
 from html import escape
 from itertools import groupby, pairwise
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
-import ladders
+from harness import ladders
 
-LADDER = ladders.find_ladder(ladders.MAIN)
+LADDER = ladders.find_ladder("")
 HIDDEN, BATCH = LADDER.toml["step"]["hidden"], LADDER.toml["step"]["batch"]
 
 # A picture is as wide as a telephone. Text of 12 is then 12 pixels high. What is read has stripes,
@@ -319,7 +315,8 @@ def split_sum(stage):
 MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, panels, owned_slices,
                                           openmp, forward_tiles, register_blocking, split_sum)}
 
-if __name__ == "__main__":
+
+def main():
     for found in LADDER.stages:
         draw = MOVES.get(found.name.partition("_")[2])
         if draw and found.name < "20":  # from there on, they are the reader's own

@@ -28,7 +28,7 @@ teardown() {
 @test "the ceiling of more threads is printed, without the library of benchmarks" {
     make -s -C "$bench" build/ceiling
     for threads in 1 3; do
-        [[ $("$bench/build/ceiling" $threads) =~ ^[1-9][.0-9]*e\+1[0-9]$ ]]
+        [[ $("$harness/build/ceiling" $threads) =~ ^[1-9][.0-9]*e\+1[0-9]$ ]]
     done
 }
 
@@ -80,7 +80,7 @@ make_fakes() {
     printf '%s\n' 'build/ceiling:; mkdir build; printf "#!/bin/sh\necho 1e9\n" >$@; chmod +x $@' >"$dir/bench/Makefile"
     sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$dir/harness/running.py" # they take no time
     mkdir -p "$dir/tests"
-    echo 'def check_cell(*_): pass' >"$dir/tests/stages.py"
+    echo 'def check_cell(*_): pass' >"$dir/harness/verify.py"
     grep -v ^baseline "$repository/stages/ladder.toml" >"$dir/stages/ladder.toml"
     printf '#!/bin/sh\necho "$PWD/digits"\n' >"$dir/data/locate.sh"
     chmod +x "$dir/data/locate.sh"
@@ -107,7 +107,7 @@ END
 
 @test "compare: the two in turn, each first in half of the pairs, with the options" {
     make_fakes
-    RUNS=8 HIDDEN=7 "$dir/harness/compare.py" 00 01_fast >"$dir/output"
+    RUNS=8 HIDDEN=7 "$dir/harness/start.py" compare 00 01_fast >"$dir/output"
     grep -q '^01_fast is [12]\.[09][0-9]*× ([12].* to 2.*) as fast as 00_slow, from 8 pairs' "$dir/output"
     [[ $(cut -c 1-2 "$dir/calls" | tail -n +3 | paste -sd' ') == \
         "00 01 01 00 00 01 01 00 00 01 01 00 00 01 01 00" ]]
@@ -125,20 +125,20 @@ END
 
 @test "compare: a stage against itself, and one that computes something else" {
     make_fakes
-    RUNS=8 "$dir/harness/compare.py" 01 01 >"$dir/output"
+    RUNS=8 "$dir/harness/start.py" compare 01 01 >"$dir/output"
     grep -q '^8 pairs of runs: no difference seen (0.9.* to 1.0.*)\.$' "$dir/output"
-    run "$dir/harness/compare.py" 01 02
+    run "$dir/harness/start.py" compare 01 02
     [[ $status == 1 && $output != *'difference'* ]]
-    [[ ${lines[-1]} == 'compare.py: the two do not compute the same, so their times are not compared: final_loss is 0.5 in 01_fast and 0.7 in 02_wrong.'* ]]
+    [[ ${lines[-1]} == 'compare: the two do not compute the same, so their times are not compared: final_loss is 0.5 in 01_fast and 0.7 in 02_wrong.'* ]]
 }
 
 @test "compare: times that cannot be right" {
     make_fakes
     sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1/' "$dir/harness/running.py"
     make_fake 01_fast 1000 0.5
-    run "$dir/harness/compare.py" 00 01
+    run "$dir/harness/start.py" compare 00 01
     [[ $status == 1 && ${#lines[@]} == 1 ]]
-    [[ $output =~ ^"compare.py: 01_fast: its times cannot be right: train_s is "1[0-9.e+]+" s, more than the whole run by the harness's clock, 0."[0-9]+" s"$ ]]
+    [[ $output =~ ^"compare: 01_fast: its times cannot be right: train_s is "1[0-9.e+]+" s, more than the whole run by the harness's clock, 0."[0-9]+" s"$ ]]
 }
 
 @test "compare: a stage against a peer" {
@@ -146,11 +146,11 @@ END
     mkdir -p "$dir/bench/peers"
     printf '%s\n\t%s\n' 'peer_here: peer_here.c' 'cp $< $@ && chmod +x $@' \
         peer_gone: '@echo "$@: left out, not installed: no library"' >"$dir/bench/peers/Makefile"
-    sed s/01_fast/peer_here/ "$dir/stages/01_fast/train.c" >"$dir/bench/peers/peer_here.c"
-    touch "$dir/bench/peers/peer_gone.c"
-    RUNS=8 "$dir/harness/compare.py" 00 peer_here >"$dir/output"
+    sed s/01_fast/peer_here/ "$dir/stages/01_fast/train.c" >"$dir/stages/peers/peer_here.c"
+    touch "$dir/stages/peers/peer_gone.c"
+    RUNS=8 "$dir/harness/start.py" compare 00 peer_here >"$dir/output"
     grep -q '^peer_here is [12]\..*× (.*) as fast as 00_slow' "$dir/output"
-    run "$dir/harness/compare.py" peer_gone 00
+    run "$dir/harness/start.py" compare peer_gone 00
     [[ $status == 77 && ${lines[0]} == 'peer_gone: left out, not installed: no library' ]]
     [[ ${#lines[@]} == 2 && ${lines[1]} == *'peer_gone cannot run here: see above' ]]
 }
@@ -159,12 +159,12 @@ END
     make_fakes
     timeout 60 sh -c 'while :; do :; done' 3>&- &
     timeout 60 sh -c 'while :; do :; done' 3>&- &
-    OTHERS='' RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    OTHERS='' RUNS=8 "$dir/harness/start.py" compare 01 00 >"$dir/output"
     kill %1 %2
     cat "$dir/output"
     grep -q '^No verdict: other programs used [1-9][0-9]* % of the processors meanwhile; close them' "$dir/output"
-    OTHERS=x run "$dir/harness/compare.py" 01 00
-    [[ $status == 2 && $output == "compare.py: OTHERS: found 'x', expected a whole number from 0" ]]
+    OTHERS=x run "$dir/harness/start.py" compare 01 00
+    [[ $status == 2 && $output == "compare: OTHERS: found 'x', expected a whole number from 0" ]]
 }
 
 @test "compare: a round in which the machine was slower is made again" {
@@ -175,24 +175,24 @@ END
     # shellcheck disable=SC2016
     printf '%s\n' '#!/bin/bash' 'echo >>"$0.calls"; n=$(wc -l <"$0.calls")' \
         '((n % 3 == 0 && n < LIMIT)) && echo 6e9 || echo 9e9' >"$dir/bench/slow"
-    RATE='' LIMIT=9 RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    RATE='' LIMIT=9 RUNS=8 "$dir/harness/start.py" compare 01 00 >"$dir/output"
     grep -q ', 8 runs of each in turn' "$dir/output"
-    [[ $(wc -l <"$dir/bench/build/ceiling.calls") == 20 ]] # two of ten rounds were disturbed
-    RATE='' LIMIT=999 RUNS=8 "$dir/harness/compare.py" 01 00 >"$dir/output"
+    [[ $(wc -l <"$dir/harness/build/ceiling.calls") == 20 ]] # two of ten rounds were disturbed
+    RATE='' LIMIT=999 RUNS=8 "$dir/harness/start.py" compare 01 00 >"$dir/output"
     grep -q '^No verdict: the machine was disturbed in 8 of 12 rounds' "$dir/output"
 }
 
 @test "compare: an error is one line" {
     make_fakes
-    run "$dir/harness/compare.py" 01 7
+    run "$dir/harness/start.py" compare 01 7
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"B: found '7'"* ]]
-    run "$dir/harness/compare.py" 01 02 --study no_such
+    run "$dir/harness/start.py" compare 01 02 --study no_such
     [[ $status == 2 && ${#lines[@]} == 1 && ${lines[0]} == *"STUDY: found 'no_such'"* ]]
     for runs in 7 1_0 ١٠ ' 10' x; do
-        RUNS=$runs run "$dir/harness/compare.py" 01 01
-        [[ $status == 2 && $output == "compare.py: RUNS: found '$runs', expected a whole number from 8" ]]
+        RUNS=$runs run "$dir/harness/start.py" compare 01 01
+        [[ $status == 2 && $output == "compare: RUNS: found '$runs', expected a whole number from 8" ]]
     done
     printf '#!/bin/sh\necho no usable device >&2\nexit 77\n' >"$dir/stages/01_fast/train.c"
-    run "$dir/harness/compare.py" 00 01
+    run "$dir/harness/start.py" compare 00 01
     [[ $status == 77 && ${#lines[@]} == 1 && ${lines[0]} == *"no usable device" ]]
 }

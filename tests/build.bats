@@ -29,7 +29,7 @@ clean_copy() {
     fi
     make -s -C bench/peers peer_openblas
     make -s -C tests build/stages/reference build/many_processors.so
-    tests/stages.py builds stages/02_openmp
+    harness/start.py verify builds stages/02_openmp
 }
 
 @test "a path that nvcc cannot read: one line, from make and from run_all.sh" {
@@ -89,8 +89,8 @@ builds_anew_for_flags() {
     builds_anew_for_flags stages/03_cuda_unified/train.sim EXTRA= -C stages/03_cuda_unified sim
     builds_anew_for_flags bench/build/common.o CFLAGS= -C bench build/common.o
     make -s -C bench/peers peer_openblas
-    [[ ! -e bench/peers/peer_openblas ]] ||
-        builds_anew_for_flags bench/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
+    [[ ! -e stages/peers/peer_openblas ]] ||
+        builds_anew_for_flags stages/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
 }
 
 @test "MARCH from the environment or from make's command line: every CPU program is built for it" {
@@ -179,15 +179,15 @@ builds_anew_for_flags() {
     touch data/mnist/train.csv
     unset MNIST_DIR
     export CDPATH=.
-    [[ $(harness/ladders.py stages '' 02) == stages/02_openmp ]]
-    [[ $(harness/step.py diff '' 01 | head -n 1) == 'diff --git '* ]]
+    [[ $(harness/start.py ladders stages '' 02) == stages/02_openmp ]]
+    [[ $(harness/start.py step diff '' 01 | head -n 1) == 'diff --git '* ]]
     [[ $(data/locate.sh) == "$PWD/data/mnist" ]]
-    [[ $(report/machine.sh --name) =~ ^[a-z0-9-]+$ ]]
+    [[ $(harness/machine.sh --name) =~ ^[a-z0-9-]+$ ]]
     MNIST_MIRRORS=file:///nowhere run data/fetch.sh
     [[ $output == *"copy MNIST's four files into $PWD/data/mnist, or"* ]]
-    for command in 'env FILTER=none bench/run.sh' 'profiles/profile.py no_stage' \
-        'profiles/profile.py --gpu no_stage' 'harness/step.py step stages no_stage' 'harness/step.py new stages no_stage 20_mine' \
-        'tests/check.py no_stage'; do
+    for command in 'env FILTER=none bench/run.sh' 'harness/start.py profile no_stage' \
+        'harness/start.py profile --gpu no_stage' 'harness/start.py step step stages no_stage' 'harness/start.py step new stages no_stage 20_mine' \
+        'harness/start.py check no_stage'; do
         run $command
         [[ $status == 2 && $output == *found*expected* ]]
         [[ $output != *"$PWD"* ]]

@@ -14,17 +14,16 @@ from pathlib import Path
 
 import pytest
 
-SWEEP = "harness/sweep.py run_all.sh --output results"
+SWEEP = "harness/start.py report.run_all run_all.sh --output results"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 LADDER = """
 title = "Made up"
 program = "run"
 time = "time_s"
-data = "mnist"
+data = "../data/mnist.set"
 heading = "{epochs} epochs at {pace}"
 phases = ["forward", "backward"]
-peers = "../bench/peers"
 [[axes]]
 option = "batch"
 name = "Batch size"
@@ -173,7 +172,7 @@ def made_up(tmp_path_factory):
     tree = Tree(tmp_path_factory.mktemp("repository"))
     for folder in ("harness", "report"):
         shutil.copytree(REPOSITORY / folder, tree.root / folder,
-                        ignore=shutil.ignore_patterns("__pycache__", "results", "index.html"))
+                        ignore=shutil.ignore_patterns("__pycache__", "results", "*.html", "build"))
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
     with (tree.root / "harness/running.py").open("a") as file:
@@ -181,17 +180,19 @@ def made_up(tmp_path_factory):
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
         tree.edit("harness/sweep.py", pause, "pass")
-    tree.write("bench/Makefile", "build/ceiling: ;\n")
-    tree.script("bench/build/ceiling", "echo 1e11")
+    tree.write("harness/Makefile", "build/ceiling: ;\n")
+    tree.script("harness/build/ceiling", "echo 1e11")
     for name in ("run_all.sh", "deps.sh", "packages.txt"):
         shutil.copy2(REPOSITORY / name, tree.root)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
+    for name in ("mnist.py", "mnist.set"):
+        tree.write(f"data/{name}", (REPOSITORY / "data" / name).read_text())
     tree.write("digits/train-images-idx3-ubyte", "")
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
-    tree.write("report/machine.sh", MACHINE, 0o755)
+    tree.write("harness/machine.sh", MACHINE, 0o755)
     tree.write("tmp/empty", "")
-    tree.run("/usr/bin/python3 -m compileall -q harness report")
+    tree.run("/usr/bin/python3 -m compileall -q harness report data")
     return tree
 
 

@@ -132,7 +132,7 @@ else
     printf "#!/bin/sh\nexit 77\n" >"$2" && chmod +x "$2"
 fi'
     cd copy
-    rm -rf studies bench/peers/peer_*.py stages/0[1245]* stages/0[3].* stages/0[6-9]* stages/1*
+    rm -rf studies stages/peers/peer_*.py stages/0[1245]* stages/0[3].* stages/0[6-9]* stages/1*
     make -s -C data
     data/synthesize --train 64 --test 20 "$tree/digits"
     export MNIST_DIR=$tree/digits SIM_NAME='A GPU' OFFLINE=1

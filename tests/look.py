@@ -31,9 +31,9 @@ class Site:
 
     def __init__(self, root):
         self.root = root
-        for name in ("class", "diffs", "ladders", "page", "plots", "report", "rows", "samples",
-                     "view"):
-            setattr(self, name, importlib.import_module(name))
+        for name in ("harness.ladders", "harness.rows", *(f"report.{each}" for each in (
+                "class", "diffs", "page", "plots", "samples", "view", "write"))):
+            setattr(self, name.partition(".")[2], importlib.import_module(name))
 
     def call(self, module, *words):
         """(exit status, lines on standard error) of a program's main(), as in a new process."""
@@ -41,7 +41,7 @@ class Site:
         self.samples.profiles.cache_clear()
         self.rows.left_out.clear()
         said, before, status = io.StringIO(), (sys.argv, Path.cwd()), 0
-        sys.argv = [f"{module}.py", *map(str, words)]
+        sys.argv = [module, *map(str, words)]
         with contextlib.redirect_stderr(said):
             try:
                 getattr(self, module).main()
@@ -57,10 +57,9 @@ class Site:
 def imported(root):
     """The harness and the report of a repository."""
     before = sys.path[:], dict(sys.modules)
-    sys.path[:0] = map(str, (root / "harness", root / "report"))
-    for name, module in before[1].items():
-        if Path(getattr(module, "__file__", None) or "/").parent.name in (
-                "harness", "report", "profiles"):
+    sys.path.insert(0, str(root))
+    for name in before[1]:
+        if name.partition(".")[0] in ("harness", "report"):
             del sys.modules[name]
     try:
         yield Site(root)

@@ -11,7 +11,7 @@ setup() {
     grep -v ^baseline "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     ln -s "$repository/data" "$tree/data"
     cp -r "$repository"/{common,harness,Makefile,deps.sh,packages.txt} "$tree"
-    cp "$repository/report/machine.sh" "$tree/report"
+    cp "$repository/harness/machine.sh" "$tree/report"
     cp "$repository"/profiles/*.{py,c} "$tree/profiles"
     cd "$tree" || return
     export OFFLINE=1 # without MNIST, the drawn digits will do
@@ -38,7 +38,7 @@ need_gperftools() {
     need_gperftools
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
-    CPU_SECONDS=1 profiles/profile.py 07
+    CPU_SECONDS=1 harness/start.py profile 07
     cd ./profiles/mine/07_mine
     cat cpu.txt heap.txt
 
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
     return fclose(csv) + 0 * result;
 }
 END
-    STUDY=fake CPU_SECONDS=1 profiles/profile.py
+    STUDY=fake CPU_SECONDS=1 harness/start.py profile
     cd studies/fake/profiles/mine/00_only
     grep -qE '^00_only, samples 30, seconds 1[0-9], drawn, threads 1$' cpu.txt
     read -r total cpu < <(sed -nE 's/^samples: ([0-9]+) of ([0-9.]+) s .*/\1 \2/p' cpu.txt)
@@ -129,7 +129,7 @@ END
     # Of all ladders, those that have a committed profile get another one. 07_mine has none.
     cd "$tree"
     mkdir studies/fake/profiles/00_only
-    CPU_SECONDS=1 profiles/profile.py --committed
+    CPU_SECONDS=1 harness/start.py profile --committed
     [ "$(ls studies/fake/profiles/00_only)" = "$(ls studies/fake/profiles/mine/00_only)" ]
     [ ! -e profiles/07_mine ]
 }
@@ -138,12 +138,12 @@ END
     mkdir stages/0{7,8}_mine
     touch stages/0{7,8}_mine/{train.c,Makefile}
     for wrong in 9 0 mine --what; do
-        run profiles/profile.py $wrong
+        run harness/start.py profile $wrong
         [ "$status" -eq 2 ]
         [ "${#lines[@]}" -eq 1 ]
     done
-    CPU_SECONDS=0 run profiles/profile.py
-    [[ $status == 2 && $output == "profile.py: CPU_SECONDS: found '0', expected a whole number from 1" ]]
+    CPU_SECONDS=0 run harness/start.py profile
+    [[ $status == 2 && $output == "profile: CPU_SECONDS: found '0', expected a whole number from 1" ]]
     run make profile STAGE=9
     [[ $output == *"STAGE: found '9', expected one of: 07_mine 08_mine"* ]]
     run make profile STUDY=none
@@ -156,7 +156,7 @@ END
     touch stages/07_mine/train.c
     printf 'train:\n\tprintf "#!/bin/sh\\necho broken >&2; exit 3\\n" >train; chmod +x train\n' \
         >stages/07_mine/Makefile
-    run profiles/profile.py 07
+    run harness/start.py profile 07
     [ "$status" -eq 1 ]
     [[ $output == *$'broken\nprofile.py: 07_mine failed' ]]
 }
@@ -167,9 +167,9 @@ END
     echo 'train:' >stages/08_gpu/Makefile
     cp -r stages/08_gpu stages/09_gpu
     fake nvidia-smi 'exit 9'
-    run profiles/profile.py --gpu 08
+    run harness/start.py profile --gpu 08
     [ "$status" -eq 77 ]
-    [ "$output" = 'profile.py: found no GPU (nvidia-smi lists none)' ]
+    [ "$output" = 'profile: found no GPU (nvidia-smi lists none)' ]
 
     fake nvidia-smi '[[ $1 != -L ]] && echo "A GPU, 8 GiB, 1.0" || echo "GPU 0: a GPU"'
     fake nvcc 'echo release 12'
@@ -184,12 +184,12 @@ END
     [ "$status" -eq 1 ]
 
     fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
-    run profiles/profile.py --gpu 08_gpu
+    run harness/start.py profile --gpu 08_gpu
     [ "$status" -eq 1 ]
     [[ $output == *ERR_NVGPUCTRPERM* ]]
     for wrong in '' 0 07; do
         # shellcheck disable=SC2086 # none, too
-        run profiles/profile.py --gpu $wrong
+        run harness/start.py profile --gpu $wrong
         [ "$status" -eq 2 ]
     done
 }
@@ -203,7 +203,7 @@ END
     fake nvcc 'echo release 12'
     fake ncu 'echo "$*" >ncu.log'
     if ! command -v nsys >/dev/null; then
-        run profiles/profile.py --gpu 08
+        run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
         [[ $output == *'08_gpu: found no nsys'* && -e profiles/mine/08_gpu/kernels.txt ]]
     fi
@@ -215,7 +215,7 @@ END
         echo "500,100,1,,,,,[CUDA memcpy Host-to-Device]"
         for i in {0..7}; do echo "$((i * 100000 + 1000)),2000,2,1,1,1,32,\"f(int, int)\""; done
         for i in 0 1 2 3; do echo "$((i * 5000 + 1000000)),2000,2,1,1,1,32,\"f(int, int)\""; done'
-    run profiles/profile.py --gpu 08
+    run harness/start.py profile --gpu 08
     [ "$status" -eq 0 ]
     grep -q -- 'profile --trace=cuda .*stages/08_gpu/train ' nsys.log
     cat profiles/mine/08_gpu/gaps.txt
@@ -226,7 +226,7 @@ END
     grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/gaps.txt
     rm bin/ncu profiles/mine/08_gpu/*
     if ! command -v ncu >/dev/null; then
-        run profiles/profile.py --gpu 08
+        run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
         [[ $output == *'08_gpu: found no ncu'* && -e profiles/mine/08_gpu/gaps.txt ]]
     fi

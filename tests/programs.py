@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FULL = os.environ.get("FULL")
 needs_full = pytest.mark.skipif(not FULL, reason="FULL=1 runs it")
-sys.dont_write_bytecode = True
-sys.path[:0] = [str(TESTS), str(ROOT / "harness"), str(ROOT / "report")]
 
 LABELS, TEST_LABELS = (3, 1, 4, 1, 5, 9), (2, 7, 1, 8)
 

@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from programs import (FULL, LABELS, ROOT, TEST_LABELS, TESTS, Trainer, images, make, run, script)
-import ladders
+from programs import FULL, LABELS, ROOT, TEST_LABELS, TESTS, Trainer, images, make, run, script
 
-PEERS = ROOT / "bench/peers"
+from harness import ladders
+
+PEERS = ROOT / "stages/peers"
 THREADED = "stages" if FULL else "builds"
 NVCC = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
 
@@ -20,7 +21,7 @@ NVCC = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
 def choose(tmp_path):
     """A peer on the tiny data set. Skips the test if it is not installed."""
     def trainer(name):
-        make("-C", "bench/peers", name.removesuffix(".py"))
+        make("-C", "stages/peers", name.removesuffix(".py"))
         peer = Trainer(tmp_path, PEERS / name)
         if not peer.program.exists():
             pytest.skip(f"{name} is not built")
@@ -46,8 +47,8 @@ def stage(tmp_path):
 def check_weights(selection, program):
     """Compares the weights after 50 batches with the float64 reference, for a selection of sizes.
     `stages` is what stages are asked for, and `builds` is a part of it."""
-    make("-C", "tests", "build/stages/reference", "build/many_processors.so")
-    run([TESTS / "stages.py", selection, program])
+    make("-C", "harness", "build/stages/reference", "build/many_processors.so")
+    run([ROOT / "harness/start.py", "verify", selection, program])
 
 
 @pytest.mark.parametrize("name, selection", [
@@ -93,7 +94,7 @@ def test_libxsmm_says_where_it_compiles_no_kernels(choose):
 
 
 def test_make_leaves_out_a_library_that_is_not_installed_and_names_its_package(tmp_path):
-    peers = tmp_path / "bench/peers"
+    peers = tmp_path / "stages/peers"
     shutil.copytree(ROOT / "common", tmp_path / "common")
     shutil.copytree(PEERS, peers, ignore=lambda folder, names: [
         name for name in names if not re.search(r"^Makefile$|\.c$", name)])
@@ -148,7 +149,7 @@ def test_make_versions_names_those_of_the_libraries_for_c():
             ("onednn", r"[ ,]oneDNN [0-9]+(\.[0-9]+){2}(,|$)"),
             ("openblas", r"[ ,]OpenBLAS [0-9.]+ \([A-Za-z0-9]+\)"),
             ("openblas_pypi", r"[ ,]OpenBLAS [0-9.]+ from PyPI \([A-Za-z0-9]+\)")):
-        make("-C", "bench/peers", f"peer_{peer}")
+        make("-C", "stages/peers", f"peer_{peer}")
         if (PEERS / f"peer_{peer}").exists():
             assert re.search(pattern, versions, re.M), versions
 
@@ -359,12 +360,12 @@ def test_a_peer_that_is_not_installed_says_so_with_status_77(numpy):
 
 
 def test_run_all_has_the_installed_ones_in_the_tables_and_a_line_for_each_other(tree):
-    (tree.root / "bench/peers").mkdir()
-    tree.program("bench/peers/peer_here.py", "peer_here", "phase_s=")  # it has no phases
-    tree.script("bench/peers/peer_gone.py", "echo not installed: nothing >&2; exit 77")
+    (tree.root / "stages/peers").mkdir()
+    tree.program("stages/peers/peer_here.py", "peer_here", "phase_s=")  # it has no phases
+    tree.script("stages/peers/peer_gone.py", "echo not installed: nothing >&2; exit 77")
     for name in "library.c", "data.txt":
-        tree.write(f"bench/peers/peer_{name}", "")
-    tree.write("bench/peers/Makefile", "peer_here peer_gone: ;\npeer_library:\n"
+        tree.write(f"stages/peers/peer_{name}", "")
+    tree.write("stages/peers/Makefile", "peer_here peer_gone: ;\npeer_library:\n"
                "\t@echo '$@: left out, not installed: no library'\n"
                "versions:\n\t@echo peers: here 1.0\n")
     tree.sweep("--peers --stages 00 --hidden 3,4 --repeats 2")

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import FULL, ROOT, TESTS, copy, make, run, script
-import check
-import compare
-import running
-import stages
-import view
+from programs import FULL, ROOT, copy, make, run, script
+
+from harness import check, compare, running
+from harness import verify as stages
+from report import view
 
 LADDER = stages.ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(stages.ladders.has_gpu(), reason="found a GPU")
@@ -139,7 +138,7 @@ if FULL:
 def test_the_mistake_is_named(checkout, name):
     checkout.finds(*MISTAKES[name], **VARIABLES.get(name, {}))
     if name == "no b2":
-        said = checkout.run("tests/stages.py builds stages/20_mine", 1)
+        said = checkout.run("harness/start.py verify builds stages/20_mine", 1)
         assert re.search(r"WRONG stages/20_mine .*the first that differs is W1\[0\]\[", said, re.S)
 
 
@@ -177,10 +176,10 @@ exec "${{0%/*/*}}/01_vectorized/train" "$@" """)
 
 
 def test_a_program_that_had_to_be_stopped_is_not_run_again(tmp_path):
-    make("-C", "tests", "build/stages/reference")
+    make("-C", "harness", "build/stages/reference")
     # It ends with the exit status of timeout(1), without the ten minutes.
     hangs = script(tmp_path / "hangs", 'echo >>"$0.runs"\nexit 124')
-    said = run([TESTS / "stages.py", "builds", hangs], 1).stdout
+    said = run([ROOT / "harness/start.py", "verify", "builds", hangs], 1).stdout
     assert re.search("had to be stopped.*not run: it had to be stopped before", said, re.S)
     assert (tmp_path / "hangs.runs").read_text() == "\n\n"  # the first is the probe
 

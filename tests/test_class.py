@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_left_out(site, tmp_path):
         "unreadable/stages/runs.csv: cannot read: Is a directory",
         "zebra/bench/ceilings.json: expected the JSON of Google Benchmark; run `make bench` again",
         "zweimal/stages: has the same rows as ann"}
-    other, = {line.removeprefix("class.py: ") for line in said[:-1]} - expected
+    other, = {line.removeprefix("class: ") for line in said[:-1]} - expected
     assert other.startswith("other/quantum: found no ladder of this name") and len(said) == 9
     page = Page((tmp_path / "class.html").read_text())
     assert expected <= {*page.lines[""]} and "i" not in page.tags
@@ -137,7 +137,7 @@ def test_a_folder_that_may_not_be_read_is_left_out(site, tmp_path, monkeypatch):
         return scandir(path)
     monkeypatch.setattr(os, "scandir", refuse)
     status, said = site.call("class", tmp_path)
-    assert status == 0 and said[0] == "class.py: bob/stages: cannot read: Permission denied"
+    assert status == 0 and said[0] == "class: bob/stages: cannot read: Permission denied"
 
 
 def test_no_folder_no_results_no_page(site, tmp_path):
@@ -145,14 +145,14 @@ def test_no_folder_no_results_no_page(site, tmp_path):
     for folder in ("", tmp_path / "none"):
         status, said = site.call("class", folder)
         assert status == 2 and len(said) == 1
-        assert said[0].startswith(f"class.py: DIR: found '{folder}', expected a folder")
+        assert said[0].startswith(f"class: DIR: found '{folder}', expected a folder")
     (tmp_path / "class").mkdir()
     assert site.call("class", tmp_path / "class") == (2, [
-        f"class.py: {tmp_path}/class: found no results; expected copies of report/results in it"])
+        f"class: {tmp_path}/class: found no results; expected copies of report/results in it"])
     machine(tmp_path / "class/ann", 100, 50)
     (tmp_path / "class/class.html").mkdir()
     assert site.call("class", tmp_path / "class") == (2, [
-        f"class.py: {tmp_path}/class/class.html: found a folder, expected a file"])
+        f"class: {tmp_path}/class/class.html: found a folder, expected a file"])
 
 
 def test_in_a_browser(site, tmp_path):

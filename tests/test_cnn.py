@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 import pytest
-from programs import (FULL, LABELS, TESTS, Trainer, built, images, make, run, write_data,
-                      write_images)
-import ladders
+from programs import FULL, LABELS, ROOT, Trainer, built, images, make, run, write_data, write_images
 
-REFERENCE = TESTS / "build/cnn/reference"
+from harness import ladders
+
+REFERENCE = ROOT / "harness/build/cnn/reference"
 STAGES = ladders.find_ladder("cnn").stages
 PARTS = {"W1": 72, "b1": 8, "W2": 1152, "b2": 16, "W3": 51200, "b3": 128, "W4": 1280, "b4": 10}
 # The columns that a row of --epochs-csv has in common with that of its run, and the others.
@@ -26,7 +26,7 @@ def of_stages(are_cuda=(False, True)):
 
 @pytest.fixture
 def each(request, tmp_path):
-    make("-C", "tests", "build/cnn/reference")
+    make("-C", "harness", "build/cnn/reference")
     return Trainer(tmp_path, built(getattr(request, "param", STAGES[0])), "--batch 4 --epochs 2")
 
 

@@ -1,5 +1,5 @@
 """Tests what stands around the harness in a made-up repository (conftest.py): make, deps.sh and
-report/machine.sh."""
+harness/machine.sh."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ INSTALL = "apt-get install -y -qq --no-install-recommends"
 @pytest.fixture(autouse=True)
 def real(tree):
     """What the made-up repository has made up."""
-    for path in ("Makefile", "report/machine.sh"):
+    for path in ("Makefile", "harness/machine.sh"):
         shutil.copy(REPOSITORY / path, path)
 
 
@@ -68,19 +68,19 @@ def test_another_system_than_linux(tree):
 # --- the machine ---
 
 def test_a_description_names_neither_host_nor_user(tree):
-    output = tree.run("report/machine.sh")
+    output = tree.run("harness/machine.sh")
     for name in (platform.node(), os.environ["HOME"], str(tree.root)):
         assert name not in output
     assert re.search(r"^built for: [a-z0-9.+-]*, [A-Z0-9-]*$", output, re.MULTILINE)
-    assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*\n", tree.run("report/machine.sh --name"))
+    assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*\n", tree.run("harness/machine.sh --name"))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
 def test_what_is_built_for_another_instruction_set(tree):
     """It has results of its own, which name it."""
-    name = tree.run("report/machine.sh --name").strip()
-    assert tree.run("report/machine.sh --name", MARCH="x86-64-v2") == f"{name}-x86-64-v2\n"
-    output = tree.run("report/machine.sh", MARCH="x86-64-v2")
+    name = tree.run("harness/machine.sh --name").strip()
+    assert tree.run("harness/machine.sh --name", MARCH="x86-64-v2") == f"{name}-x86-64-v2\n"
+    output = tree.run("harness/machine.sh", MARCH="x86-64-v2")
     assert "\nbuilt for: x86-64-v2, SSE2\n" in output
     assert re.match("cpu: .*, built for x86-64-v2\n", output)
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
@@ -94,7 +94,7 @@ def test_the_name_of_a_processor(tree, model, name):
     """One that is named for its whole line is told by family and model."""
     tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
                 f'"Model name: {model}"')
-    assert re.fullmatch(name, tree.run("report/machine.sh --name",
+    assert re.fullmatch(name, tree.run("harness/machine.sh --name",
                                        PATH=f"{tree.root}/bin:{os.environ['PATH']}").strip())
 
 

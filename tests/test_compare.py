@@ -2,18 +2,11 @@
 
 import os
 import random
-import sys
 import time
 import unittest
-from pathlib import Path
 from unittest import mock
 
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "harness"))
-import compare  # noqa: E402
-import pairs  # noqa: E402
-import rows  # noqa: E402
-import running  # noqa: E402
+from harness import compare, pairs, rows, running
 
 
 def made_up_times(generator, pairs, ratio):
@@ -99,6 +92,6 @@ class Statistics(unittest.TestCase):
             for others, says in ((0.2, ""), (0.4, "other programs used 40 % of the processors")):
                 now = busy + 1000 * processors * others + 500, own + 500
                 with mock.patch("time.monotonic", return_value=later), mock.patch(
-                        "running.processor_seconds", return_value=now):
+                        "harness.running.processor_seconds", return_value=now):
                     self.assertEqual(running.why_no_verdict(used()).partition(" meanwhile")[0],
                                      says)

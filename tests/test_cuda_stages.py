@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 from programs import FULL, ROOT, Trainer, copy, make, needs_full, run, simulated
-import ladders
+
+from harness import ladders
 
 # Steps are for FULL=1 only.
 LADDERS = {name: [stage for stage in ladders.find_ladder(name).stages
@@ -43,7 +44,7 @@ def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "simulated" in each.succeeds("--csv rows.csv").splitlines()[0]
     row, = each.rows()
     assert (row["stage"], row["device"]) == (each.name, "simulated")
-    said = run([ROOT / "report/tables.py", "rows.csv"], cwd=each.folder).stdout
+    said = run([ROOT / "harness/start.py", "report.tables", "rows.csv"], cwd=each.folder).stdout
     assert "no finished runs" in said.splitlines()
 
 

@@ -25,13 +25,13 @@ from string import punctuation
 from types import SimpleNamespace
 
 import pytest
+from look import imported
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pygments")
 if not shutil.which("pandoc"):
     pytest.skip("found no pandoc", allow_module_level=True)
 
-sys.dont_write_bytecode = True
 REPOSITORY = Path(__file__).resolve().parent.parent
 DAMAGES = int(os.environ.get("DAMAGES") or (1000 if os.environ.get("FULL") else 100))
 SEED = int(os.environ.get("SEED") or 1)
@@ -172,7 +172,7 @@ def make_profile(folder):
 def tree(tmp_path_factory):
     """A repository of two made-up ladders, and the harness and the report, imported from it."""
     tree = tmp_path_factory.mktemp("tree")
-    for part in ("harness/*.py", "report/*.*", "report/templates/*", "profiles/*.py"):
+    for part in ("harness/*.*", "report/*.*", "report/templates/*"):
         for path in REPOSITORY.glob(part):
             (tree / path.relative_to(REPOSITORY)).parent.mkdir(exist_ok=True)
             shutil.copy(path, tree / path.relative_to(REPOSITORY))
@@ -181,27 +181,22 @@ def tree(tmp_path_factory):
             ("studies/plain", PLAIN, "run", ("00_plain", "01_fast"))):
         for stage in stages:
             (tree / name / stage).mkdir(parents=True)
-            (tree / name / stage / "Makefile").touch()
+            (tree / name / stage / "Makefile").write_text("MOVE = a move\n")
             (tree / name / stage / "README.md").write_text(f"# {stage}: a move\n\n{BLOCK}\n")
             (tree / name / stage / f"{program}.c").write_text("int main(void) { return 0; }\n")
         (tree / name / "ladder.toml").write_text(text)
         (tree / name / "README.md").write_text(MARKED)
     (tree / "stages/peers").mkdir()
     (tree / "stages/peers/peer_one.py").touch()
-    make_profile(tree / "profiles/00_serial")
-    before = Path.cwd(), sys.path[:], dict(sys.modules)
-    names = ("ladders", "rows", "view", "tables", "sweep", "samples", "plots", "diffs",
-             "page", "report", "class")
-    sys.path[:0] = map(str, (tree / "harness", tree / "report"))
-    for name in (*names, "flamegraph"):
-        sys.modules.pop(name, None)
-    yield SimpleNamespace(path=tree, **{
-        name.replace("class", "class_"): importlib.import_module(name) for name in names})
-    os.chdir(before[0])
-    sys.path[:] = before[1]
-    for name in (*names, "flamegraph"):
-        sys.modules.pop(name, None)
-    sys.modules.update(before[2])
+    make_profile(tree / "stages/profiles/00_serial")
+    before = Path.cwd()
+    with imported(tree):
+        yield SimpleNamespace(path=tree, **{
+            name.partition(".")[2].replace("class", "class_"): importlib.import_module(name)
+            for name in ("harness.ladders", "harness.rows", "harness.sweep", *(
+                f"report.{each}" for each in ("view", "tables", "samples", "plots", "diffs", "page",
+                                              "write", "class")))})
+    os.chdir(before)
 
 
 def forget(tree):
@@ -346,7 +341,7 @@ def test_programs_refuse_what_is_no_file(tree, tmp_path):
     (tmp_path / "link").symlink_to(pipe)
     for option in ("--output", "--update"):
         for path in (pipe, tmp_path / "link"):
-            status, said = call(tree, "tables.py", tree.tables.main, option, path, runs)
+            status, said = call(tree, "tables", tree.tables.main, option, path, runs)
             assert status == 2 and len(said) == 1 and "found a pipe, expected a file" in said[0]
     assert pipe.is_fifo()
 
@@ -398,8 +393,8 @@ def test_a_strange_file_is_left_out_by_name(tree):
         else:
             content(path)
     for program, main, arguments, page in (
-            ("report.py", tree.report.main, (), tree.path / "report/index.html"),
-            ("class.py", tree.class_.main, (results,), results / "class.html")):
+            ("write", tree.write.main, (), tree.path / "report/index.html"),
+            ("class", tree.class_.main, (results,), results / "class.html")):
         status, said = call(tree, program, main, *arguments, limit=60)
         text = page.read_text()
         for name, (file, _, why) in STRANGE.items():
@@ -424,7 +419,7 @@ EVIL = "<svg xmlns='http://www.w3.org/2000/svg'></noscript><script>boo()</script
 
 
 def test_no_picture_but_the_own_is_embedded(tree):
-    results, profile = tree.path / "report/results", tree.path / "profiles/mine/00_serial"
+    results, profile = tree.path / "report/results", tree.path / "stages/profiles/mine/00_serial"
     plots = make_results(results / "lab") / "stages/plots"
     plots.mkdir()
     victim = tree.path / "victim"
@@ -438,8 +433,8 @@ def test_no_picture_but_the_own_is_embedded(tree):
     make_profile(profile)
     (profile / "flame.svg").write_text(EVIL)
     (profile / "stacks.txt").write_text("main;<script>boo()</script>;operator&& 9\n")
-    (tree.path / "profiles/00_serial/stacks.txt").rename(tree.path / "profiles/00_serial/other")
-    status, said = call(tree, "report.py", tree.report.main, limit=60)
+    (profile.parents[1] / "00_serial/stacks.txt").rename(profile.parents[1] / "00_serial/other")
+    status, said = call(tree, "write", tree.write.main, limit=60)
     text = (tree.path / "report/index.html").read_text()
     page = Page(text)
     assert status == 0 and page.scripts == 2 and "</noscript><script>boo" not in text
@@ -457,7 +452,8 @@ def test_no_picture_but_the_own_is_embedded(tree):
         assert status == 0 and [f"00_serial/{name}: expected" in line for line in said] == [True]
         (profile / name).write_text(healthy)
     shutil.rmtree(profile.parent)
-    (tree.path / "profiles/00_serial/other").rename(tree.path / "profiles/00_serial/stacks.txt")
+    other = profile.parents[1] / "00_serial/other"
+    other.rename(other.with_name("stacks.txt"))
     shutil.rmtree(results)
 
 
@@ -487,11 +483,11 @@ def test_a_ladder_is_drawn_with_what_there_is(tree):
             if not ceilings:
                 shutil.rmtree(machine / "bench")
             runs = machine / "stages/runs.csv"
-            assert call(tree, "tables.py", tree.tables.main, "--output", machine / "out", runs) == (
+            assert call(tree, "tables", tree.tables.main, "--output", machine / "out", runs) == (
                 0, [])
             readme = machine / "README.md"
             readme.write_text(MARKED)
-            status, said = call(tree, "tables.py", tree.tables.main, "--update", readme, runs)
+            status, said = call(tree, "tables", tree.tables.main, "--update", readme, runs)
             assert (status, len(said)) == ((0, 0) if rows else (2, 1)), said
             text = readme.read_text()
             for stage in stages:
@@ -503,13 +499,13 @@ def test_a_ladder_is_drawn_with_what_there_is(tree):
         "stage,device,threads,dataset,time_s,gflops\n01_fast,cpu,1,drawn,0.5,1\n")
     (results / "plain/bench").mkdir()
     (results / "plain/bench/all.json").write_text(benchmarks())
-    status, said = call(tree, "report.py", tree.report.main, limit=120)
+    status, said = call(tree, "write", tree.write.main, limit=120)
     assert status == 0 and len(said) == 1, said
     page = Page((tree.path / "report/index.html").read_text())
     for name in set(WITHOUT) - {"any"}:
         assert f'"without {name}"' in (tree.path / "report/index.html").read_text()
     assert page.scripts == 2
-    status, said = call(tree, "class.py", tree.class_.main, results, limit=60)
+    status, said = call(tree, "class", tree.class_.main, results, limit=60)
     assert status == 0 and all(re.search("same rows|no finished|no ladder|expected a folder", line)
                                for line in said[:-1]), said
     shutil.rmtree(results)
@@ -554,7 +550,7 @@ def test_text_is_shown_as_it_is(tree):
         readme = tree.path / "shown.md"
         readme.write_text(MARKED)
         for _ in range(2):  # the second time between the same markers
-            assert call(tree, "tables.py", tree.tables.main, "--update", readme,
+            assert call(tree, "tables", tree.tables.main, "--update", readme,
                         machine / "stages/runs.csv") == (0, [])
         text = readme.read_text()
         assert all(text.count(f"<!-- {name}: {which} -->") == 1
@@ -565,10 +561,10 @@ def test_text_is_shown_as_it_is(tree):
             "evil" in target for target in page.targets if "report/results" not in target), sign
         for field in (stage, data, kind, *fields[machine.name][3:]):
             assert words(field) in words(page.text), (sign, field, words(page.text))
-    status, said = call(tree, "report.py", tree.report.main, limit=300)
+    status, said = call(tree, "write", tree.write.main, limit=300)
     assert status == 0 and len(said) == 1, said
     page = Page((tree.path / "report/index.html").read_text())
-    status, said = call(tree, "class.py", tree.class_.main, results, limit=100)
+    status, said = call(tree, "class", tree.class_.main, results, limit=100)
     class_page = Page((results / "class.html").read_text())
     assert status == 0 and len(said) == 1 and page.scripts == 2 and class_page.scripts == 0
     for name, texts in fields.items():
@@ -591,8 +587,8 @@ def test_what_moves_a_cursor_is_not_shown(tree, tmp_path):
     readme, out = tmp_path / "README.md", tmp_path / "out"
     readme.write_text(MARKED)
     runs = machine / "stages/runs.csv"
-    assert call(tree, "tables.py", tree.tables.main, "--output", out, runs) == (0, [])
-    assert call(tree, "tables.py", tree.tables.main, "--update", readme, runs) == (0, [])
+    assert call(tree, "tables", tree.tables.main, "--output", out, runs) == (0, [])
+    assert call(tree, "tables", tree.tables.main, "--update", readme, runs) == (0, [])
     for path in (readme, out):
         text = path.read_text()
         assert "a\ufffd" in text
@@ -600,7 +596,7 @@ def test_what_moves_a_cursor_is_not_shown(tree, tmp_path):
     # A stage has no such name, and what says so has none either.
     name = CONTROLS.replace("\0", "")
     runs.write_text("\n".join([HEADER, row("01_fast").replace("fast", name), ""]))
-    status, said = call(tree, "tables.py", tree.tables.main, runs)
+    status, said = call(tree, "tables", tree.tables.main, runs)
     assert status == 2 and len(said) == 1 and said[0].isprintable()
     assert "line 2: stage: found '01_a\ufffd[31mb" in said[0]
 
@@ -832,11 +828,11 @@ def test_random_damages(tree):
     shutil.rmtree(make_results(results / "no bench", rows_of(("01_fast",))) / "bench")
     readme = tree.path / "shown.md"
     readme.write_text(MARKED)
-    call(tree, "tables.py", tree.tables.main, "--update", readme, healthy / "stages/runs.csv")
+    call(tree, "tables", tree.tables.main, "--update", readme, healthy / "stages/runs.csv")
     of_readme, = of_markdown(tree, readme.read_text())
-    call(tree, "report.py", tree.report.main)
+    call(tree, "write", tree.write.main)
     of_page = Page((tree.path / "report/index.html").read_text())
-    call(tree, "class.py", tree.class_.main, results)
+    call(tree, "class", tree.class_.main, results)
     of_class = Page((results / "class.html").read_text())
     for start in range(SEED, SEED + DAMAGES, BATCH):
         shutil.rmtree(results)
@@ -853,9 +849,9 @@ def test_random_damages(tree):
             began = time.process_time()
             try:
                 for name, (status, said) in {
-                        "tables": call(tree, "tables.py", tree.tables.main, "--output",
+                        "tables": call(tree, "tables", tree.tables.main, "--output",
                                        tree.path / "out", runs),
-                        "headline": call(tree, "tables.py", tree.tables.main, "--update", readme,
+                        "headline": call(tree, "tables", tree.tables.main, "--update", readme,
                                          runs),
                         "resume": resume(tree, machine)}.items():
                     ends[name, status, bool(said)] += 1
@@ -873,7 +869,7 @@ def test_random_damages(tree):
             check_page(page, of_readme)
         about = "\n".join(f"seed {seed}: {damage}" for seed, damage in damages.items())
         try:
-            for name, main, words_ in (("report", tree.report.main, ()),
+            for name, main, words_ in (("write", tree.write.main, ()),
                                        ("class", tree.class_.main, (results,))):
                 began = time.process_time()
                 status, said = call(tree, name, main, *words_, limit=LIMIT_S + BATCH)

@@ -9,17 +9,13 @@ whose heading is "The idea", "Exercise(s)" or names a prediction or arithmetic, 
 import contextlib
 import io
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "harness"), str(ROOT / "report")]
-import figures  # noqa: E402
-import ladders  # noqa: E402
-import view  # noqa: E402
+from harness import ladders
+from report import figures, view
 
 PREDICTIONS = re.compile(r"#+ (The idea$|Exercises?$|.*\b(predict|arithmetic))", re.I | re.M)
 GENERATED = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", re.DOTALL)

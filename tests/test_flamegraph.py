@@ -1,11 +1,8 @@
 """Tests profiles/flamegraph.py. profile.bats looks for the functions of a stage in one."""
 
-import sys
 from xml.etree import ElementTree
 
-from programs import ROOT
-sys.path.insert(0, str(ROOT / "profiles"))
-import flamegraph
+from harness import flamegraph
 
 
 def test_a_box_has_its_share_where_there_is_room_for_it():

@@ -6,19 +6,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY, wait_until
 
-sys.path.insert(0, str(REPOSITORY / "harness"))
-import ladders
+from harness import ladders
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
-MAIN = [stage for stage in STAGES if stage.ladder.name == ladders.MAIN and stage.name < "20"]
+MAIN = [stage for stage in ladders.ladders()[0].stages if stage.name < "20"]
 QUICK = "RUNS=8 TRAIN=640"
 
 each_stage = pytest.mark.parametrize("stage", MAIN, ids=lambda stage: stage.name)
@@ -26,7 +24,7 @@ each_stage = pytest.mark.parametrize("stage", MAIN, ids=lambda stage: stage.name
 
 def is_copy(stage):
     """Whether it begins again from an earlier one."""
-    return bool(ladders.variable(stage.folder, "ORIGIN"))
+    return bool(stage.declared("ORIGIN"))
 
 
 # --- sources and READMEs ---
@@ -83,7 +81,7 @@ def test_adjacent_stages_differ_in_one_idea():
     steps. A copy, or what is compared with an earlier stage, may change more."""
     lines = {ladder.name: ladder.toml["tests"]["changed_lines"] for ladder in ladders.ladders()
              if "changed_lines" in ladder.toml.get("tests", {})}
-    assert ladders.MAIN in lines
+    assert "stages" in lines
     for stage in STAGES:
         if stage.ladder.name in lines and stage.before and not is_copy(stage):
             counts = subprocess.run(
@@ -159,8 +157,8 @@ def test_step_on_a_terminal(repository):
     repository.edit(readme, "## The idea\n", f"## The idea\n\n{links}")
     os.mkfifo("keys")
     Path("output").touch()
-    process = repository.start("""bash -c 'script -qec "harness/step.py step stages 00" /dev/null \
-        <keys >output'""", TRAIN="64")
+    process = repository.start("""bash -c 'script -qec "harness/start.py step step stages 00" \
+        /dev/null <keys >output'""", TRAIN="64")
     with open("keys", "w") as keys:
         wait_until(lambda: Path("output").read_text().endswith("Press Enter to go on: "))
         time.sleep(0.5)
@@ -186,8 +184,8 @@ def test_asm(repository):
     assert re.search(rf"\nforward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|mul)", output)
     assert "\nevaluate, " not in output
     assert "\nbackward, " in repository.run("make -s asm STAGE=00")
-    assert re.fullmatch("step.py: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
-                        repository.run("harness/step.py asm '' 00 nothing", 2))
+    assert re.fullmatch("step: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
+                        repository.run("harness/start.py step asm '' 00 nothing", 2))
 
 
 def fake_cuda_stage(tree, name, commands=":"):
@@ -198,12 +196,13 @@ def fake_cuda_stage(tree, name, commands=":"):
 def test_asm_of_a_cuda_stage(repository):
     """It shows the kernels, or says what is missing."""
     fake_cuda_stage(repository, "04_cuda_device_mem")
-    said = repository.run("harness/step.py asm '' 04", 77, NVCC="true", PATH="/usr/bin:/bin")
+    said = repository.run("harness/start.py step asm '' 04", 77, NVCC="true", PATH="/usr/bin:/bin")
     assert "found no cuobjdump" in said and said.count("\n") == 1
     repository.script("bin/cuobjdump", r"""echo '	code for sm_75'
         printf '\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD \
             3oneILi4EEvPf MOV""")
-    output = repository.run("harness/step.py asm '' 04 one", NVCC="true", PATH="bin:/usr/bin:/bin")
+    output = repository.run("harness/start.py step asm '' 04 one", NVCC="true",
+                            PATH="bin:/usr/bin:/bin")
     assert output == "one<4>\n        /*0000*/  MOV ;\n\n"
 
 
@@ -217,7 +216,7 @@ def test_step_of_a_stage_that_cannot_run_here(repository, nvcc):
                             f"echo '{name}: no usable CUDA device: none' >&2; exit 77")
     # Two jobs, so that a make within would have jobs to warn of.
     output = repository.run(f"make -j2 step STAGE=04 NVCC={nvcc}")
-    assert re.search(f"found no {nvcc}|compare.py: 03_cuda_unified: exit status 77: no usable CUDA "
+    assert re.search(f"found no {nvcc}|compare: 03_cuda_unified: exit status 77: no usable CUDA "
                      "device: none", output)
     assert "\nWhat the profile shows\n" in output
     assert " ".join(output.splitlines()[-2:]) == (
@@ -243,7 +242,7 @@ def test_a_copy_of_a_step(repository):
     assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
                                  "--repeats 1 --output results")
     assert re.search("^median +20_mine +01_vectorized", run(
-        "harness/compare.py 20_mine 01", RUNS="8", HIDDEN="32", TRAIN="640"), re.MULTILINE)
+        "harness/start.py compare 20_mine 01", RUNS="8", HIDDEN="32", TRAIN="640"), re.MULTILINE)
     assert "20_mine: mine" in run(f"make -s step STAGE=20 {QUICK}")
     if os.environ.get("FULL") and shutil.which("pandoc"):
         run("make -s report")

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "harness"))
-import ladders
-import step
+from harness import ladders, step
 
 
 @pytest.fixture
@@ -129,7 +127,7 @@ def test_what_is_not_found(two, monkeypatch, capsys):
 RIGHT = """
 title = "A wave"
 program = "run"
-data = "mnist"
+data = "../data/mnist.set"
 time = "time_s"
 baseline = "00_plain"
 phases = ["load", "turn"]
@@ -370,11 +368,12 @@ def test_a_third_ladder_is_a_folder(checkout):
     run = checkout.run
     assert " studies/pi/01_unrolled" in run("make -n")
     run("make studies/pi/00_serial studies/pi/01_unrolled")
-    run("make -s -C tests build/pi/reference build/many_processors.so "
+    run("make -s -C harness build/pi/reference build/many_processors.so")
+    run("make -s -C tests "
         "build/pi/01_unrolled.sanitized")
-    assert "\n8 tests, all right\n" in run("tests/stages.py stages studies/pi/00_serial "
+    assert "\n8 tests, all right\n" in run("harness/start.py verify stages studies/pi/00_serial "
                                            "studies/pi/01_unrolled")
-    run("tests/stages.py sanitized tests/build/pi/01_unrolled.sanitized")
+    run("harness/start.py verify sanitized tests/build/pi/01_unrolled.sanitized")
     assert "build/pi/00_serial.sanitized" in run("make -C tests -n check-sanitized", FULL="1")
 
     assert "\n  01_unrolled " in run("./run_all.sh --study pi --quick")

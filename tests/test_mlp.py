@@ -1,16 +1,13 @@
 """Tests what the report shows of studies/mlp: the paper's figures."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 
 pytest.importorskip("pandas")
-sys.path[:0] = [str(REPOSITORY / "harness"), str(REPOSITORY / "report")]
-import ladders  # noqa: E402
-import view  # noqa: E402
+from harness import ladders
+from report import view
 
 
 @pytest.mark.parametrize(("epochs", "pace", "has_paper"), [(2, 0.1, False), (40, 0.001, True)])

@@ -10,22 +10,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import (LABELS, ROOT, TESTS, Trainer, copy, images, make, needs_full, run, script,
-                      write_data, write_images)
-import ladders
+from programs import (
+    LABELS,
+    ROOT,
+    Trainer,
+    copy,
+    images,
+    make,
+    needs_full,
+    run,
+    script,
+    write_data,
+    write_images,
+)
+
+from harness import ladders
 
 if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
 
 MPIRUN = ROOT / "harness/mpirun.sh"
 PROGRAM = ROOT / "stages/07_mpi/train"
-MANY = TESTS / "build/many_processors.so"
+MANY = ROOT / "harness/build/many_processors.so"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def build():
     make("stages/00_serial", "stages/07_mpi")
-    make("-C", "tests", "build/many_processors.so")
+    make("-C", "harness", "build/many_processors.so")
 
 
 @pytest.fixture
@@ -231,7 +243,7 @@ def test_without_mpicc_the_stage_is_left_out_with_the_reason(tmp_path):
     makefile = root / "stages/07_mpi/Makefile"
     makefile.write_text(re.sub("(?m)^NEEDS.*", "NEEDS = no-such-mpicc", makefile.read_text()))
     assert "skipped stages/07_mpi: not built on this machine\n" in run(
-        "tests/stages.py sanitized stages/07_mpi", cwd=root).stdout
+        "harness/start.py verify sanitized stages/07_mpi", cwd=root).stdout
     run("./run_all.sh --stages 00,07 --quick --hidden 32 --batch 32 --repeats 1 --train 64 "
         "--test 10 --output results --data ../data", None, cwd=root)
     assert f",07_mpi,{left_out.replace(', ', ',')}," in (root / "results/programs.csv").read_text()

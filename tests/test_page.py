@@ -25,7 +25,6 @@ MAIN = STUDY.replace("study", "main ladder").replace(
     "}]", '}, {column = "forward_s", title = "Forward time", unit = "s"}]') + """
 epochs = "epochs-csv"
 phases = ["forward", "backward"]
-peers = "../peers"
 paper = {cite = "*The <b> paper*, by nobody", file = "paper.csv"}
 axes = [{option = "batch", name = "Batch size", values = [32, 128]},
     {option = "hidden", name = "Hidden units", values = [32, 256]}]
@@ -197,7 +196,7 @@ def make_profiles(folder):
 def made(tmp_path_factory):
     """The repository, with its page."""
     root = tmp_path_factory.mktemp("repository")
-    for part in ("harness/*.py", "report/*.*", "report/templates/*", "profiles/*.py"):
+    for part in ("harness/*.*", "report/*.*", "report/templates/*"):
         for path in REPOSITORY.glob(part):
             (root / path.relative_to(REPOSITORY)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / path.relative_to(REPOSITORY))
@@ -213,18 +212,19 @@ def made(tmp_path_factory):
             write(root, f"{ladder}/{stage}/{source}", FAST if stage == "01_fast" else PLAIN)
             write(root, f"{ladder}/{stage}/README.md", NOTES if stage == "01_fast" else
                   f"# {stage}: a `move`\n\n{BLOCKS}")
-            write(root, f"{ladder}/{stage}/Makefile", "include ../../common/stage.mk\n")
+            write(root, f"{ladder}/{stage}/Makefile",
+                      "MOVE = a `move`\n" + "DEVICE = gpu\n" * (stage == "02_gpu"))
     write(root, "README.md", f"{BLOCKS}[results](report/results/full/stages)\n")
-    write(root, "peers/peer_one.py", "")
+    write(root, "stages/peers/peer_one.py", "")
     write(root, "stages/paper.csv", "stage,batch,hidden,time_s\n00_plain,32,32,53.7\n"
           "00_plain,32,256,641\npeer_paper,32,32,2\n")
     for ladder in ("stages", "studies/noted"):
         write(root, f"{ladder}/01_fast/picture.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>')
-    write(root, "studies/noted/pictures.py", "")
+    write(root, "studies/noted/pictures.py", "def main(): pass\n")
     make_profiles(root / "studies/noted/profiles")
     make_results(root / "report/results")
     with imported(root) as site:
-        assert site.call("report") == (0, [
+        assert site.call("write") == (0, [
             "Written: report/index.html, and what the READMEs show"])
         shutil.copytree(root, root.with_name("untouched"), symlinks=True)
         yield site
@@ -392,7 +392,7 @@ def test_names_are_no_markup(site, monkeypatch):
     write(folder, "stages/steps/runs.csv", "stage,<b>\n")
     before = read(site)
     monkeypatch.setenv("LINKS", "https://example.org/x")  # where the page lies elsewhere
-    status, said = site.call("report")
+    status, said = site.call("write")
     assert status == 0 and len(said) == 2 and f"{folder.name}/stages/steps/runs.csv" in said[0]
     page = read(site)
     assert page.tags == before.tags and page.attributes == before.attributes
@@ -416,7 +416,7 @@ def test_damaged_files_are_left_out(site):
             ("full/bench/all.json", "{", "expected the JSON of Google Benchmark"),
             ("full-quick/stages/runs.csv", "stage,device\n1,2,3\n", "line 1: found no column")):
         write(results, name, text)
-        status, said = site.call("report")
+        status, said = site.call("write")
         lines = [line for line in said if f"{name}: " in line]
         assert status == 0 and len(lines) == 1 and why in lines[0], (name, said)
     lines = read(site).lines
@@ -433,7 +433,7 @@ def test_runs_of_no_epochs_and_of_no_time(site):
         write_rows(results, f"full/{name}/runs.csv", [
             row(stage, 0 if stage != "peer_one" else 1, epochs=0)
             | {"gflops": 0} for stage in SECONDS])
-    assert site.call("report")[0] == 0
+    assert site.call("write")[0] == 0
     assert "| 00_plain | 0 |" in read(site).lines["stages/full"]
 
 
@@ -441,7 +441,7 @@ def test_a_full_disk(site):
     """One line, and the page stays."""
     write(site.root, "report/results/alone/stages/sweeps.csv", "sweep,key,value\n1,cpu,Other\n")
     before = read(site).html
-    answer = subprocess.run("ulimit -f 100; /usr/bin/python3 report/report.py", cwd=site.root,
+    answer = subprocess.run("ulimit -f 100; harness/start.py report.write", cwd=site.root,
                             shell=True, capture_output=True, encoding="utf-8", check=False)
     assert answer.returncode == 1 and len(answer.stderr.splitlines()) == 1
     assert answer.stderr.endswith("index.html: cannot write: File too large\n"), answer.stderr
@@ -453,13 +453,13 @@ def test_a_second_run_changes_nothing(site):
         return {path: path.read_bytes() for path in site.root.rglob("*")
                 if path.is_file() and "__pycache__" not in path.parts and path.name != "said"}
     before = files()
-    assert site.call("report")[0] == 0
+    assert site.call("write")[0] == 0
     assert files() == before
     assert all(site.view.has_markers(path) and len(path.read_text().splitlines()) > 12
                for path in (site.root / "README.md", site.root / "stages/README.md"))
     # A script that draws the moves ends it.
-    write(site.root, "studies/noted/pictures.py", 'import sys; sys.exit("no constant")')
-    assert site.call("report")[0] == "report.py: studies/noted/pictures.py failed"
+    write(site.root, "studies/noted/pictures.py", 'def main(): exit("no constant")')
+    assert site.call("write")[0] == "write: studies/noted/pictures.py failed"
 
 
 def test_links(made, page):
@@ -565,10 +565,10 @@ def test_flame_graphs(site, page):
 
 def test_pictures_are_what_their_script_draws(tmp_path):
     """From the sizes in the sources. A page on a telephone is 360 pixels wide, and so they are."""
-    for part in ("harness", "common", "stages"):
+    for part in ("bench/peers", "harness", "common", "stages"):
         shutil.copytree(REPOSITORY / part, tmp_path / part, ignore=shutil.ignore_patterns(
-            "__pycache__", "picture.svg"))
-    draw = ["/usr/bin/python3", tmp_path / "stages/pictures.py"]
+            "__pycache__", "picture.svg", "build", "env"))
+    draw = [tmp_path / "harness/start.py", "stages.pictures"]
     subprocess.run(draw, check=True)
     pictures, committed = ({path.parent.name: path.read_text()
                             for path in root.glob("stages/*/picture.svg")}
@@ -583,7 +583,7 @@ def test_pictures_are_what_their_script_draws(tmp_path):
         source.write_text(re.sub(rf"\b{size} = \d+", f"{size} = PIXELS", text))
         answer = subprocess.run(draw, capture_output=True, encoding="utf-8", check=False)
         assert answer.returncode == 2 and answer.stderr == (
-            f"pictures.py: {source.relative_to(tmp_path)}: found no number for {size}, expected "
+            f"pictures: {source.relative_to(tmp_path)}: found no number for {size}, expected "
             f"'{size} = ...'\n")
         source.write_text(text)
 

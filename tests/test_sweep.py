@@ -15,10 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import LADDER, REPOSITORY, SWEEP, wait_until
 
-sys.path.insert(0, str(REPOSITORY / "harness"))
-import ladders
-import sweep
-
+from harness import ladders, sweep
 
 # --- which runs are made ---
 
@@ -112,7 +109,7 @@ def test_growth(tree):
 def test_a_list_of_threads(tree):
     """Each number for stages that use so many, one run for the others. More threads have more
     multiply-adds, which disturbs nobody."""
-    tree.script("bench/build/ceiling", "echo ${1}e11")
+    tree.script("harness/build/ceiling", "echo ${1}e11")
     tree.stage("00_one", "threads=1")
     # It can use two threads, or five with more hidden units.
     tree.stage("02_three", "most=$((hidden == 8 ? 2 : 5)); [ $threads -lt $most ] || threads=$most")
@@ -145,10 +142,10 @@ def test_threads_are_bound(tree):
     peers(tree, peer_one=note, peer_two=note)
     for name in ("00_one", "01_two", "02_three"):
         tree.stage(name, note)
-    for path in ("stages/01_two/run.c", "stages/02_three/run.c", "bench/peers/peer_one.c"):
-        tree.write(path, "#include <omp.h>\n")
+    tree.write("stages/01_two/Makefile", "OPENMP = yes\nrun: ;\n")
     # RUN stands for mpirun, which places its processes.
-    tree.write("stages/02_three/Makefile", "RUN = env\nrun: ;\n")
+    tree.write("stages/02_three/Makefile", "OPENMP = yes\nRUN = env\nrun: ;\n")
+    tree.edit("stages/peers/Makefile", "peer_%:", "peer_one_OPENMP = yes\npeer_%:")
     tree.sweep("--peers")
     spins = "GOMP_SPINCOUNT=2000"
     bound = f"{spins} OMP_PLACES=cores OMP_PROC_BIND=true"
@@ -197,7 +194,7 @@ def test_quota(tree, tmp_path):
 
 def test_record(tree):
     """When, in which sweep and which round, and how the machine was."""
-    tree.script("bench/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
+    tree.script("harness/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
     tree.stage("01_two", "threads=1")
     tree.write("others", "4.56")
     tree.sweep("--repeats 2 --threads 3")
@@ -221,7 +218,7 @@ def test_what_became_of_a_program(tree):
         lines = tree.rows("sweep program outcome sources flags", "results/programs.csv").split()
         return [line.rsplit(",", 2) for line in lines]
 
-    tree.edit("report/machine.sh", "'cpu: Made up'", "'flags of 00_one: -O9'")
+    tree.edit("harness/machine.sh", "'cpu: Made up'", "'flags of 00_one: -O9'")
     (one, sources, flags), (two, *_) = programs("")
     assert (one, flags, two) == ("1,00_one,ran", "-O9", "1,01_two,ran")
     tree.write("stages/00_one/run.c", "// a comment")
@@ -239,18 +236,18 @@ SLOW = "echo >>asked; case $(wc -l <asked) in {}) echo 5e10 ;; *) echo 1e11 ;; e
 def test_a_disturbed_run_is_made_again(tree):
     """In the same round, by how the machine was and never by its own time. All rows stay."""
     tree.stage("00_one", 'time_s=0.$(wc -l <calls)')
-    tree.script("bench/build/ceiling", SLOW.format("3|4"))
+    tree.script("harness/build/ceiling", SLOW.format("3|4"))
     output = tree.sweep("--threads 1 --repeats 2")
     assert "00_one, hidden 8, batch 4, round 2, disturbed, so again; " in output
     assert tree.rows("stage round rate") == (
         "00_one,1,100.0 01_two,1,100.0 00_one,2,50.0 00_one,2,50.0 00_one,2,100.0 01_two,2,100.0")
     # The rounds are complete, though the last run of one is disturbed.
-    tree.script("bench/build/ceiling", SLOW.format("[89]|10"))
+    tree.script("harness/build/ceiling", SLOW.format("[89]|10"))
     tree.sweep("--threads 1 --repeats 3 --resume")
     assert tree.counts("stage round") == {
         "00_one,1": 1, "01_two,1": 1, "00_one,2": 3, "01_two,2": 1, "00_one,3": 1, "01_two,3": 3}
     # A quick look does not last.
-    tree.script("bench/build/ceiling", SLOW.format("1[2-9]"))
+    tree.script("harness/build/ceiling", SLOW.format("1[2-9]"))
     tree.sweep("--threads 1 --repeats 2 --quick")
     assert len(tree.rows("stage").split()) == 4
 
@@ -275,7 +272,7 @@ def make_study(tree):
     """The ladder studies/pi, which has an axis and a flag and needs no data."""
     axis = '[[axes]]\noption = "batch"\nname = "Batch size"\nvalues = [4]\n'
     tree.write("studies/pi/ladder.toml", LADDER)
-    for old, new in (('data = "mnist"\n', ""), (axis, ""), ('"hidden"', '"terms"'),
+    for old, new in (('data = "../data/mnist.set"\n', ""), (axis, ""), ('"hidden"', '"terms"'),
                      ("pace = 0.1", "pace = 0.1\nexact = false"),
                      ("[[measures]]", '[columns]\nterms = "hidden"\n[[measures]]')):
         tree.edit("studies/pi/ladder.toml", old, new)
@@ -401,7 +398,7 @@ def test_a_sweep_that_is_interrupted_and_resumed(tree, number):
     output = tree.end(process, 128 + number)
     assert not Path(f"/proc/{Path('pid').read_text().strip()}").exists()
     assert "\nTraining time (s)\n" in output
-    assert output.endswith(f"Interrupted; to go on: {SWEEP.split(' ', 1)[1]} {options} --resume\n")
+    assert output.endswith(f"Interrupted; to go on: {SWEEP.split(' ', 2)[2]} {options} --resume\n")
     first = Path("results/runs.csv").read_text()
     assert first.count("\n") == 6
     Path("go").touch()
@@ -416,23 +413,19 @@ def test_ctrl_c_ends_every_program_without_a_word(tree):
     interrupt = "import os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
     tree.write("start/sitecustomize.py", interrupt)
     tree.write("imports/argparse.py", interrupt)
-    tree.write("main.py", f"""import sys; sys.path.insert(0, "harness")
-import interrupts, tempfile
+    tree.write("harness/mine.py", f"""import tempfile
 def main():
     with tempfile.TemporaryDirectory(dir="left"):
-        {interrupt}
-interrupts.start(main)""")
+        {interrupt}""")
     Path("left").mkdir()
-    programs = [REPOSITORY / name for name in (
-        "harness/compare.py", "harness/ladders.py", "harness/step.py", "report/tables.py",
-        "tests/check.py", "tests/stages.py", "report/report.py", "report/class.py",
-        "profiles/profile.py")]
+    programs = [f"{REPOSITORY}/harness/start.py {name}" for name in (
+        "compare", "ladders", "report.tables", "check", "verify", "report.class", "profile")]
     for where, commands in (("start", ["./run_all.sh"]), ("imports", ["./run_all.sh", *programs]),
-                            ("left", ["/usr/bin/python3 main.py"])):
+                            ("left", ["harness/start.py mine"])):
         for command in commands:
             assert tree.run(str(command), 130, PYTHONPATH=where) == "", (where, command)
     assert not os.listdir("left")
-    tree.run("env --ignore-signal=INT /usr/bin/python3 main.py")  # as nohup does
+    tree.run("env --ignore-signal=INT harness/start.py mine")  # as nohup does
     # deps.sh has ended well although it was interrupted, too.
     tree.script("deps.sh", "kill -INT $PPID")
     tree.run("./run_all.sh --output results", 130)
@@ -546,7 +539,7 @@ def test_paths(tree):
 def test_folders_that_cannot_be_written_to(tree):
     tree.write("file", "")
     for folder in ("/proc", "file/results", "file"):
-        said = tree.run(f"harness/sweep.py run_all.sh --output {folder}", 2)
+        said = tree.run(f"harness/start.py report.run_all run_all.sh --output {folder}", 2)
         assert re.fullmatch(r"run_all.sh: .*: cannot write there; name another directory with "
                             r"--output\n", said)
     assert not tree.calls()
@@ -728,10 +721,10 @@ def test_a_stage_that_does_not_build(tree):
 
 def peers(tree, **programs):
     """Gives the ladder peers in C: {name: commands}."""
-    tree.write("bench/peers/Makefile", "peer_%: ;\nversions:\n\t@echo peers: none\n")
+    tree.write("stages/peers/Makefile", "peer_%: ;\nversions:\n\t@echo peers: none\n")
     for name, commands in programs.items():
-        tree.write(f"bench/peers/{name}.c", "")
-        tree.program(f"bench/peers/{name}", name, commands)
+        tree.write(f"stages/peers/{name}.c", "")
+        tree.program(f"stages/peers/{name}", name, commands)
 
 
 def test_no_variable_of_the_environment_changes_a_peer(tree):
@@ -754,9 +747,11 @@ def test_no_variable_of_the_environment_changes_a_peer(tree):
 def test_gpu(tree):
     """Only stages and peers for a GPU."""
     tree.stage("03_cuda", source="run.cu")
+    tree.write("stages/03_cuda/Makefile", "DEVICE = gpu\nrun: ;\n")
     peers(tree)
+    tree.edit("stages/peers/Makefile", "peer_%:", "peer_two_DEVICE = gpu\npeer_%:")
     for name, about in (("one", "Peer one, eager. No GPU."), ("two", "Peer two on a GPU, eager.")):
-        tree.write(f"bench/peers/peer_{name}.py",
+        tree.write(f"stages/peers/peer_{name}.py",
                    f'#!/usr/bin/python3\n"""{about}"""\nimport sys\nsys.exit(77)\n', 0o755)
     tree.sweep("--gpu --peers", NVCC="true")
     assert tree.rows("stage") == "03_cuda"
@@ -772,7 +767,7 @@ def test_the_state_of_the_gpu(tree):
 
     tree.sweep()
     assert not states()
-    shutil.copy(REPOSITORY / "report/machine.sh", "report")
+    shutil.copy(REPOSITORY / "harness/machine.sh", "harness")
     tree.script("bin/nvidia-smi", """case $* in
         -L) echo 'GPU 0: Fake GPU' ;;
         *=name*) echo 'Fake GPU, 80 GiB, 570.1' ;;

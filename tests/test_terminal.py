@@ -12,7 +12,8 @@ import termios
 
 import pytest
 from programs import ROOT, TESTS, Trainer, built, run
-import ladders
+
+from harness import ladders
 
 
 @pytest.fixture

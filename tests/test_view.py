@@ -15,12 +15,8 @@ pytest.importorskip("jinja2")
 for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
     os.environ.pop(limit, None)
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.dont_write_bytecode = True
-sys.path[:0] = [str(REPOSITORY / "harness"), str(REPOSITORY / "report")]
-import ladders  # noqa: E402
-import rows  # noqa: E402
-import tables  # noqa: E402
-import view  # noqa: E402
+from harness import ladders, rows
+from report import tables, view
 
 LADDER = """\
 title = "A ladder"
@@ -29,7 +25,6 @@ time = "train_s"
 baseline = "00_plain"
 heading = "{epochs} epochs of {images} images"
 phases = ["forward"]
-peers = "peers"
 [[axes]]
 option = "batch"
 name = "Batch size"
@@ -85,7 +80,7 @@ def write(path, lines):
 
 def make_stage(folder, source="int main(void) { return 0; }\n", program="train"):
     folder.mkdir(parents=True)
-    (folder / "Makefile").touch()
+    (folder / "Makefile").write_text("MOVE = a move\n")
     (folder / f"{program}.c").write_text(source)
     (folder / "README.md").write_text(f"# {folder.name}: a move\n")
 
@@ -130,7 +125,7 @@ def lab(tmp_path, monkeypatch, capfd):
         def call(self, *words, path=None):
             """(exit status, lines) of tables.py."""
             self.forget()
-            monkeypatch.setattr(sys, "argv", ["tables.py", *map(str, words),
+            monkeypatch.setattr(sys, "argv", ["tables", *map(str, words),
                                               str(path or self.results / "runs.csv")])
             try:
                 status = tables.main() or 0
@@ -370,7 +365,7 @@ below
         readme.write_text(text)
         status, lines = lab.call("--update", "README.md")
         assert status == 2 and len(lines) == 1 and readme.read_text() == text
-        assert lines[0].startswith("tables.py: README.md: expected '<!-- table: begin -->' and")
+        assert lines[0].startswith("tables: README.md: expected '<!-- table: begin -->' and")
 
 
 def with_peers(lab, ceilings=True):
@@ -467,6 +462,7 @@ def test_a_list_of_threads(lab):
 def test_a_program_that_leaves_out_operations_is_marked_where_its_rate_is_shown(lab):
     (lab.path / "stages/01_fast/Makefile").write_text("SKIPS = products with 0\n")
     (lab.path / "stages/peers").mkdir()
+    (lab.path / "stages/peers/peer_b.py").touch()
     (lab.path / "stages/peers/Makefile").write_text("peer_b_SKIPS := all that it can\n")
     lab.write(runs("00_plain", 4, gflops=10), runs("01_fast", 0.25, gflops=160),
               runs("peer_b", 0.2, gflops=200))
@@ -630,9 +626,9 @@ Speedup over 00_plain
   01_fast (4)  16.0× once           -""")
     assert text.startswith("unknown machine\n") and "≠ marks results" in text
     assert lab.call("--ladder", "stages", path=path) == (2, [
-        f"tables.py: {path}: line 1: found no column 'epochs', expected the header of --csv"])
+        f"tables: {path}: line 1: found no column 'epochs', expected the header of --csv"])
     assert lab.call("--ladder", "wave", path=path) == (2, [
-        "tables.py: --ladder: found 'wave', expected one of: stages waves"])
+        "tables: --ladder: found 'wave', expected one of: stages waves"])
     assert "| 01_fast, 4 threads | 0.0500 ms (0.0500 to 0.0500), 16.0× once | - |" in lab.show(
         "--markdown", path=path)
 
@@ -664,7 +660,7 @@ def test_damaged_rows_are_refused_in_one_line(lab, change, message):
     lab.write([{**ROW, **change}])
     status, lines = lab.call(path="machine/stages/runs.csv")
     assert (status, len(lines)) == (2, 1)
-    assert lines[0].startswith(f"tables.py: machine/stages/runs.csv: {message}")
+    assert lines[0].startswith(f"tables: machine/stages/runs.csv: {message}")
 
 
 def test_what_is_no_file_of_rows_is_refused_in_one_line(lab):
@@ -674,11 +670,11 @@ def test_what_is_no_file_of_rows_is_refused_in_one_line(lab):
                              (b'stage\n"00', "line 1: found no column")):
         path.write_bytes(content)
         status, lines = lab.call(path="runs.csv")
-        assert (status, len(lines)) == (2, 1) and f"tables.py: runs.csv: {message}" in lines[0]
+        assert (status, len(lines)) == (2, 1) and f"tables: runs.csv: {message}" in lines[0]
     path.write_text("")
     assert lab.show(path="runs.csv") == "unknown machine\n\nno finished runs"
     for words in (["--markdown"], ["--update", "README.md"]):
-        assert lab.call(*words, path="runs.csv") == (2, ["tables.py: runs.csv: found no runs"])
+        assert lab.call(*words, path="runs.csv") == (2, ["tables: runs.csv: found no runs"])
     assert lab.call(path="missing.csv")[0] == 2
 
 
@@ -692,7 +688,7 @@ def test_a_disk_that_is_full_is_one_line(lab):
     finally:
         os.dup2(out, 1)
         os.close(out)
-    assert (status, lines) == (1, ["tables.py: cannot write: No space left on device"])
+    assert (status, lines) == (1, ["tables: cannot write: No space left on device"])
 
 
 def test_the_ladder_is_about_the_machine_that_measured_its_steps():

@@ -6,8 +6,11 @@ sets how many threads the libraries start.
 
 import math
 import os
+import sys
 import time
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench/peers"))
 import program
 from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 

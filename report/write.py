@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Turns what was measured into pages: `make report`.
 
 Reads results/MACHINE/LADDER/runs.csv and the files beside it: sweeps.csv, programs.csv, epochs.csv,
@@ -8,24 +7,19 @@ measurements in the READMEs (view.py). Runs each ladder's pictures.py. A second 
 """
 
 import os
-import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 import subprocess
+import sys
 from pathlib import Path
 
-import ladders
-import view
+from harness import ladders
+from report import view
 
 try:
-    import page
-    import plots
+    from report import page, plots
 except ImportError as error:
     sys.exit(f"report.py: {error}, for {sys.executable} (Debian's packages python3-matplotlib and "
              "python3-pygments)")
-import figures
+from report import figures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -41,7 +35,7 @@ def draw(group, has_ladder, has_epochs):
 
 def readmes(ladder):
     """The READMEs with a ladder's headline. The first of the main ladder is the repository's."""
-    return [ROOT / "README.md"] * (ladder.name == ladders.MAIN) + [ladder.folder / "README.md"]
+    return [ROOT / "README.md"] * (ladder is ladders.ladders()[0]) + [ladder.folder / "README.md"]
 
 
 def update_readmes(ladder, found, shown):
@@ -61,8 +55,10 @@ def update_readmes(ladder, found, shown):
 def draw_moves(ladder):
     """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
     script = ladder.folder / "pictures.py"
-    if script.exists() and subprocess.run([sys.executable, script], check=False).returncode:
-        sys.exit(f"report.py: {script.relative_to(ROOT)} failed")
+    if script.exists() and subprocess.run(
+            ["harness/start.py", f"{ladder.folder.relative_to(ROOT)}/pictures".replace("/", ".")],
+            check=False).returncode:
+        sys.exit(f"write: {script.relative_to(ROOT)} failed")
 
 
 def main():
@@ -80,10 +76,3 @@ def main():
         figures.update(path, ladder, everything, shown)
     note = page.write(everything, shown[next(iter(shown))])
     print(f"Written: report/index.html{note}, and what the READMEs show", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    try:
-        interrupts.start(main)
-    except OSError as error:
-        sys.exit(f"report.py: {error}")

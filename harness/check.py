@@ -1,9 +1,8 @@
-#!/usr/bin/python3
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-    check.py STAGE [STUDY] [TARGET] [PHASE]
+    harness/start.py check STAGE [STUDY] [TARGET] [PHASE]
 
-Runs the tests of stages.py, and stops at the first mistake. Where the runs of a ladder take steps
+Runs the tests of verify.py, and stops at the first mistake. Where the runs of a ladder take steps
 (`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
 spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
 that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin, in
@@ -16,12 +15,6 @@ origin. With PHASE=forward, that phase counts instead of the whole run. A target
 with 1.
 """
 
-import os
-import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 import contextlib
 import io
 import itertools
@@ -29,15 +22,15 @@ import math
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from stages import TOO_SLOW, UNSET, Program, Start, Tester, Wrong, ladders
 
-import compare
-import running
+from harness import compare, running
+from harness.verify import TOO_SLOW, UNSET, Program, Start, Tester, Wrong, ladders
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
@@ -357,7 +350,8 @@ def test_target(stage, target, phase, ratios, why, options):
     sys.exit(verdict != "reached")
 
 
-def main(wanted="", study="", target="", phase=""):
+def main():
+    wanted, study, target, phase, *_ = [*sys.argv[1:], "", "", "", ""]
     stage = ladders.find_ladder(study).find(wanted)
     before = stage.before
     if target or phase:
@@ -366,7 +360,7 @@ def main(wanted="", study="", target="", phase=""):
     # The origin limits how long a run may take, but only if both run on the same kind of device.
     origin = build(before) if before and before.is_cuda == stage.is_cuda else None
     program = build(stage)
-    make("-C", "tests", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+    make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     check(program, None if origin and origin.unavailable else origin, options)
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
@@ -375,7 +369,3 @@ def main(wanted="", study="", target="", phase=""):
     ratios, why = compare_times(stage, before, options) if is_compared else ({}, "")
     if target:
         test_target(stage, target, phase, ratios, why, options)
-
-
-if __name__ == "__main__":
-    interrupts.start(main, *sys.argv[1:])

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Profiles stages: with gperftools where a CPU stage's time and memory go, by function and by line;
 with Nsight Compute how a CUDA stage's kernels use the GPU, and with Nsight Systems, if it is there,
 when the GPU has none to run. README.md says how to read the results.
@@ -24,26 +23,21 @@ source. Two preloaded libraries do the work on the CPU.
 Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no tool.
 """
 
-import os
-import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 import csv
+import os
 import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from itertools import groupby, pairwise
 from pathlib import Path
 
-import flamegraph
-import ladders
-from compare import build
-from ladders import ROOT, fail
+from harness import flamegraph, ladders
+from harness.compare import build
+from harness.ladders import ROOT, fail
 
 METRICS = (
     "gpu__time_duration.sum",
@@ -88,8 +82,8 @@ def pprof(*words):
 
 
 def machine(*keys):
-    """The lines that report/machine.sh has on them."""
-    return [line for line in run("report/machine.sh").decode().splitlines()
+    """The lines that harness/machine.sh has on them."""
+    return [line for line in run("harness/machine.sh").decode().splitlines()
             if line.split(":")[0] in keys]
 
 
@@ -367,7 +361,3 @@ def main():
                 print(f"{stage.name}: time", file=sys.stderr)
                 profile.time(seconds)
         print(f"{stage.name}: written to {os.path.relpath(folder)}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

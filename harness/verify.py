@@ -1,11 +1,10 @@
-#!/usr/bin/python3
 """Compares what stages compute with what their ladder's reference computes.
 
-    stages.py [-v] [--under COMMAND] SELECTION [STAGE...]
+    harness/start.py verify [-v] [--under COMMAND] SELECTION [STAGE...]
 
 STAGE is a stage's folder, or a program: a build of a stage with other flags, or a peer. Without it,
 all stages are tested, or all peers if the selection is `peers`. Each is run from its command line,
-and so is tests/build/LADDER/reference, with the same options. They stand in the ladder's
+and so is harness/build/LADDER/reference, with the same options. They stand in the ladder's
 ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
 far every result was from the reference's. COMMAND is put before the command line.
 
@@ -22,40 +21,34 @@ differs, over the norm of what is expected, and `largest` the largest difference
 element that is expected. A bound of 0 asks for the same bits.
 """
 
-import os
-import sys
-
-sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../harness")
-import interrupts
-
 import argparse
 import csv
 import dataclasses
 import functools
 import math
+import os
 import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-sys.dont_write_bytecode = True
-import ladders  # noqa: E402
-import running  # noqa: E402
-from running import TOO_SLOW  # noqa: E402
+from harness import ladders, running
+from harness.running import TOO_SLOW
 
+BUILD = Path(__file__).resolve().parent / "build"
 THREADS = 1, 2, 3, 5, 17
 FULL = bool(os.environ.get("FULL"))
 LIMIT = 600  # seconds that a run may take
 NOT_HERE = 77  # the exit status of a stage without its device
 # Selections that a ladder need not have.
 EXTRA = "wide", "simulated_wide", "long", "longer"
-DIGITS = {"train": 207, "t10k": 200}  # a stage may take 5 ms a sample, so there are no more
+DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large. It is compared with other initial weights if
 # the first were unlucky: see check_cell().
 CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
@@ -72,48 +65,6 @@ class Wrong(Exception):
     def __init__(self, text, status=1):
         super().__init__(text)
         self.status = status  # of the program that could not run here, or not with these options
-
-
-def draw_images(count, seed, size=784, classes=10):
-    """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
-    label decides which pixels, so that there is something to learn. Each image has its own stream
-    of PCG32."""
-    increment = 2 * np.arange(count, dtype=np.uint64) + 1
-    state = (increment + seed) * np.uint64(0x5851f42d4c957f2d) + increment
-
-    def draw(where=True):  # the state moves on only where it says so
-        nonlocal state
-        old = state
-        state = np.where(where, old * np.uint64(0x5851f42d4c957f2d) + increment, old)
-        bits, turn = (old ^ old >> 18) >> 27 & 0xffffffff, old >> 59
-        return (bits >> turn | bits << (32 - turn)) & 0xffffffff
-
-    labels = draw() % classes
-    pixels = np.empty((count, size), np.uint8)
-    for k in range(size):
-        drawn = draw() % 100 < np.where((7 * k + 3 * labels) % 31 < 6, 60, 10)
-        pixels[:, k] = np.where(drawn, draw(drawn) % 256, 0)
-    return pixels, labels.astype(np.uint8)
-
-
-def write_digits(folder, train):
-    """Writes the data set as IDX files."""
-    for seed, (name, count) in enumerate({**DIGITS, "train": train}.items(), 1):
-        pixels, labels = draw_images(count, seed)
-        for kind, shape, values in (("images-idx3", (count, 28, 28), pixels),
-                                    ("labels-idx1", (count,), labels)):
-            header = np.array([0x800 + len(shape), *shape], ">u4")
-            (folder / f"{name}-{kind}-ubyte").write_bytes(header.tobytes() + values.tobytes())
-
-
-def write_galaxies(folder, train):
-    """Writes a data set as CSV files: a label and 32 × 32 pixels a row."""
-    for seed, (name, count) in enumerate((("train", train), ("test", DIGITS["t10k"])), 1):
-        pixels, labels = draw_images(count, seed, 1024, 3)
-        np.savetxt(folder / f"{name}.csv", np.column_stack((labels, pixels)), "%d", ",")
-
-
-WRITE = {"mnist": write_digits, "galaxy": write_galaxies}  # what a ladder calls its data
 
 
 class Start(NamedTuple):
@@ -236,9 +187,7 @@ class Program:
         self.path = stage.program if stage and path == stage.folder else path
         self.command = [*under, *(stage.command[:-1] if stage else ()), str(self.path)]
         name = path.parent if path.name == self.ladder.program else path
-        for folder in (HERE / "build", ladders.ROOT):
-            name = name.relative_to(folder) if name.is_relative_to(folder) else name
-        self.name = str(name)
+        self.name = str(name).rpartition("/build/")[2].removeprefix(f"{ladders.ROOT}/")
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
         self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2
@@ -252,8 +201,7 @@ class Program:
             for stage in (*ladder.stages, *ladder.peers):
                 if path in (stage.folder, stage.program) or (
                         path.parent == stage.folder and not stage.is_peer) or (
-                        path.parent == HERE / "build" / ladder.name
-                        and path.name.startswith(f"{stage.name}.")):
+                        path.parent.name == ladder.name and path.name.startswith(f"{stage.name}.")):
                     return ladder, stage
         return ladders.find_ladder(""), None
 
@@ -270,21 +218,20 @@ class Tester:
                       "threads": True, **tests, **tests.get(selection, {})}
         self.left_out = selection in EXTRA and selection not in tests and "nothing to test"
         self.now = ""  # what is run
-        self.items = DIGITS["train"]  # so many are drawn
+        self.items = DRAWN
         self.case = cell and self.case_of(cell)
         self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
         self.data = [f"--data={folder}"] if ladder.toml["data"] else []
         if self.data and self.tests.get("real_data"):
-            name = ladder.toml["data"]
-            data = Path(os.environ.get(f"{name.upper()}_DIR") or ladders.ROOT / "data" / name)
+            data = Path(os.environ.get(ladder.data_variable) or ladder.data_set.with_suffix(""))
             self.data = [f"--data={data}"]
             if not [*data.glob("train*")] or (data / "SYNTHETIC").exists():
-                self.left_out = f"no {name} in {data}"
+                self.left_out = f"no {ladder.data_set.stem} in {data}"
         elif self.data:
-            WRITE[ladder.toml["data"]](folder, self.items)
+            ladder.data_module.write(folder, self.items)
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
         # are not bound: checks run side by side, and all would begin at the same core.
-        (folder / "many.so").symlink_to(HERE / "build/many_processors.so")
+        (folder / "many.so").symlink_to(BUILD / "many_processors.so")
         self.environment = {**ladders.SPINNING, **os.environ}
 
     def case_of(self, cell):
@@ -309,7 +256,7 @@ class Tester:
         """Runs the reference. expected() keeps what it computes for a while."""
         saved = self.folder / "expected"
         saved.unlink(missing_ok=True)
-        command = [str(HERE / "build" / self.ladder.name / "reference"), *self.options(case)]
+        command = [str(BUILD / self.ladder.name / "reference"), *self.options(case)]
         if self.ladder.save:
             command.append(f"--{self.ladder.save}={saved}")
         try:
@@ -478,7 +425,7 @@ def check_cell(stages, cell):
     """Ends the program if one of these stages or peers does not compute what the reference does
     where it is to be timed: with the options of this cell."""
     ladder = next(iter(stages)).ladder
-    if subprocess.run(["make", "-s", "--no-print-directory", "-C", HERE,
+    if subprocess.run(["make", "-s", "--no-print-directory", "-C", BUILD.parent,
                        f"build/{ladder.name}/reference"], stdout=2, check=False).returncode:
         sys.exit(1)  # it has said why
     with tempfile.TemporaryDirectory() as folder:
@@ -525,7 +472,3 @@ def main():
             failed, count = failed + found[0], count + found[1]
     print(f"{count} tests, {f'{failed} WRONG' if failed else 'all right'}")
     sys.exit(failed != 0)
-
-
-if __name__ == "__main__":
-    interrupts.start(main)

@@ -1,0 +1,44 @@
+"""What the harness has to know of MNIST: what a row calls it, and how to draw some for tests."""
+
+import numpy as np
+
+TESTED = 200  # images in the test set; a stage may take 5 ms an image, so there are no more
+
+
+def kind(files):
+    """What rows call a data set that has these files."""
+    if not files & {"train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"}:
+        return "csv"
+    return "synthetic" if "SYNTHETIC" in files else "mnist"
+
+
+def draw_images(count, seed, size=784, classes=10):
+    """Random images with about a fifth of their pixels non-zero, as in MNIST, and their labels. The
+    label decides which pixels, so that there is something to learn. Each image has its own stream
+    of PCG32."""
+    increment = 2 * np.arange(count, dtype=np.uint64) + 1
+    state = (increment + seed) * np.uint64(0x5851f42d4c957f2d) + increment
+
+    def draw(where=True):  # the state moves on only where it says so
+        nonlocal state
+        old = state
+        state = np.where(where, old * np.uint64(0x5851f42d4c957f2d) + increment, old)
+        bits, turn = (old ^ old >> 18) >> 27 & 0xffffffff, old >> 59
+        return (bits >> turn | bits << (32 - turn)) & 0xffffffff
+
+    labels = draw() % classes
+    pixels = np.empty((count, size), np.uint8)
+    for k in range(size):
+        drawn = draw() % 100 < np.where((7 * k + 3 * labels) % 31 < 6, 60, 10)
+        pixels[:, k] = np.where(drawn, draw(drawn) % 256, 0)
+    return pixels, labels.astype(np.uint8)
+
+
+def write(folder, train):
+    """Writes a data set of so many training images as IDX files."""
+    for seed, (name, count) in enumerate((("train", train), ("t10k", TESTED)), 1):
+        pixels, labels = draw_images(count, seed)
+        for which, shape, values in (("images-idx3", (count, 28, 28), pixels),
+                                     ("labels-idx1", (count,), labels)):
+            header = np.array([0x800 + len(shape), *shape], ">u4")
+            (folder / f"{name}-{which}-ubyte").write_bytes(header.tobytes() + values.tobytes())
