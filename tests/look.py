@@ -56,17 +56,18 @@ class Site:
 @contextlib.contextmanager
 def imported(root):
     """The harness and the report of a repository."""
-    before = sys.path[:], dict(sys.modules)
+    def take_out():
+        names = [name for name in sys.modules if name.partition(".")[0] in ("harness", "report")]
+        return {name: sys.modules.pop(name) for name in names}
+
+    before = take_out()
     sys.path.insert(0, str(root))
-    for name in before[1]:
-        if name.partition(".")[0] in ("harness", "report"):
-            del sys.modules[name]
     try:
         yield Site(root)
     finally:
-        sys.path[:] = before[0]
-        sys.modules.clear()
-        sys.modules.update(before[1])
+        sys.path.remove(str(root))
+        take_out()
+        sys.modules.update(before)
 
 
 WIDTHS = 390, 768, 1440

@@ -80,7 +80,21 @@ def test_what_a_stage_is_compared_with(two):
     assert [ladder.find(stage).before.name for stage in ("01", "01.2", "02_gpu")] == [
         "01.2_wide", "01.1_order", "01_vectorized"]
     (two / "02_gpu/Makefile").write_text("ORIGIN = 00_serial\n")
+    ladders.declared.cache_clear()
     assert ladder.find("02_gpu").before.name == "00_serial"
+
+
+def test_a_makefile_that_make_cannot_read_is_one_line(two, capsys):
+    """It names the file. A variable of the environment declares nothing, and neither does a stage
+    for the next one."""
+    (two / "00_serial/Makefile").write_text("RUN = env\nSKIPS = half\n")
+    assert [ladders.find_ladder("other").find(stage).declared(name) for stage, name in (
+        ("00", "RUN"), ("00", "SKIPS"), ("01.1", "RUN"), ("01.1", "HOME"))] == [
+        "env", "half", "", ""]
+    (two / "01.1_order/Makefile").write_text("MOVE = one\nnonsense\n")
+    ladders.declared.cache_clear()
+    assert said(capsys, lambda: ladders.find_ladder("other").find("00").before).startswith(
+        "studies/other/01.1_order/Makefile:2: *** missing separator")
 
 
 def said(capsys, function, *words):
@@ -191,13 +205,12 @@ MISTAKES = (
     ('"A wave"', "1979-05-27", "title: found 1979-05-27"),
     ('"run"', '"../run"', "program: found '../run', expected a name"),
     ('"run"', '["run"]', "program: found a list"),
-    ('"mnist"', '"minst"', "data: found 'minst', expected one of: mnist galaxy"),
+    ('"../data/mnist.set"', '"a b"', "data: found 'a b', expected a path"),
     ('"time_s"', '"time"', "time: found 'time', expected a column that ends in _s"),
     ('"00_plain"', '"00_serial"', "baseline: found '00_serial', expected a stage: 00_plain"),
     ('"00_plain"', "0", "baseline: found 0"),
     ("[quick]", 'numbers = "float16"\n[quick]', "columns: found the key 'numbers', expected one"),
     ("data =", 'numbers = "float16"\ndata =', "numbers: found 'float16', expected one of: float32"),
-    ("data =", 'peers = "a b"\ndata =', "peers: found 'a b', expected a path"),
     ("data =", "save = true\ndata =", "save: found true"),
     ("data =", "epochs = 5\ndata =", "epochs: found 5"),
     ("{pace}", "{typo}", "heading: found '{n_seeds} seeds, {typo} Hz', expected text, and in braces"

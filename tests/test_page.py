@@ -213,7 +213,8 @@ def made(tmp_path_factory):
             write(root, f"{ladder}/{stage}/README.md", NOTES if stage == "01_fast" else
                   f"# {stage}: a `move`\n\n{BLOCKS}")
             write(root, f"{ladder}/{stage}/Makefile",
-                      "MOVE = a `move`\n" + "DEVICE = gpu\n" * (stage == "02_gpu"))
+                      ("MOVE = two sums | at once\n" if stage == "01_fast"
+                       else "MOVE = a `move`\n") + "DEVICE = gpu\n" * (stage == "02_gpu"))
     write(root, "README.md", f"{BLOCKS}[results](report/results/full/stages)\n")
     write(root, "stages/peers/peer_one.py", "")
     write(root, "stages/paper.csv", "stage,batch,hidden,time_s\n00_plain,32,32,53.7\n"
