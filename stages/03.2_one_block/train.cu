@@ -156,7 +156,7 @@ __device__ void update_block(float *parameters, const float *gradient, size_t co
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// The gradients of a batch.
+// backward(), in one block.
 __global__ void backward_block(struct network arrays, struct batch samples, float learning_rate) {
     const struct network *network = &arrays;
     const struct batch *batch = &samples;

@@ -146,7 +146,7 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// The gradients of a batch.
+// backward(), in one block.
 __global__ void backward_block(struct network arrays, struct batch samples) {
     const struct network *network = &arrays;
     const struct batch *batch = &samples;
