@@ -281,14 +281,14 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights. The host sees them where they are. Returns the exit status.
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     return write_weights(path, network->hidden, network->weights1, network->bias1,
                          network->weights2, network->bias2);
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in unified memory.", 1);
+    struct options options = parse_options(argc, argv, "Trains in a GPU's unified memory.", 1);
     struct result result = {};
     struct data data;
 
