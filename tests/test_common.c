@@ -109,15 +109,18 @@ static void pcg32_is_the_authors(void **state) {
     }
 }
 
-static void allocated_floats_are_zero_and_aligned(void **state) {
+static void allocated_arrays_are_zero_and_aligned(void **state) {
     (void)state;
-    for (size_t count = 1; count < 100; ++count) {
-        float *floats = allocate_floats(count);
-        assert_int_equal((uintptr_t)floats % 64, 0);
-        for (size_t i = 0; i < count; ++i)
-            assert_true(floats[i] == 0);
-        free(floats);
-    }
+    for (size_t count = 1; count < 100; ++count)
+        for (size_t size = 1; size < 20; size += 3) {
+            char *bytes = allocate_array(count, size);
+            assert_int_equal((uintptr_t)bytes % 64, 0);
+            for (size_t i = 0; i < count * size; ++i)
+                assert_true(bytes[i] == 0);
+            free(bytes);
+        }
+    assert_null(try_allocate_array(SIZE_MAX / 4, 4));     // no room for the alignment
+    assert_null(try_allocate_array(SIZE_MAX / 4 + 2, 4)); // 4 bytes, if the product overflows
 }
 
 // Seven training and three test images, in which every byte value occurs.
@@ -313,7 +316,7 @@ int main(void) {
         cmocka_unit_test(arrays_replace_regular_files_only),
         cmocka_unit_test(results_read_back_equal),
         cmocka_unit_test(pcg32_is_the_authors),
-        cmocka_unit_test(allocated_floats_are_zero_and_aligned),
+        cmocka_unit_test(allocated_arrays_are_zero_and_aligned),
         cmocka_unit_test_setup_teardown(idx_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(csv_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(batches_cover_the_data_set, create_fixture,

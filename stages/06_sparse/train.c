@@ -148,8 +148,8 @@ static struct slice take_slice(const struct network *network) {
 // Returns room for lists with so many entries in all, whose places have so many bytes.
 static struct lists allocate_lists(size_t count, size_t entries, size_t place_bytes) {
     return (struct lists){
-        .lists = (struct list *)allocate_floats(count * sizeof(struct list) / sizeof(float)),
-        .places = allocate_floats((entries * place_bytes + sizeof(float) - 1) / sizeof(float)),
+        .lists = allocate_array(count, sizeof(struct list)),
+        .places = allocate_array(entries, place_bytes),
         .values = allocate_floats(entries),
     };
 }
@@ -231,9 +231,9 @@ static struct sparse create_lists(const struct dataset *dataset, const struct op
     const size_t sets = options->flag ? threads : batches;
     struct sparse sparse = {
         .batches = batches,
-        .samples = (struct lists *)allocate_floats(batches * sizeof(struct lists) / sizeof(float)),
+        .samples = allocate_array(batches, sizeof(struct lists)),
         .sets = sets,
-        .pixels = (struct lists *)allocate_floats(sets * sizeof(struct lists) / sizeof(float)),
+        .pixels = allocate_array(sets, sizeof(struct lists)),
         .rebuild = options->flag,
     };
     size_t largest = 0;

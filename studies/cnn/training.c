@@ -223,7 +223,7 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
 static int pad(struct dataset *dataset, int batch) {
     const size_t samples = (size_t)dataset->samples, size = (size_t)batch;
     const size_t padded = (samples + size - 1) / size * size;
-    float *images = padded <= INT_MAX ? try_allocate_floats(padded * PIXELS) : NULL;
+    float *images = padded <= INT_MAX ? try_allocate_array(padded * PIXELS, sizeof *images) : NULL;
     uint8_t *labels = images ? malloc(padded) : NULL;
     if (!labels) {
         fprintf(

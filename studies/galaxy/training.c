@@ -108,10 +108,6 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
     return options;
 }
 
-double *allocate_doubles(size_t count) {
-    return (double *)allocate_floats(count > SIZE_MAX / 2 ? SIZE_MAX : 2 * count);
-}
-
 double draw_weight(struct pcg32 *generator) {
     return (double)draw_uniform(generator, 0.2f);
 }
@@ -243,8 +239,7 @@ static int load_csv(const char *directory, const char *name, int samples, const 
             continue;
         if (dataset->samples == room) { // grows with the file, whatever --train asks for
             room = room ? 2 * room : 1024;
-            const size_t floats = 2 * room * PIXELS;
-            double *images = (double *)try_allocate_floats(floats);
+            double *images = try_allocate_array(room * PIXELS, sizeof *images);
             uint8_t *labels = realloc(dataset->labels, room);
             if (images && dataset->samples > 0)
                 memcpy(images, dataset->images, dataset->samples * PIXELS * sizeof *images);
