@@ -1,5 +1,6 @@
 #include "stages/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
 #include <argp.h>
 #include <limits.h>
@@ -142,8 +143,6 @@ struct options parse_options_and_flag(int argc, char **argv, const char *about, 
                 flag);
         exit(EXIT_BAD_INPUT);
     }
-    if (!options.quiet)
-        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -155,9 +154,12 @@ float draw_weight(struct pcg32 *generator, size_t fan_in) {
     return draw_uniform(generator, sqrtf(6.0f / (float)fan_in));
 }
 
-void report_epoch(const struct options *options, int epoch, double loss) {
+double report_epoch(const struct options *options, int epoch, double loss, double start) {
+    const double end = seconds();
     if (!options->quiet)
-        print_epoch(epoch + 1, "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+        print_epoch(epoch + 1, options->epochs, (end - start) / (epoch + 1),
+                    "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+    return start + (seconds() - end);
 }
 
 int report_result(const struct options *options, const struct data *data,

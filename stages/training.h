@@ -65,8 +65,9 @@ struct result {
     double peak_vram_mib;  // 0: does not apply
 };
 
-// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0.
-void report_epoch(const struct options *options, int epoch, double loss);
+// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0. Returns `start`, when the
+// training began, moved by the time that this took, which is no training.
+double report_epoch(const struct options *options, int epoch, double loss, double start);
 
 // Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
 // 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.

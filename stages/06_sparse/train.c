@@ -443,13 +443,12 @@ static void backward(struct network *network, struct slice *slice, const struct 
 static void train(struct network *network, const struct dataset *dataset,
                   const struct sparse *sparse, const struct options *options,
                   struct result *result) {
-    const double start = seconds();
+    double start = seconds();
 #pragma omp parallel num_threads(network->threads)
     {
         struct slice slice = take_slice(network);
-        double clock = start;
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
-            double loss = 0;
+            double loss = 0, clock = seconds();
             for (size_t b = 0; b < sparse->batches; ++b) {
                 const struct batch batch =
                     batch_at(dataset, b * (size_t)options->batch, options->batch);
@@ -466,7 +465,7 @@ static void train(struct network *network, const struct dataset *dataset,
             }
             if (omp_get_thread_num() == 0) {
                 result->final_loss = loss / dataset->samples;
-                report_epoch(options, epoch, result->final_loss);
+                start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
         if (omp_get_thread_num() == 0)

@@ -1,5 +1,6 @@
 #include "studies/cnn/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
 #include <argp.h>
 #include <limits.h>
@@ -213,8 +214,6 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
     options.common = parse_common(argc, argv, &command_line);
     if (options.epochs_csv)
         check_more_rows(&command_line, &options.common, options.epochs_csv, &epoch_row);
-    if (!options.common.quiet)
-        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -292,13 +291,12 @@ int report_epoch(const struct options *options, const struct data *data, struct 
     result->test_accuracy = epoch->test_accuracy;
     result->best_test_accuracy = fmax(result->best_test_accuracy, epoch->test_accuracy);
     if (!isfinite(result->final_loss)) {
-        erase_progress();
         fprintf(stderr, STAGE ": the loss became %g in epoch %d: try a --learning-rate below %g\n",
                 result->final_loss, epoch->number, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
     if (!options->common.quiet)
-        print_epoch(epoch->number,
+        print_epoch(epoch->number, options->epochs, result->train_s / epoch->number,
                     "epoch %d of %d: %.3f s, loss %#.5g, accuracy %.4f in training, %.4f in the "
                     "test\n",
                     epoch->number, options->epochs, epoch->epoch_s, result->final_loss,

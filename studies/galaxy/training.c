@@ -1,5 +1,6 @@
 #include "studies/galaxy/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
 #include <argp.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
 #include "studies/mlp/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
 #include <argp.h>
 #include <ctype.h>
@@ -153,8 +154,6 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
         .save_help = "write W1, b1, W2, b2, ... as little-endian float32, row-major",
     };
     options.common = parse_common(argc, argv, &command_line);
-    if (!options.common.quiet)
-        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
     return options;
 }
 
@@ -178,9 +177,12 @@ float *draw_weights(const struct options *options, int layer) {
     return weights;
 }
 
-void report_epoch(const struct options *options, int epoch, double loss) {
+double report_epoch(const struct options *options, int epoch, double loss, double start) {
+    const double end = seconds();
     if (!options->common.quiet)
-        print_epoch(epoch + 1, "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+        print_epoch(epoch + 1, options->epochs, (end - start) / (epoch + 1),
+                    "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+    return start + (seconds() - end);
 }
 
 int report_result(const struct options *options, const struct data *data,

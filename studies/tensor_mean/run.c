@@ -2,6 +2,7 @@
 #include "common/memory.h"
 #include "common/random.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
 #include <argp.h>
 #include <limits.h>
