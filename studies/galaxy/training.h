@@ -20,6 +20,7 @@ struct options {
     int hidden;        // hidden units, >= 1
     int iterations;    // of the minimizer, >= 0
     float lambda;      // weight of the squared weights in the cost, >= 0
+    uint64_t seed;     // of the initial weights
     int train_samples; // the first so many of train.csv, >= 1
     int test_samples;  // the first so many of test.csv, >= 1
 };
