@@ -139,6 +139,19 @@ static struct lists allocate_lists(const struct dataset *dataset, size_t count) 
     };
 }
 
+// Sorts the pixels by their lists' lengths: it counts how many lists are how long. Those from
+// LONGEST on stay unsorted, because their ends matter less.
+static void sort_by_length(uint32_t *owners, const uint32_t *lengths) {
+    enum { LONGEST = 255 };
+    uint32_t next[LONGEST + 2] = {0};
+    for (size_t k = 0; k < PIXELS; ++k)
+        ++next[(lengths[k] < LONGEST ? lengths[k] : LONGEST) + 1];
+    for (size_t length = 0; length < LONGEST; ++length)
+        next[length + 1] += next[length];
+    for (uint32_t k = 0; k < PIXELS; ++k)
+        owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = k;
+}
+
 // Returns a list for each pixel of each batch: of samples of the batch.
 static struct lists list_pixels(const struct dataset *dataset, int size) {
     const size_t samples = (size_t)dataset->samples;
@@ -151,10 +164,7 @@ static struct lists list_pixels(const struct dataset *dataset, int size) {
         for (size_t s = 0; s < batch.samples; ++s)
             for (size_t k = 0; k < PIXELS; ++k)
                 lengths[k] += batch.images[s * PIXELS + k] != 0;
-        for (uint32_t length = 0, i = 0; length <= batch.samples; ++length)
-            for (uint32_t k = 0; k < PIXELS; ++k)
-                if (lengths[k] == length)
-                    lists.owners[b * PIXELS + i++] = k;
+        sort_by_length(lists.owners + b * PIXELS, lengths);
         for (size_t i = 0; i < PIXELS; ++i, lists.first[++list] = entry) {
             const float *x = batch.images + lists.owners[list];
             for (uint32_t s = 0; s < batch.samples; ++s)
@@ -429,7 +439,8 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on all cores.", INT_MAX);
+    struct options options =
+        parse_options(argc, argv, "Trains on all cores, without zeros.", INT_MAX);
     struct result result = {.device = "cpu"};
     struct data data;
 
