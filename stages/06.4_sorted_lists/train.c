@@ -439,8 +439,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options =
-        parse_options(argc, argv, "Trains on all cores, without zeros.", INT_MAX);
+    struct options options = parse_options(argc, argv, "Trains on all cores.", INT_MAX);
     struct result result = {.device = "cpu"};
     struct data data;
 
