@@ -335,7 +335,8 @@ def split_sum(stage):
 
 
 MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, panels, owned_slices,
-                                          openmp, forward_tiles, register_blocking, split_sum)}
+                                          openmp, forward_tiles, register_blocking, split_sum,
+                                          sample_lists)}
 
 if __name__ == "__main__":
     for found in LADDER.stages:
