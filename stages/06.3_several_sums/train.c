@@ -146,9 +146,9 @@ static struct lists list_pixels(const struct dataset *dataset, int size) {
     for (size_t b = 0; b < batches; ++b) {
         const struct batch batch = batch_at(dataset, b * (size_t)size, size);
         for (size_t k = 0; k < PIXELS; ++k, lists.first[++list] = entry)
-            for (uint32_t s = 0; s < batch.samples; ++s)
+            for (size_t s = 0; s < batch.samples; ++s)
                 if (batch.images[s * PIXELS + k] != 0) {
-                    lists.places[entry] = s;
+                    lists.places[entry] = (uint32_t)s;
                     lists.values[entry++] = batch.images[s * PIXELS + k];
                 }
     }

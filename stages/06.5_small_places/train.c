@@ -168,7 +168,7 @@ static struct lists list_pixels(const struct dataset *dataset, int size) {
         sort_by_length(lists.owners + b * PIXELS, lengths);
         for (size_t i = 0; i < PIXELS; ++i, lists.first[++list] = entry) {
             const float *x = batch.images + lists.owners[list];
-            for (uint32_t s = 0; s < batch.samples; ++s)
+            for (size_t s = 0; s < batch.samples; ++s)
                 if (x[s * PIXELS] != 0) {
                     lists.places[entry] = (uint16_t)s;
                     lists.values[entry++] = x[s * PIXELS];

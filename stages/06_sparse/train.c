@@ -491,7 +491,7 @@ static int save(const struct network *network, const char *path) {
 int main(int argc, char **argv) {
     struct options options = parse_options_and_flag(
         argc, argv, "Trains on all cores.", INT_MAX, "rebuild",
-        "make the lists by pixel anew for each epoch, as shuffled batches would need");
+        "make the lists by pixel again for each epoch, as shuffled batches would need");
     struct result result = {.device = "cpu"};
     struct data data;
 
