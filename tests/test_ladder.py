@@ -57,10 +57,10 @@ def test_functions_keep_their_order(stage):
 
 @needs_ctags
 def test_a_chapters_readme_declares_which_functions_are_new_or_gone():
-    chapters = [stage for stage in MAIN if not stage.is_step]
-    for previous, stage in itertools.pairwise(chapters):
-        after, before = ({*functions(each)} for each in (
-            stage, stage.before if is_copy(stage) else previous))
+    for _, chapter in itertools.groupby(MAIN[1:], lambda stage: stage.name[:2]):
+        steps = list(chapter)
+        stage, origin = steps[-1], steps[0].before
+        after, before = ({*functions(each)} for each in (stage, origin))
         readme = " ".join((stage.folder / "README.md").read_text().split())
         for words, names in (("New functions", after - before), ("Gone", before - after)):
             declared = re.search(rf".*{words}: ([^.]*)\.", readme)
