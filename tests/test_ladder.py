@@ -54,10 +54,10 @@ def test_functions_keep_their_order(stage):
 
 @needs_ctags
 def test_a_chapters_readme_declares_which_functions_are_new_or_gone():
-    chapters = [stage for stage in MAIN if not stage.is_step]
-    for stage in chapters[1:]:
-        first = next(each for each in MAIN if each.name[:2] == stage.name[:2])
-        after, before = ({*functions(each)} for each in (stage, first.before))
+    for _, chapter in itertools.groupby(MAIN[1:], lambda stage: stage.name[:2]):
+        steps = list(chapter)
+        stage, origin = steps[-1], steps[0].before
+        after, before = ({*functions(each)} for each in (stage, origin))
         readme = " ".join((stage.folder / "README.md").read_text().split())
         for words, names in (("New functions", after - before), ("Gone", before - after)):
             declared = re.search(rf".*{words}: ([^.]*)\.", readme)
