@@ -161,17 +161,17 @@ class Group:
     """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
     line of a table is (stage, threads), with 0 threads for one or none."""
 
-    def __init__(self, ladder, settings, runs, folder=None, used=None):
-        """`runs` are rows, each {column: value}, or a frame of them. `used` has the threads of the
-        places that may have fewer than their line: {(line, cell): threads}."""
-        self.ladder, self.settings = ladder, settings  # {column: value}
-        self.folder, self.threads_used = folder, used or {}
+    def __init__(self, ladder, settings, runs, folder=None):
+        """`runs` are rows, each {column: value}, or a frame of them. Its column "used" has the
+        threads of runs that may have fewer than their line."""
+        self.ladder, self.settings, self.folder = ladder, settings, folder
         axes = [ladder.column(axis["option"]) for axis in ladder.axes]
         known = {*rows.TEXTS, *rows.parameters(ladder), "disturbed", "place", WITH_SETUP}
         frame = pandas.DataFrame(runs)
         frame = frame.reindex(columns=[*dict.fromkeys((
             *frame.columns, *axes, "stage", "device", "threads", "disturbed", "sweep", "round",
             ladder.time, "setup_s"))])
+        frame["used"] = frame["used" if "used" in frame else "threads"]
         numbers = [name for name in frame if name not in known]
         frame[numbers] = frame[numbers].astype(float)  # an empty field is NaN
         frame["disturbed"] = frame["disturbed"].eq(True)
@@ -211,9 +211,9 @@ class Group:
         if self.baseline:
             self.measures[SPEEDUP] = f"Speedup over {label(self.baseline)}", "", 1
 
-    def of(self, frame, used=None):
+    def of(self, frame):
         """A group of other runs of the same settings."""
-        return Group(self.ladder, self.settings, frame, self.folder, used or self.threads_used)
+        return Group(self.ladder, self.settings, frame, self.folder)
 
     def without_steps(self):
         """The runs of the stages and peers only. All runs, if there are no others."""
@@ -223,18 +223,13 @@ class Group:
     def with_most_threads(self):
         """One line for each stage, with the most threads that it has run with. A cell has its runs
         with the most threads. They may be fewer, because a stage cannot always use all."""
-        kinds = {line: (line[0], line in self.gpu_lines) for line in self.lines}
-        most = defaultdict(int)  # {kind, or (kind, cell): threads}
-        for line, cell in self.places:
-            for place in (kinds[line], (kinds[line], cell)):
-                most[place] = max(most[place], line[1])
-        chosen = {place: most[kinds[place[0]]] for place in self.places
-                  if place[0][1] == most[kinds[place[0]], place[1]]}
-        threads = self.frame["place"].map(
-            {self.places[place]: threads for place, threads in chosen.items()})
-        return self.of(self.frame.assign(threads=threads)[threads.notna()], {
-            ((line[0], threads), cell): self.used(line, cell)
-            for (line, cell), threads in chosen.items()})
+        threads = self.frame["threads"].fillna(0)
+        kind = [self.frame["stage"], self.frame["device"] != "cpu"]
+        cell = self.frame["place"].map({place: str(cell)
+                                        for (_, cell), place in self.places.items()})
+        chosen = threads == threads.groupby([*kind, cell]).transform("max")
+        return self.of(self.frame.assign(
+            threads=threads.groupby(kind).transform("max"))[chosen])
 
     @functools.cached_property
     def steps(self):
@@ -246,7 +241,7 @@ class Group:
     @functools.cached_property
     def runs(self):
         """{(line, cell): its runs}, each {column: value}, with None for an empty field."""
-        plain = self.frame.drop(columns=["place", "disturbed", WITH_SETUP]).astype(object)
+        plain = self.frame.drop(columns=["place", "disturbed", "used", WITH_SETUP]).astype(object)
         found = defaultdict(list)
         places, known = [*self.places], plain.where(plain.notna(), None).to_dict("records")
         for number, run in zip(self.frame["place"], known):
@@ -294,7 +289,7 @@ class Group:
 
     def used(self, line, cell):
         """The threads of a cell's runs: those of its line, or fewer."""
-        return self.threads_used.get((line, cell), line[1])
+        return line_of(line[0], self.median("used", line, cell) or 0)[1]
 
     def rungs(self, cell):
         """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
@@ -903,25 +898,6 @@ def stage_block(found, stage):
                  tables=[each for groups in found for each in of_stage(groups, stage)],
                  reasons=[reason for reason in dict.fromkeys(
                      why_not(groups[0], stage) for groups in found) if reason != "not run"])
-
-
-def against(groups, others):
-    """How many times as fast one machine is as another, in Markdown: for each program and cell that
-    both have with the same settings, the ratio of the medians. Empty if there are none."""
-    found = []
-    for group, other in itertools.product(groups, others):
-        if group.settings != other.settings:
-            continue
-        group, other = group.with_most_threads(), other.with_most_threads()
-        theirs = {line[0]: line for line in other.lines}
-        times = {line: [(cell, group.time(line, cell), other.time(theirs[line[0]], cell))
-                        for cell in group.cells] for line in group.lines if line[0] in theirs}
-        ratios = {line: {cell: time / own for cell, own, time in found if own and time}
-                  for line, found in times.items()}
-        lines = {line: (theirs[line[0]], found) for line, found in ratios.items() if found}
-        cells = [cell for cell in group.cells if any(cell in each for _, each in lines.values())]
-        found += [(group, other, cells, lines)] * bool(lines)
-    return render(MARKDOWN, "against.md.j2", found=found)
 
 
 # What stands between the markers of these names in a ladder's README.

@@ -39,7 +39,6 @@ class Site:
     def call(self, module, *words):
         """(exit status, lines on standard error) of a program's main(), as in a new process."""
         self.rows.or_nothing.cache_clear()
-        self.samples.profiles.cache_clear()
         self.rows.left_out.clear()
         said, before, status = io.StringIO(), (sys.argv, Path.cwd()), 0
         sys.argv = [module, *map(str, words)]
