@@ -93,7 +93,7 @@ def finish(text, folder):
     text = re.sub(r'href="([^"]*)"', relink, text)
     text = re.sub(r'src="([^":]+\.svg)"', lambda match: (
         f'src="{picture(folder / unquote(unescape(match[1])))}"'), text)
-    return Markup(re.sub("<table>.*?</table>", r'<div class="scroll" tabindex="0">\g<0></div>', text,
+    return Markup(re.sub("<table>.*?</table>", r"<div class=scroll tabindex=0>\g<0></div>", text,
                          flags=re.DOTALL))
 
 
@@ -174,8 +174,8 @@ def numbers(everything):
         "intensities": [intensities.get(each) for each in whole.cells],
         "roofs": [[label, [[x, y / 1e9] for x, y in points]] for label, points in roofs],
         "note": f"A flat roof is the rate of multiply-adds alone. A slanted one is what a cache or "
-                f"memory sends to {roofs[0][0].partition(', ')[2]}. What stays in a cache and is read "
-                "again is sent once, so a mark may lie above the roof of the memory."
+                f"memory sends to {roofs[0][0].partition(', ')[2]}. What stays in a cache is "
+                "sent once, so a mark may lie above the roof of the memory."
                 if roofs else "",
         "figures": [{"title": title, "panels": found} for title, found in figures if found]}
 

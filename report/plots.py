@@ -9,6 +9,7 @@ import colorsys
 import contextlib
 import functools
 import io
+import itertools
 import math
 import re
 import textwrap
@@ -272,7 +273,7 @@ def learning(group):
 def epochs(group):
     """The time, the rate and the test accuracy of each epoch."""
     cell = view.ladder_cell(group)
-    tables = {view.label(line): pandas.DataFrame(row for run in runs for row in run).groupby("epoch")
+    tables = {view.label(line): pandas.DataFrame(itertools.chain(*runs)).groupby("epoch")
               for (line, each), runs in sorted(group.epochs.items()) if each == cell}
     return [found for column, factor, title in (
         ("epoch_s", 1, "time of an epoch (s)"),

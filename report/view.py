@@ -914,9 +914,9 @@ def epochs(groups, folder):
 
 
 def of_stage(groups, stage):
-    """(group, line, above, cells, table) for each table of a stage's README: beside the stage before
-    it, in the cells of steps/, or of the headline where a step has no others; and of a stage alone,
-    in all cells."""
+    """(group, line, above, cells, table) for each table of a stage's README: beside the stage
+    before it, in the cells of steps/, or of the headline where a step has no others; and of a stage
+    alone, in all cells."""
     own, steps = groups[0].with_most_threads(), groups[0].steps
     if steps or stage.is_step:
         group = steps.with_most_threads() if steps else own

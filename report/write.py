@@ -28,8 +28,9 @@ ROOT = HERE.parent
 def draw(group, has_ladder, has_epochs):
     """Draws what READMEs show of results: the whole ladder and the epochs. If they show other
     results, there are no such files."""
-    for name, figure in (("ladder", plots.ladder(group) if has_ladder else None),
-                         ("epochs", plots.epochs_figure(group.without_steps()) if has_epochs else None)):
+    for name, figure in (
+            ("ladder", plots.ladder(group) if has_ladder else None),
+            ("epochs", plots.epochs_figure(group.without_steps()) if has_epochs else None)):
         plots.save(figure, group.folder / "plots" / f"{name}.svg")
 
 

@@ -5,7 +5,6 @@ be is left out with one line that names it. Everything else is shown, and shown 
 FULL=1 tries 1,000 random damages. DAMAGES and SEED choose others.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -316,7 +315,8 @@ KINDS = {  # what stands in the place of a file
         target: lambda path, target=target: path.symlink_to(target)
         for target in ("/dev/zero", "/proc/self/mem", "nothing")}}
 ENCODINGS = {
-    "utf-16": lambda text: text.decode().encode("utf-16"), "bom": lambda text: b"\xef\xbb\xbf" + text,
+    "utf-16": lambda text: text.decode().encode("utf-16"),
+    "bom": lambda text: b"\xef\xbb\xbf" + text,
     "crlf": lambda text: text.replace(b"\n", b"\r\n"), "empty": lambda text: b""}
 
 
@@ -362,7 +362,8 @@ class Damage:
     def lines(self):
         """Lines that are many, or long, or lost."""
         lines = self.path.read_bytes().splitlines(keepends=True)
-        what, place = self.random.choice(("many", "long", "lost")), self.random.randrange(len(lines))
+        place, what = self.random.randrange(len(lines)), self.random.choice((
+            "many", "long", "lost"))
         if what == "many":
             lines[place:place] = [lines[place]] * 1000
         elif what == "long":

@@ -49,8 +49,9 @@ int main(void) {
 FAST = PLAIN
 for old, new in (("float sum = 0;", "float lanes[2] = {0};"), ("sum += x[i]", "lanes[0] += x[i]"),
                  ("return sum;", "return lanes[0] + lanes[1];"), (", add(", ", scale(add("),
-                 ("2));", "2)));"), ("int main", "static float scale(float value) {\n    return 2 * "
-                                     "value;\n}\n\nint main")):
+                 ("2));", "2)));"),
+                 ("int main", "static float scale(float value) {\n    return 2 * value;\n}\n\n"
+                  "int main")):
     FAST = FAST.replace(old, new)
 BLOCKS = "".join(f"<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name in (
     "table", "ladder", "epochs"))

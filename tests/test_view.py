@@ -9,15 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pandas")
-pytest.importorskip("jinja2")
-
-for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
-    os.environ.pop(limit, None)
-REPOSITORY = Path(__file__).resolve().parent.parent
 from harness import ladders, rows
 from report import tables, view
 
+for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
+    os.environ.pop(limit, None)
 LADDER = """\
 title = "A ladder"
 program = "train"
@@ -377,10 +373,10 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
     assert "peer_b is the fastest CPU [peer](stages/peers) (geometric mean over 3 cells)." in text
     for each in (text, lab.show()):
         assert (
-            "On the CPU, the fastest stage is 2.00 times as fast as the fastest peer, setup counted "
-            "(geometric mean over 3 cells: 2.00 to 2.00). On the GPU, the fastest stage is 0.40 "
-            "times as fast as the fastest peer, setup not counted (geometric mean over 3 cells: "
-            "0.40 to 0.40).") in " ".join(each.split())
+            "On the CPU, the fastest stage is 2.00 times as fast as the fastest peer, setup "
+            "counted (geometric mean over 3 cells: 2.00 to 2.00). On the GPU, the fastest stage is "
+            "0.40 times as fast as the fastest peer, setup not counted (geometric mean over 3 "
+            "cells: 0.40 to 0.40).") in " ".join(each.split())
     # The ceiling for so many threads was not measured, or its file is damaged.
     lab.ceilings(t1=100e9)
     assert "8.00× (8.00 to 8.00) |" in lab.show("--markdown")
