@@ -28,15 +28,6 @@ addEventListener("load", () => {
   expect(`panels: ${captions()}`, captions().slice(0, 2).join() === "hidden 256,batch 128");
   const roofs = all(".roof", place).map((name) => name.textContent).join();
   expect(`roofs: ${roofs}`, roofs === "memory,1 thread" && /sends to 1 thread\./.test(place.textContent));
-  // As on a machine whose stages are near its roofs.
-  const near = structuredClone(sets[place.dataset.set]), other = place.parentNode.appendChild(html("div"));
-  near.roofs = [["memory, 2 threads", [[0.3, 9], [7, 230]]], ["multiply-adds, 1 thread", [[0.3, 117],
-    [120, 117]]], ["multiply-adds, 2 threads", [[7, 230], [120, 230]]]];
-  near.lines.forEach(({runs}, i) => Object.values(runs).forEach((run) => { run.gflops = [135, 265][i % 2]; }));
-  plots(other, near);
-  look("near the roofs");
-  other.remove();
-
   // Two machines: the times of the other are in ms, and only one cell is in both.
   const against = all("#stages [data-machine=full] .against")[0];
   expect("no other machine", !against.hasChildNodes());

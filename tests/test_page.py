@@ -129,8 +129,9 @@ def make_results(root):
         for stage, seconds, spread in (("00_plain", 4, 0), ("01.1_loops", 1, 0.001),
                                        ("01_fast", 1, 0.002))])
     write_rows(root, "full/stages/growth/runs.csv", [
-        row(stage, seconds * epochs, hidden=hidden, epochs=epochs) for stage, seconds in
-        SECONDS.items() for hidden, epochs in ((16, 1), (32, 1), (64, 1), (32, 2), (32, 3))])
+        row(stage, seconds * epochs * hidden / 32, hidden=hidden, epochs=epochs)
+        for stage, seconds in SECONDS.items()
+        for hidden, epochs in ((16, 1), (32, 1), (64, 1), (128, 1), (32, 2), (32, 3))])
     # The last runs were stopped, and are the simulated device's.
     write_rows(root, "full/stages/epochs.csv", [
         {"stage": stage, "device": device, "threads": 1, "batch": 128, "hidden": 256, "epochs": 3,
@@ -341,7 +342,8 @@ def test_growth_and_learning(made):
     growth, = made.plots.growth(group)
     assert growth["x"]["label"] == "hidden units" and growth["y"]["label"] == "time per epoch (s)"
     assert {line["name"]: line["points"] for line in growth["series"]} == {
-        stage: [(hidden, seconds) for hidden in (16, 32, 64)] for stage, seconds in SECONDS.items()}
+        stage: [(hidden, seconds * hidden / 32) for hidden in (16, 32, 64, 128)]
+        for stage, seconds in SECONDS.items()}
     loss, accuracy = ({line["name"]: line["points"] for line in panel["series"]}
                       for panel in made.plots.learning(group))
     assert loss["00_plain"] == [(1, 1), (2, 0.5), (3, pytest.approx(1 / 3))]
