@@ -19,26 +19,15 @@ from harness import ladders, rows
 from report import render, view
 
 NAME = "class.html"
-DEEPEST = 20  # of the folders in that of a student
 
 
 def find():
-    """The folders of all students that have a runs.csv."""
+    """The folders of all students that have a runs.csv. Hidden ones, such as .git, do not count."""
     found = []
-    for student in sorted(Path().iterdir()):
-        if student.name == NAME:
-            continue
-        if not student.is_dir():
-            rows.leave_out(f"{student}: expected a folder")
-            continue
-        errors, here = [], []
-        for path, below, files in os.walk(student, onerror=errors.append):
-            here += [Path(path)] if "runs.csv" in files + below else []
-            below[:] = sorted(name for name in below if name[0] != "."  # such as .git
-                              ) if path.count("/") < DEEPEST else []
-        for error in errors:
-            rows.leave_out(f"{error.filename}: cannot read: {error.strerror}")
-        if not here and not errors:
+    for student in sorted(path for path in Path().iterdir() if path.name != NAME):
+        here = sorted(path.parent for path in student.rglob("runs.csv")
+                      if not any(part.startswith(".") for part in path.parts[1:]))
+        if not here:
             rows.leave_out(f"{student}: found no runs.csv in it")
         found += here
     return found

@@ -73,10 +73,7 @@ addEventListener("pointerover", (event) => {
   tip.style.top = `${Math.max(4, Math.min(innerHeight - own.height - 4, mark.top - own.height - 4))}px`;
 });
 
-if (matchMedia("(max-width: 69.99rem)").matches) list.open = false;
-list.addEventListener("click", (event) => {
-  if (event.target.matches("a") && matchMedia("(max-width: 69.99rem)").matches) list.open = false;
-});
+list.open = matchMedia("(min-width: 70rem)").matches;
 // A diff becomes a part of the page when it is opened: the browser does not read a <noscript>.
 document.addEventListener("toggle", ({target}) => {
   const diff = target.querySelector(":scope > noscript");
@@ -92,55 +89,3 @@ unfold();
 addEventListener("beforeprint", () => {
   for (const each of document.querySelectorAll("main details:not([id])")) each.open = true;
 });
-const watch = new IntersectionObserver((entries) => entries.forEach(({target, isIntersecting}) => {
-  const link = list.querySelector(`a[href="#${CSS.escape(target.id)}"]`);
-  if (link) link.classList.toggle("here", isIntersecting);
-}), {rootMargin: "0px 0px -70% 0px"});
-document.querySelectorAll("main section").forEach((section) => watch.observe(section));
-
-// Flame graphs: a click on a box makes it as wide as the graph, and one on the lowest undoes that. A
-// word in the field marks the functions that have it, and says which part of the samples they are in.
-// Graphs on one scale are as wide as their part of the longest time.
-for (const place of document.querySelectorAll(".flames")) {
-  const field = html("input", {type: "search", "aria-label": "function"});
-  const scale = html("input", {type: "checkbox"}), label = (...parts) => html("label", {}, ...parts);
-  place.prepend(html("p", {}, label("Search ", field),
-    ...place.querySelector("[data-part]") ? [label(scale, " one scale of time")] : []));
-  for (const figure of place.querySelectorAll(".flame")) {
-    const boxes = [...figure.querySelectorAll("g")].map((group) => {
-      const rect = group.querySelector("rect"), title = group.querySelector("title").textContent;
-      const text = group.querySelector("text") || group.appendChild(svg("text",
-        {y: Number(rect.getAttribute("y")) + 13}));
-      const [, name, share] = title.match(/^(.*): \d+ samples, (.*)$/);
-      return {group, rect, text, name, share,
-        x: Number(rect.getAttribute("x")), width: Number(rect.getAttribute("width"))};
-    });
-    const all = boxes[0], found = html("output"), part = Number(figure.dataset.part);
-    const words = ({name, share}, room) => room < 3 ? "" : room > name.length + share.length
-      ? `${name} ${share}` : name.length <= room ? name : `${name.slice(0, room - 1)}…`;
-    const zoom = ({x, width}) => {
-      const wide = all.width * (scale.checked && width === all.width ? part : 1);
-      for (const box of boxes) {
-        const [left, right] = [box.x, box.x + box.width].map((at) =>
-          all.x + Math.max(0, Math.min(wide, (at - x) * wide / width)));
-        box.rect.setAttribute("x", left);
-        box.rect.setAttribute("width", right - left);
-        box.text.setAttribute("x", left + 3);
-        box.text.textContent = words(box, Math.floor((right - left - 6) / 6.6));
-      }
-    };
-    for (const box of boxes) box.group.addEventListener("click", () => zoom(box));
-    scale.addEventListener("input", () => zoom(all));
-    field.addEventListener("input", () => {
-      let sum = 0, end = -1;
-      for (const {rect, name, x, width} of boxes) {
-        const fits = field.value && name.includes(field.value);
-        rect.classList.toggle("found", Boolean(fits));
-        if (fits && x > end - 0.1) [sum, end] = [sum + width, x + width];
-      }
-      found.value = field.value ? `${(100 * sum / all.width).toFixed(1)} % of the samples` : "";
-    });
-    figure.querySelector("figcaption").append(" ", found);
-    zoom(all);
-  }
-}

@@ -2,9 +2,8 @@
 
 templates/page.html.j2 says what is on it, page.css how it looks, plots.js draws the plots, and
 page.js does what else answers to the reader. What they need is gathered here: the machines, the
-numbers that plots.js draws, and the READMEs and diffs as HTML. Without scripts, all machines, the
-plots of the ladders and the diffs are there. They stand in <noscript>, where a browser with scripts
-does not look: a diff costs nothing until page.js opens it.
+numbers that plots.js draws, and the READMEs and diffs as HTML. A diff stands in <noscript>, where a
+browser with scripts does not look: it costs nothing until page.js opens it.
 """
 
 import base64
@@ -12,11 +11,8 @@ import functools
 import os
 import re
 import subprocess
-import tempfile
-import zlib
 from html import escape, unescape
 from itertools import groupby
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from markupsafe import Markup
@@ -28,7 +24,7 @@ from report.view import HERE, read
 ROOT = HERE.parent
 FOLDED = "The prediction", "Measured"  # a reader predicts first
 SHOWN = "What the diff shows"  # the diff stands below it
-THEME = {plots.INK: "--ink", plots.GROUND: "--ground", plots.GRID: "--line"}
+PIECE = "<!-- piece -->"
 
 
 class Machine:
@@ -63,43 +59,27 @@ def machines(everything, shown):
 # --- Markdown to HTML ---
 
 def pandoc(pieces):
-    """Turns pieces of GitHub's Markdown into HTML, with one start of pandoc. No piece affects
-    another."""
-    with tempfile.TemporaryDirectory() as folder:
-        files, mark = [], Path(folder, "mark.md")
-        mark.write_text("<!-- piece -->\n", encoding="utf-8")
-        for number, piece in enumerate(pieces):
-            files += [Path(folder, f"{number}.md"), mark]
-            files[-2].write_text(piece + "\n", encoding="utf-8")
-        # pandoc 3 puts each file into a <div> with the file's name.
-        plain = Path(folder, "plain.lua")
-        plain.write_text("function Div(div) return div.content end\n", encoding="utf-8")
-        try:
-            text = subprocess.run(
-                ["pandoc", "--from=gfm", "--to=html", "--no-highlight", "--wrap=preserve",
-                 "--file-scope", "--shift-heading-level-by=1", "--lua-filter", plain, *files],
-                capture_output=True, check=True, encoding="utf-8").stdout
-        except FileNotFoundError:
-            ladders.fail("found no pandoc in PATH (Debian's package pandoc)", 1)
-        except subprocess.CalledProcessError as error:
-            ladders.fail(f"pandoc: {error.stderr}", 1)
-    return text.split("<!-- piece -->\n")[:len(pieces)]
+    """Turns pieces of GitHub's Markdown into HTML, with one start of pandoc."""
+    try:
+        text = subprocess.run(
+            ["pandoc", "--from=gfm-gfm_auto_identifiers", "--to=html", "--no-highlight",
+             "--wrap=preserve", "--shift-heading-level-by=1"], capture_output=True, check=True,
+            encoding="utf-8", input=f"\n\n{PIECE}\n\n".join(pieces)).stdout
+    except FileNotFoundError:
+        ladders.fail("found no pandoc in PATH (Debian's package pandoc)", 1)
+    except subprocess.CalledProcessError as error:
+        ladders.fail(f"pandoc: {error.stderr}", 1)
+    return text.split(f"{PIECE}\n")
 
 
-def embedded(path, text, label):
-    """An SVG that this run has drawn as a part of the page. Its colours follow the page's. Its ids
-    are its own, by a path that no other one has."""
-    prefix = f"i{zlib.crc32(os.fsencode(path.relative_to(ROOT))):x}"
-    text = re.sub(r"^.*?(?=<svg)", "", text, flags=re.DOTALL)
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
-    text = re.sub(r"#[0-9a-f]{6}\b", lambda match: f"var({THEME[match[0]]})"
-                  if match[0] in THEME else match[0], text)
-    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1))
+def picture(path):
+    """An SVG as an address, so that it is a part of the page. No script of it runs."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(read(path).encode()).decode()}"
 
 
-def finish(text, folder, about):
-    """Makes links relative to report/, pictures a part of the page, and tables ones that can be
-    read aloud. `folder` is where the Markdown lies."""
+def finish(text, folder):
+    """Makes links relative to report/, and pictures a part of the page. `folder` is where the
+    Markdown lies."""
 
     def relink(match):
         target = unescape(match[1])
@@ -110,25 +90,11 @@ def finish(text, folder, about):
             return f'href="#{stage_ids()[path]}"'
         return "" if target.startswith("#") else f'href="{escape(os.path.relpath(path, HERE))}"'
 
-    def embed(match):
-        picture = base64.b64encode(read(folder / unquote(unescape(match[1]))).encode()).decode()
-        return f'src="data:image/svg+xml;base64,{picture}"'
-
-    text = re.sub(r'(<h\d[^>]*) id="[^"]*"', r"\1", text)
-    text = re.sub(r'src="([^":]+\.svg)"', embed, re.sub(r'href="([^"]*)"', relink, text))
-    heading, parts = about, []
-    for part in re.split(r"(<h\d[^>]*>.*?</h\d>|<table>)", text, flags=re.DOTALL):
-        if part.startswith("<h"):
-            heading = f"{about}: {re.sub('<[^>]*>', '', part)}"
-        elif part == "<table>":
-            part = ('<div class="scroll" tabindex="0"><table><caption class="unseen">'
-                    f"{heading}</caption>")
-        parts.append(part)
-    text = "".join(parts).replace("</table>", "</table></div>")
-    text = re.sub(r"<th\b", '<th scope="col"', text)
-    text = re.sub(r"(<tr[^>]*>\s*)<td([^>]*)>(.*?)</td>", r'\1<th scope="row"\2>\3</th>', text,
-                  flags=re.DOTALL)
-    return Markup(re.sub(r"<td([^>]*)>([^<]*~[^<]*)</td>", r'<td class="noisy"\1>\2</td>', text))
+    text = re.sub(r'href="([^"]*)"', relink, text)
+    text = re.sub(r'src="([^":]+\.svg)"', lambda match: (
+        f'src="{picture(folder / unquote(unescape(match[1])))}"'), text)
+    return Markup(re.sub("<table>.*?</table>", r"<div class=scroll tabindex=0>\g<0></div>", text,
+                         flags=re.DOTALL))
 
 
 def marked(text, mark, tag):
@@ -161,15 +127,7 @@ def rungs(group, at):
 def epochs(groups):
     """The table of epochs. The plot that stands above it in a README is left out."""
     text = re.sub(r"^!\[.*\n", "", view.epochs(groups, HERE), flags=re.MULTILINE)
-    return finish(pandoc([text])[0], HERE, "Epochs") if text else ""
-
-
-def static(group):
-    """The plots that READMEs show, for a page without scripts."""
-    figures = {"ladder": plots.ladder(group), "epochs": plots.epochs(group.without_steps())}
-    return [embedded(group.folder / name, plots.svg(figure),
-                     f"{name}: {view.machine(group.folder)}")
-            for name, figure in figures.items() if figure]
+    return finish(pandoc([text])[0], HERE) if text else ""
 
 
 def numbers(everything):
@@ -181,12 +139,13 @@ def numbers(everything):
     rungs_of = [{line: above for line, above in whole.rungs(cell).values() if line}
                 for cell in whole.cells]
     intensities, lines = plots.intensities_of(group), []
-    for line, look in plots.styles(whole.lines).items():
+    for line in whole.lines:
+        number, colour = plots.place(line[0])
         ceiling, runs = whole.ceiling(line), {}
-        for number, cell in enumerate(whole.cells):
-            above, count = rungs_of[number].get(line), len(whole.values(ladder.time, line, cell))
+        for at_, cell in enumerate(whole.cells):
+            above, count = rungs_of[at_].get(line), len(whole.values(ladder.time, line, cell))
             if count:
-                runs[number] = {
+                runs[at_] = {
                     "text": whole.ranged(ladder.time, line, cell), "count": count,
                     "time": whole.scale * whole.time(line, cell),
                     "above": above and whole.label(above),
@@ -197,8 +156,8 @@ def numbers(everything):
                     "gflops": whole.median("gflops", line, cell)}
         if runs:
             lines.append({
-                "name": whole.label(line), "stage": line[0], "colour": look["color"],
-                "shape": plots.MARKERS.index(look["marker"]), "peer": view.is_peer(line),
+                "name": whole.label(line), "stage": line[0], "colour": colour,
+                "shape": number % len(plots.MARKERS), "peer": view.is_peer(line),
                 "all": line in group.lines, "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "rung": any(line in each for each in rungs_of) or view.is_peer(line),
                 "ceiling": ceiling and ceiling / 1e9, "runs": runs})
@@ -215,51 +174,48 @@ def numbers(everything):
         "intensities": [intensities.get(each) for each in whole.cells],
         "roofs": [[label, [[x, y / 1e9] for x, y in points]] for label, points in roofs],
         "note": f"A flat roof is the rate of multiply-adds alone. A slanted one is what a cache or "
-                f"memory sends to {roofs[0][0].partition(', ')[2]}. {plots.above_memory(group)}"
+                f"memory sends to {roofs[0][0].partition(', ')[2]}. What stays in a cache is "
+                "sent once, so a mark may lie above the roof of the memory."
                 if roofs else "",
-        "figures": [{"title": title, "panels": found} for title, figure in figures
-                    if (found := plots.panels(figure))]}
+        "figures": [{"title": title, "panels": found} for title, found in figures if found]}
 
 
 # --- stages ---
 
-class Section:
-    """A stage's README in parts [(heading, text)], each of HTML, with its diff below one of them.
-    The points of that part stand at their places in the diff."""
-
-    def __init__(self, stage, text):
-        first, *others = re.split("<h3>(.*?)</h3>", finish(text, stage.folder, stage.name))
+def sections(stages):
+    """[(stage, [(heading, text)] of its README as HTML, the part that its diff stands below)]."""
+    texts = pandoc([read(stage.folder / "README.md") or f"# {view.markdown(stage.name)}"
+                    for stage in stages])
+    for stage, text in zip(stages, texts):
+        first, *others = map(Markup, re.split("<h3>(.*?)</h3>", finish(text, stage.folder)))
         parts = [("", first), *zip(others[::2], others[1::2])]
-        self.stage, self.diff, self.profiled = stage, "", []
-        self.at = next((i for i, (title, _) in enumerate(parts) if title == SHOWN), len(parts) - 1)
-        title, text = parts[self.at]
-        if stage.before:
-            both = stage.before, stage
-            found = tuple(map(samples.of_lines, both))
-            self.profiled = [each for each, lines in zip(both, found) if lines]
-            table, placed = diffs.table(*(each.source for each in both),
-                                        diffs.points(text) if title == SHOWN else (), found)
-            self.diff, parts[self.at] = Markup(table), (title, diffs.marked(text, placed))
-        self.parts = [tuple(map(Markup, each)) for each in parts]
+        yield stage, parts, next((i for i, (title, _) in enumerate(parts) if title == SHOWN),
+                                 len(parts) - 1)
+
+
+def diff(stage):
+    """(the stages that have a profile of their lines, the diff against the one before)"""
+    both = stage.before, stage
+    found = tuple(map(samples.of_lines, both))
+    return [each for each, lines in zip(both, found) if lines], Markup(
+        diffs.table(*(each.source for each in both), found))
 
 
 def write(everything, shown):
     """Writes index.html. Returns words on what of this machine is in it."""
     found, stages = machines(everything, shown), [
         stage for ladder in everything for stage in ladder.stages]
-    texts = pandoc([read(stage.folder / "README.md") or f"# {view.markdown(stage.name)}"
-                    for stage in stages])
     # The numbers of a machine's plots of a ladder, in the order of the page.
     places = {(ladder, machine): number for number, (ladder, machine) in enumerate(
         (ladder, machine) for ladder in everything for machine in found
         if ladder in machine.ladders)}
     text = render.page(
         "page.html.j2", title="One network, made fast step by step", everything=everything,
-        machines=found, sections=list(map(Section, stages, texts)), places=places,
+        machines=found, sections=sections(stages), places=places,
         data=[numbers(machine.ladders[ladder][0]) for ladder, machine in places],
         script=Markup(read(HERE / "plots.js") + read(HERE / "page.js")),
-        folded=FOLDED, main=next(iter(everything)).name, plots=plots, root=ROOT, samples=samples, identity=identity,
-        rungs=rungs, epochs=epochs, static=static, embedded=embedded, marked=marked,
+        folded=FOLDED, main=next(iter(everything)).name, plots=plots, root=ROOT, samples=samples,
+        identity=identity, rungs=rungs, epochs=epochs, diff_of=diff, picture=picture, marked=marked,
         code=lambda text: marked(text, "`", "code"),
         relative=lambda path: view.url(os.path.relpath(path, HERE)))
     base = os.environ.get("LINKS")  # where the repository is, if the page lies elsewhere

@@ -30,7 +30,7 @@ function ticks({limits: [low, high], log}, room) {
 }
 
 // An axis is {label, limits, log, values of its ticks}; a line's points are [x, y, words, size].
-function panel({title = "", x, y, series, roofs = [], now = null, arrows = []}, width, height = 300) {
+function panel({title = "", x, y, series, roofs = [], now = null}, width, height = 300) {
   const [left, right, top, bottom] = [48, width - 14, 26, height - 40];
   const across = scale(x, left, right), up = scale(y, bottom, top);
   const root = svg("svg", {role: "img", viewBox: `0 0 ${width} ${height}`,
@@ -62,11 +62,6 @@ function panel({title = "", x, y, series, roofs = [], now = null, arrows = []}, 
     names.push([level, flat]);
     draw(path(points) + (flat ? `H${right}` : ""), "var(--ink)");
     text(flat ? right : across(points[0][0]) - 6, level, "end", name.split(", ")[flat ? 1 : 0], "roof");
-  }
-  for (const [[, from], [at, to]] of arrows) {
-    const [a, b] = [up(from), up(to)], head = 5 * Math.sign(a - b);
-    if (Math.abs(a - b) > 16)
-      draw(`M${across(at)} ${a - head}V${b + head}m-3 ${head}l3 ${-head}l3 ${head}`, "var(--soft)");
   }
   for (const line of series) {
     if (line.points.length > 1 && !roofs.length) draw(path(line.points), line.colour, "", line.peer ? 1 : 2);
@@ -147,8 +142,7 @@ function plots(place, set) {
     const marks = [...series.flatMap((line) => line.points), ...set.roofs.flatMap((roof) => roof[1])];
     const [[low, high], [bottom, top]] = [0, 1].map((i) => range(marks.map((each) => each[i])));
     const room = (high / low) ** (20 / (width - 140)); // twenty pixels; the names of roofs need some
-    const way = lines.filter((line) => !line.peer).flatMap((line) => point(line, cell));
-    return panel({series, roofs: set.roofs, arrows: way.slice(1).map((to, i) => [way[i], to]),
+    return panel({series, roofs: set.roofs,
       x: {label: "operations for each byte read or written once",
         limits: [low / room ** 3, high * room], log: true},
       y: {label: "GFLOP/s", limits: [0.8 * bottom, 1.5 * top], log: true}}, width, 360);
@@ -192,7 +186,6 @@ function plots(place, set) {
       draw();
     });
   }
-  for (const [event, width] of [["resize"], ["beforeprint", 728], ["afterprint"]]) // as wide as paper
-    addEventListener(event, () => place.clientWidth && draw(width));
+  addEventListener("resize", () => place.clientWidth && draw());
   draw();
 }

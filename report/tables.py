@@ -7,8 +7,6 @@
     tables.py --update README.md runs.csv   the headline, put between the markers in README.md, and
                                             the ladder and the epochs, if README.md has markers for
                                             them
-    tables.py --against OTHER runs.csv      how many times as fast this machine is as the one whose
-                                            rows OTHER has, in Markdown
 """
 
 import argparse
@@ -27,7 +25,6 @@ def main():
     parser.add_argument("--ladder", metavar="NAME",
                         help="whose rows these are (the name of the folder, or the main one)")
     parser.add_argument("--markdown", action="store_true", help="print the headline")
-    parser.add_argument("--against", type=Path, metavar="OTHER", help="compare with these rows")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the headline into FILE")
     parser.add_argument("--output", type=Path, metavar="FILE",
                         help="write the tables there instead of printing them")
@@ -45,15 +42,8 @@ def main():
             if name == "table" or view.has_markers(arguments.update, name):
                 view.update(arguments.update, block(groups, arguments.update.parent), name)
         return
-    if arguments.against:
-        text = view.against(groups, view.read_groups(arguments.against, ladder)) + "\n"
-        if not text.strip():
-            fail(f"--against {arguments.against}: found no program with the same settings and "
-                 f"cells as in {arguments.runs}")
-    elif arguments.markdown:
-        text = view.headline(groups, Path()) + "\n"
-    else:
-        text = view.table_text(arguments.runs, groups)
+    text = (view.headline(groups, Path()) + "\n" if arguments.markdown else
+            view.table_text(arguments.runs, groups))
     if arguments.output:
         rows.write(arguments.output, text)
         return

@@ -41,8 +41,11 @@ WIDTH = 80  # of a terminal
 SKIPS, CHANGED = "†", "Δ"
 LIMIT = f"more than {100 * rows.NOISY:.0f} % from the median"
 # The columns of epochs(), beside the ladder's time. A row has them all, or the table is left out.
-EPOCHS = ("epoch_s", "samples_per_s", "test_accuracy", "best_test_accuracy", "peak_rss_mib",
-          "peak_vram_mib")
+EPOCHS = {
+    "epoch_s": "average time of an epoch (s)",
+    "samples_per_s": "average throughput (1000 samples/s)",
+    "test_accuracy": "final test accuracy (%)", "best_test_accuracy": "best test accuracy (%)",
+    "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
 
 
 # --- text, Markdown and templates ---
@@ -61,6 +64,21 @@ def markdown(text):
     return re.sub(r"^(\d+)([.)])(?!\S)", r"\1\\\2", text).replace("<", "&lt;")
 
 
+def grid(heads, lines, last="---:"):
+    """A table in Markdown, of texts and of Markup. An empty cell stays, and so does a dash."""
+    def line(cells):
+        return " | ".join(str(cell if isinstance(cell, Markup) or cell in ("", "-") else
+                              markdown(cell)) for cell in cells)
+    rules = ["---", *["---:"] * (len(heads) - 2), last]
+    return Markup("\n".join(["| " + line(heads).lstrip() + " |", f"| {' | '.join(rules)} |",
+                             *(f"| {line(each)} |" for each in lines), ""]))
+
+
+def link(text, path, folder):
+    """A link in Markdown, on a page in `folder`."""
+    return Markup(f"[{markdown(text)}]({url(os.path.relpath(path, folder))})")
+
+
 def environment(**options):
     """Templates in which `view` is this module."""
     made = jinja2.Environment(
@@ -70,8 +88,7 @@ def environment(**options):
     made.tests["matching"] = lambda text, pattern: re.search(pattern, text)
     made.filters |= {
         "wrap": lambda text: textwrap.fill(text, WIDTH), "columns": columns,
-        "cell": lambda text: Markup(text) if text in ("", "-") else text,
-        "relative": os.path.relpath, "page": lambda cell: cell[:-1],
+        "relative": os.path.relpath,
         "link": lambda path, folder: Markup(url(os.path.relpath(path, folder)))}
     return made
 
@@ -161,17 +178,17 @@ class Group:
     """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
     line of a table is (stage, threads), with 0 threads for one or none."""
 
-    def __init__(self, ladder, settings, runs, folder=None, used=None):
-        """`runs` are rows, each {column: value}, or a frame of them. `used` has the threads of the
-        places that may have fewer than their line: {(line, cell): threads}."""
-        self.ladder, self.settings = ladder, settings  # {column: value}
-        self.folder, self.threads_used = folder, used or {}
+    def __init__(self, ladder, settings, runs, folder=None):
+        """`runs` are rows, each {column: value}, or a frame of them. Its column "used" has the
+        threads of runs that may have fewer than their line."""
+        self.ladder, self.settings, self.folder = ladder, settings, folder
         axes = [ladder.column(axis["option"]) for axis in ladder.axes]
         known = {*rows.TEXTS, *rows.parameters(ladder), "disturbed", "place", WITH_SETUP}
         frame = pandas.DataFrame(runs)
         frame = frame.reindex(columns=[*dict.fromkeys((
             *frame.columns, *axes, "stage", "device", "threads", "disturbed", "sweep", "round",
             ladder.time, "setup_s"))])
+        frame["used"] = frame["used" if "used" in frame else "threads"]
         numbers = [name for name in frame if name not in known]
         frame[numbers] = frame[numbers].astype(float)  # an empty field is NaN
         frame["disturbed"] = frame["disturbed"].eq(True)
@@ -211,9 +228,9 @@ class Group:
         if self.baseline:
             self.measures[SPEEDUP] = f"Speedup over {label(self.baseline)}", "", 1
 
-    def of(self, frame, used=None):
+    def of(self, frame):
         """A group of other runs of the same settings."""
-        return Group(self.ladder, self.settings, frame, self.folder, used or self.threads_used)
+        return Group(self.ladder, self.settings, frame, self.folder)
 
     def without_steps(self):
         """The runs of the stages and peers only. All runs, if there are no others."""
@@ -223,18 +240,13 @@ class Group:
     def with_most_threads(self):
         """One line for each stage, with the most threads that it has run with. A cell has its runs
         with the most threads. They may be fewer, because a stage cannot always use all."""
-        kinds = {line: (line[0], line in self.gpu_lines) for line in self.lines}
-        most = defaultdict(int)  # {kind, or (kind, cell): threads}
-        for line, cell in self.places:
-            for place in (kinds[line], (kinds[line], cell)):
-                most[place] = max(most[place], line[1])
-        chosen = {place: most[kinds[place[0]]] for place in self.places
-                  if place[0][1] == most[kinds[place[0]], place[1]]}
-        threads = self.frame["place"].map(
-            {self.places[place]: threads for place, threads in chosen.items()})
-        return self.of(self.frame.assign(threads=threads)[threads.notna()], {
-            ((line[0], threads), cell): self.used(line, cell)
-            for (line, cell), threads in chosen.items()})
+        threads = self.frame["threads"].fillna(0)
+        kind = [self.frame["stage"], self.frame["device"] != "cpu"]
+        cell = self.frame["place"].map({place: str(cell)
+                                        for (_, cell), place in self.places.items()})
+        chosen = threads == threads.groupby([*kind, cell]).transform("max")
+        return self.of(self.frame.assign(
+            threads=threads.groupby(kind).transform("max"))[chosen])
 
     @functools.cached_property
     def steps(self):
@@ -246,7 +258,7 @@ class Group:
     @functools.cached_property
     def runs(self):
         """{(line, cell): its runs}, each {column: value}, with None for an empty field."""
-        plain = self.frame.drop(columns=["place", "disturbed", WITH_SETUP]).astype(object)
+        plain = self.frame.drop(columns=["place", "disturbed", "used", WITH_SETUP]).astype(object)
         found = defaultdict(list)
         places, known = [*self.places], plain.where(plain.notna(), None).to_dict("records")
         for number, run in zip(self.frame["place"], known):
@@ -294,7 +306,7 @@ class Group:
 
     def used(self, line, cell):
         """The threads of a cell's runs: those of its line, or fewer."""
-        return self.threads_used.get((line, cell), line[1])
+        return line_of(line[0], self.median("used", line, cell) or 0)[1]
 
     def rungs(self, cell):
         """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
@@ -832,8 +844,12 @@ def headline(groups, folder):
     """The table of a README in `folder`, in Markdown: the stages and the fastest peer, in
     headline_cells()."""
     group = groups[0].without_steps().with_most_threads()
+    cells, lines = headline_cells(group), headline_lines(group)
     return render(MARKDOWN, "headline.md.j2", group=group, folder=folder, result=result(groups),
-                  cells=headline_cells(group), lines=headline_lines(group))
+                  cells=cells, lines=lines, table=grid(
+                      ["stage", *(cell_name(group.ladder, cell) for cell in cells)],
+                      [[group.label(line), *(cell_text(group, line, cell) for cell in cells)]
+                       for line in lines]))
 
 
 def ladder(groups, folder):
@@ -846,7 +862,18 @@ def ladder(groups, folder):
     stages = group.ladder.stages
     lines = {stage: [each[stage] for each in rungs] for stage in stages
              if any(each[stage][0] for each in rungs)}
-    return render(MARKDOWN, "ladder.md.j2", group=group, folder=folder, cells=cells, lines=lines,
+    heads = [head for cell in cells for head in (
+        f"{cell_name(group.ladder, cell)} ({group.unit})", "over the line above",
+        "part of the ceiling")]
+    table = []
+    for stage, found in lines.items():
+        line = [link(group.label(next(line for line, _ in found if line)), stage.folder, folder)]
+        for (own, above), cell in zip(found, cells):
+            time, ratio, part = group.summary(own, [above], cell)
+            line += [time, ratio if stage.before else "", part]
+        table.append([*line, changes(stage) if stage.before else "", move(stage)])
+    return render(MARKDOWN, "ladder.md.j2", group=group, folder=folder,
+        table=grid(["", *heads, "changed lines", "the move"], table, "---"),
         plots=groups[0].folder / "plots", shown=[line for found in lines.values()
                                                  for line, _ in found if line],
         elsewhere=[stage for above, stage in itertools.pairwise(stages) if stage.before != above],
@@ -872,28 +899,45 @@ def epochs(groups, folder):
         return ""
     cell = ladder_cell(group)
     lines = [line for line in group.lines if group.time(line, cell) is not None]
-    columns = [column for column in (EPOCHS[0], group.ladder.time, *EPOCHS[1:])
+    first, *others = EPOCHS
+    columns = [column for column in (first, group.ladder.time, *others)
                if any(epoch_text(group, column, line, cell) for line in lines)]
     absent = [stage for stage in [*group.ladder.stages, *group.ladder.peers]
               if not stage.is_step and stage.name not in dict(lines)]
-    return render(MARKDOWN, "epochs.md.j2", group=group, folder=folder, cell=cell, columns=columns,
-                 lines=sorted(lines + [(stage.name, 0) for stage in absent]),
+    table = grid(["platform", *((EPOCHS | {group.ladder.time: "total training time (s)"})[column]
+                                for column in columns)], [
+        [group.label(line), *(epoch_text(group, column, line, cell) for column in columns)]
+        for line in sorted(lines + [(stage.name, 0) for stage in absent])])
+    return render(MARKDOWN, "epochs.md.j2", group=group, folder=folder, table=table,
                  plot=group.folder / "plots" / "epochs.svg",
                  notes=share_reasons(f"{stage.name}: {why_not(group, stage)}" for stage in absent))
 
 
 def of_stage(groups, stage):
-    """(group, line, above, cells) for each table of a stage's README: beside the stage before it,
-    in the cells of steps/, or of the headline where a step has no others; and of a stage alone, in
-    all cells."""
+    """(group, line, above, cells, table) for each table of a stage's README: beside the stage
+    before it, in the cells of steps/, or of the headline where a step has no others; and of a stage
+    alone, in all cells."""
     own, steps = groups[0].with_most_threads(), groups[0].steps
     if steps or stage.is_step:
         group = steps.with_most_threads() if steps else own
         cells = group.cells if steps else headline_cells(group)
         for line in (line for line in group.lines if line[0] == stage.name):
-            yield group, line, group.rungs(cells[-1])[stage][1], cells
+            above = group.rungs(cells[-1])[stage][1]
+            table = [[group.label(each), *(cell_text(group, each, cell, speedup=False)
+                                           for cell in cells)] for each in (above, line) if each]
+            if above:
+                table.append(["times as fast", *(group.ratio_text(line, above, cell)
+                                                 for cell in cells)])
+            yield group, line, above, cells, grid(
+                ["", *(cell_name(group.ladder, cell) for cell in cells)], table)
+    names = [axis["option"] for axis in own.ladder.axes]
     for line in (line for line in own.lines if line[0] == stage.name and not stage.is_step):
-        yield own, line, None, []
+        yield own, line, None, [], grid(
+            [own.label(line), *(f"{names[0]} {page[0]}" if page else "each run"
+                                for page in own.pages)],
+            [[f"{names[-1]} {column[0]}" if column else "",
+              *(cell_text(own, line, page + column, rate=True) for page in own.pages)]
+             for column in own.columns])
 
 
 def stage_block(found, stage):
@@ -903,25 +947,6 @@ def stage_block(found, stage):
                  tables=[each for groups in found for each in of_stage(groups, stage)],
                  reasons=[reason for reason in dict.fromkeys(
                      why_not(groups[0], stage) for groups in found) if reason != "not run"])
-
-
-def against(groups, others):
-    """How many times as fast one machine is as another, in Markdown: for each program and cell that
-    both have with the same settings, the ratio of the medians. Empty if there are none."""
-    found = []
-    for group, other in itertools.product(groups, others):
-        if group.settings != other.settings:
-            continue
-        group, other = group.with_most_threads(), other.with_most_threads()
-        theirs = {line[0]: line for line in other.lines}
-        times = {line: [(cell, group.time(line, cell), other.time(theirs[line[0]], cell))
-                        for cell in group.cells] for line in group.lines if line[0] in theirs}
-        ratios = {line: {cell: time / own for cell, own, time in found if own and time}
-                  for line, found in times.items()}
-        lines = {line: (theirs[line[0]], found) for line, found in ratios.items() if found}
-        cells = [cell for cell in group.cells if any(cell in each for _, each in lines.values())]
-        found += [(group, other, cells, lines)] * bool(lines)
-    return render(MARKDOWN, "against.md.j2", found=found)
 
 
 # What stands between the markers of these names in a ladder's README.

@@ -17,7 +17,7 @@ from report import view
 try:
     from report import page, plots
 except ImportError as error:
-    sys.exit(f"report.py: {error}, for {sys.executable} (Debian's packages python3-matplotlib and "
+    sys.exit(f"write: {error}, for {sys.executable} (Debian's packages python3-matplotlib and "
              "python3-pygments)")
 from report import figures
 
@@ -28,8 +28,9 @@ ROOT = HERE.parent
 def draw(group, has_ladder, has_epochs):
     """Draws what READMEs show of results: the whole ladder and the epochs. If they show other
     results, there are no such files."""
-    for name, figure in (("ladder", plots.ladder(group) if has_ladder else None),
-                         ("epochs", plots.epochs(group.without_steps()) if has_epochs else None)):
+    for name, figure in (
+            ("ladder", plots.ladder(group) if has_ladder else None),
+            ("epochs", plots.epochs_figure(group.without_steps()) if has_epochs else None)):
         plots.save(figure, group.folder / "plots" / f"{name}.svg")
 
 

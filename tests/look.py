@@ -31,18 +31,18 @@ class Site:
 
     def __init__(self, root):
         self.root = root
-        for name in ("harness.ladders", "harness.rows", *(f"report.{each}" for each in (
-                "class", "diffs", "page", "plots", "samples", "view", "write"))):
+        for name in ("harness.ladders", "harness.rows", "harness.sweep", *(
+                f"report.{each}" for each in ("class", "diffs", "page", "plots", "samples",
+                                              "tables", "view", "write"))):
             setattr(self, name.partition(".")[2], importlib.import_module(name))
 
     def call(self, module, *words):
         """(exit status, lines on standard error) of a program's main(), as in a new process."""
         self.rows.or_nothing.cache_clear()
-        self.samples.profiles.cache_clear()
         self.rows.left_out.clear()
         said, before, status = io.StringIO(), (sys.argv, Path.cwd()), 0
         sys.argv = [module, *map(str, words)]
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             try:
                 getattr(self, module).main()
             except SystemExit as error:
@@ -73,6 +73,7 @@ def imported(root):
 WIDTHS = 390, 768, 1440
 COLLECT = """addEventListener("message", ({data}) => document.body.append(Object.assign(
   document.createElement("pre"), {textContent: `FRAME ${JSON.stringify(data)}`})));"""
+OPEN = {"meta", "link", "img", "input", "col", "br", "hr", "li", "p", "tr", "td", "th", "option"}
 LINES = {"p", "li", "summary", "h1", "h2", "h3", "h4", "tr", "section", "div"}
 
 
@@ -85,8 +86,11 @@ class Page(HTMLParser):
         self.html, self.lines = html, defaultdict(list)
         self.section, self.place, self.text, self.row, self.tag = "", "", "", [], ""
         self.tags, self.ids, self.links, self.attributes = set(), [], [], set()
+        self.opened = []
         self.feed(html)
         self.close()
+        assert not self.opened, self.opened
+        self.text = " ".join(line for lines in self.lines.values() for line in lines)
 
     def end_line(self):
         text, self.text = " ".join(self.text.split()), ""
@@ -97,6 +101,7 @@ class Page(HTMLParser):
         attributes = dict(attributes)
         self.tag = tag
         self.tags.add(tag)
+        self.opened += [tag] * (tag not in OPEN)
         self.attributes |= attributes.keys()
         self.ids += [attributes["id"]] if "id" in attributes else []
         self.links += [(name, attributes[name]) for name in ("href", "src", "srcset")
@@ -116,6 +121,8 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         self.tag = ""
+        if tag not in OPEN:
+            assert self.opened and self.opened.pop() == tag, tag
         if tag in ("th", "td"):
             self.row.append(" ".join(self.text.split()))
             self.text = ""

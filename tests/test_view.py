@@ -9,15 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pandas")
-pytest.importorskip("jinja2")
-
-for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
-    os.environ.pop(limit, None)
-REPOSITORY = Path(__file__).resolve().parent.parent
 from harness import ladders, rows
 from report import tables, view
 
+for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
+    os.environ.pop(limit, None)
 LADDER = """\
 title = "A ladder"
 program = "train"
@@ -234,12 +230,6 @@ def test_other_data_epochs_and_threads_stay_apart(lab):
     assert lines.count("Speedup over 00_plain") == 1
 
 
-def test_runs_of_no_epochs(lab):
-    lab.write(*(runs(stage, 0, 0, epochs=0, gflops=0) for stage in ("00_plain", "01_fast")))
-    assert "00_plain 0 +0%" in lab.lines() and "Speedup" not in lab.show()
-    assert "| 01_fast | 0 s (0 to 0) |" in lab.show("--markdown")
-
-
 def test_a_terminal_has_80_columns(lab):
     lab.write(*(runs(stage, 0.0512, 0.0612, 0.0812, hidden=hidden, threads=16)
                 for hidden in (8, 16, 32, 64, 128, 256, 1024)
@@ -268,16 +258,6 @@ def test_the_first_lines_say_what_is_wrong_with_a_sweep(lab):
 
 
 # --- which runs count ---
-
-def test_a_run_of_13_times_the_median_is_marked(lab):
-    lab.write(runs("00_plain", 4, 4, 4), runs("01_fast", 0.5, 0.5, 6.5), runs(
-        "peer_one", 0.5, 0.5, 0.549))
-    assert {"01_fast 0.500 ~1200%", "peer_one 0.500 +10%"} <= {*lab.lines()}
-    table = lab.show("--markdown")
-    assert "| 01_fast | \\~0.500 s (0.500 to 6.50), no difference seen (0.615 to 8.00) |" in table
-    assert "| peer_one | 0.500 s (0.500 to 0.549), " in table
-    assert "\\~: a run is more than 10 % from the median" in table
-
 
 def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
     lab.write(runs("00_plain", 4, 8), runs("01_fast", 1, 1, sweep=2))
@@ -368,7 +348,7 @@ below
         assert lines[0].startswith("tables: README.md: expected '<!-- table: begin -->' and")
 
 
-def with_peers(lab, ceilings=True):
+def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
     cells = (8, 16, 64)
     lab.write(*(runs(stage, *[times] * 2, hidden=hidden, **more) for hidden in cells
                 for stage, times, more in (
@@ -379,12 +359,7 @@ def with_peers(lab, ceilings=True):
                     ("peer_a", 1 if hidden == 8 else 4, {"threads": 2, "gflops": 15}),
                     ("peer_b", 2 if hidden == 8 else 1, {"threads": 2, "gflops": 30}),
                     ("peer_c", 0.1, {"threads": "", "device": "cuda", "gflops": 999}))))
-    if ceilings:
-        lab.ceilings(t1=100e9, t2=200e9)
-
-
-def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
-    with_peers(lab)
+    lab.ceilings(t1=100e9, t2=200e9)
     text = lab.show("--markdown")
     assert text.startswith(
         "A cell has the training time, the speedup over 00_plain and the part of the ceiling. The "
@@ -396,23 +371,17 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
     assert "| 02_gpu | 0.250 s (0.250 to 0.250), 16.0× (16.0 to 16.0) |" in text
     assert "| peer_b, 2 threads | 2.00 s " in text and "| peer_a" not in text
     assert "peer_b is the fastest CPU [peer](stages/peers) (geometric mean over 3 cells)." in text
+    for each in (text, lab.show()):
+        assert (
+            "On the CPU, the fastest stage is 2.00 times as fast as the fastest peer, setup "
+            "counted (geometric mean over 3 cells: 2.00 to 2.00). On the GPU, the fastest stage is "
+            "0.40 times as fast as the fastest peer, setup not counted (geometric mean over 3 "
+            "cells: 0.40 to 0.40).") in " ".join(each.split())
     # The ceiling for so many threads was not measured, or its file is damaged.
     lab.ceilings(t1=100e9)
     assert "8.00× (8.00 to 8.00) |" in lab.show("--markdown")
     (lab.results.parent / "bench/ceilings.json").write_text("{}")
     assert "expected the JSON of Google Benchmark" in lab.show("--markdown")
-
-
-def test_the_sentence_about_the_fastest_is_the_same_everywhere(lab):
-    with_peers(lab, ceilings=False)
-    expected = (
-        "On the CPU, the fastest stage is 2.00 times as fast as the fastest peer, setup counted "
-        "(geometric mean over 3 cells: 2.00 to 2.00). On the GPU, the fastest stage is 0.40 times "
-        "as fast as the fastest peer, setup not counted (geometric mean over 3 cells: 0.40 to "
-        "0.40).")
-    for text in (lab.show(), lab.show("--markdown"), view.result(
-            view.read_groups(lab.results / "runs.csv", ladders.find_ladder("")))):
-        assert expected in " ".join(text.split())
 
 
 def test_what_a_stage_does_before_the_clock_counts(lab):
@@ -429,9 +398,6 @@ def test_what_a_stage_does_before_the_clock_counts(lab):
               runs("peer_a", 3, hidden=64, sweep=2))
     assert "is 2.00 times as fast as the fastest peer, setup counted (geometric mean over 1 of 2 " \
            "cells: 2.00 to 2.00)." in lab.show("--markdown")
-    lab.write(runs("01_fast", 1), runs("peer_a", 2))
-    assert "is 2.00 times as fast as the fastest peer, setup counted (one cell)." in lab.show(
-        "--markdown")
     lab.write(runs("01_fast", 1), runs("peer_a", 2, sweep=2))
     assert "times as fast as" not in lab.show("--markdown")
 
@@ -441,8 +407,6 @@ def test_the_headline_has_eight_lines_at_most(lab):
     lab.write(*(runs(name, 1) for name in names))
     shown = [line.split()[1] for line in lab.show("--markdown").split("\n") if "_" in line[:9]]
     assert [name for name in shown if name in names] == [names[0], *names[4:]]
-    lab.write(*(runs(name, 1) for name in names[:-1]))
-    assert lab.show("--markdown").count("_stage |") == 8
 
 
 def test_a_list_of_threads(lab):
@@ -563,25 +527,6 @@ def test_the_block_of_epochs_has_a_line_for_each_program(lab):
     assert "platform" not in lab.readme("epochs")
 
 
-# --- two machines ---
-
-def test_two_machines_are_compared_by_their_medians(lab):
-    other = lab.path / "other/stages/runs.csv"
-    write(other, runs("00_plain", 4, 4, 6) + runs("01_fast", 1, 1, 1, threads=8) + runs(
-        "01.1_loops", 1) + runs("00_plain", 1, hidden=64) + runs("00_plain", 1, epochs=1))
-    write(other.parent / "sweeps.csv", [{"sweep": 1, "key": "cpu", "value": "Another"}])
-    lab.write(runs("00_plain", 2, 2, 2), runs("01_fast", 2, threads=2), runs("01_fast", 1, batch=2))
-    text = lab.show("--against", other)
-    assert "How many times as fast An Example, 2 cores is as Another. Two" in text
-    assert "a ratio is that of the two medians, without an interval" in " ".join(text.split())
-    assert [line for line in text.split("\n") if line.startswith("|")] == [
-        "| batch 1 | hidden 8 |", "| --- | ---: |", "| 00_plain | 2.00× |",
-        "| 01_fast, 2 threads and 01_fast, 8 threads | 0.500× |"]
-    write(other, runs("00_plain", 4, epochs=1))
-    status, lines = lab.call("--against", other)
-    assert status == 2 and len(lines) == 1 and "found no program with the same settings" in lines[0]
-
-
 # --- other ladders ---
 
 def make_ladder(lab, name, text):
@@ -650,10 +595,7 @@ def test_a_ladder_of_no_axes_and_of_float64(lab):
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"hidden": "x"}, "line 2: hidden: found 'x', expected a whole number from 1"),
-    ({"hidden": 0}, "line 2: hidden: found '0', expected a whole number from 1"),
     ({"train_s": "nan"}, "line 2: train_s: found 'nan', expected a number, not below 0"),
-    ({"forward_s": -2}, "line 2: forward_s: found '-2', expected a number, not below 0"),
-    ({"sweep": "one"}, "line 2: sweep: found 'one', expected a whole number from 1"),
     ({"stage": "a\tb"}, "line 2: stage: found 'a b', expected a name of at most 100 printable"),
 ])
 def test_damaged_rows_are_refused_in_one_line(lab, change, message):
@@ -665,12 +607,9 @@ def test_damaged_rows_are_refused_in_one_line(lab, change, message):
 
 def test_what_is_no_file_of_rows_is_refused_in_one_line(lab):
     path = lab.path / "runs.csv"
-    for content, message in ((b"a,b\n", "line 1: found no column 'stage'"),
-                             (b"stage\xff\n", "line 1: byte 6: found 0xff, expected UTF-8"),
-                             (b'stage\n"00', "line 1: found no column")):
-        path.write_bytes(content)
-        status, lines = lab.call(path="runs.csv")
-        assert (status, len(lines)) == (2, 1) and f"tables: runs.csv: {message}" in lines[0]
+    path.write_bytes(b"stage\xff\n")
+    assert lab.call(path="runs.csv") == (
+        2, ["tables: runs.csv: line 1: byte 6: found 0xff, expected UTF-8"])
     path.write_text("")
     assert lab.show(path="runs.csv") == "unknown machine\n\nno finished runs"
     for words in (["--markdown"], ["--update", "README.md"]):
