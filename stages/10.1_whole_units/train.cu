@@ -183,7 +183,7 @@ __device__ float warp_max(float value) {
 
 // Sets a = max(0, x·W1 + b1) for two hidden units. A warp has a sample at a time.
 __global__ void __launch_bounds__(THREADS)
-    hidden_units(struct network network, struct byte_batch batch) {
+    forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t hidden = network.hidden, h = blockIdx.x * UNITS;
     const int lane = threadIdx.x % WARP;
@@ -332,7 +332,7 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    hidden_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
+    forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
         network->activations, network->weights2, network->bias2, batch->labels,

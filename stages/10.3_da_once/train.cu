@@ -183,7 +183,7 @@ __device__ float warp_max(float value) {
 // Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
 // last one again, and does not store the result.
 __global__ void __launch_bounds__(THREADS)
-    hidden_units(struct network network, struct byte_batch batch) {
+    forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
     const int lane = threadIdx.x % WARP;
@@ -215,17 +215,15 @@ __global__ void __launch_bounds__(THREADS)
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS)
-    output_layer(const float *activations, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *logits, float *d_logits, float *losses, size_t n,
-                 size_t hidden) {
+    output_layer(struct network network, struct byte_batch batch) {
     __shared__ float warps[THREADS / WARP][CLASSES];
-    const size_t s = blockIdx.x;
+    const size_t hidden = network.hidden, s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        const float a = activations[s * hidden + h];
+        const float a = network.activations[s * hidden + h];
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * weights2[h * PADDED_CLASSES + o];
+            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -237,27 +235,30 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
     for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
         z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
-        logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+        network.logits[s * CLASSES + lane] = z;
+        network.d_logits[s * PADDED_CLASSES + lane] =
+            (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
     }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
+    if (lane == batch.labels[s])
+        network.losses[s] += logf(sum) - shifted;
 }
 
 // Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units.
-__global__ void __launch_bounds__(THREADS) hidden_gradients(struct network network, size_t n) {
-    const size_t hidden = network.hidden, h = blockIdx.x * UNITS + threadIdx.x % UNITS;
-    for (size_t s = threadIdx.x / UNITS; s < n; s += THREADS / UNITS) {
+__global__ void __launch_bounds__(THREADS)
+    backward_units(struct network network, struct byte_batch batch) {
+    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
+    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
+        const size_t s = i / UNITS, u = h + i % UNITS;
         float da = 0;
-        for (int o = 0; o < CLASSES; ++o)
+        for (int c = 0; c < CLASSES; ++c)
             da +=
-                network.d_logits[s * PADDED_CLASSES + o] * network.weights2[h * PADDED_CLASSES + o];
-        network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
+                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
+        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
     }
 }
 
@@ -325,11 +326,9 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    hidden_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
+    forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
-        network->activations, network->weights2, network->bias2, batch->labels, network->logits,
-        network->d_logits, network->losses, n, hidden);
+    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
 }
 
@@ -337,7 +336,8 @@ static void forward(struct network *network, const struct byte_batch *batch) {
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_gradients<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, n);
+    backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(*network,
+                                                                                         *batch);
     CHECK(cudaGetLastError());
     dim3 grid = blocks(PIXELS, hidden);
     ++grid.x; // W2's

@@ -150,7 +150,7 @@ __device__ float warp_max(float value) {
 // Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
 // last one again, and does not store the result.
 __global__ void __launch_bounds__(THREADS)
-    hidden_units(struct network network, struct byte_batch batch) {
+    forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
     const int lane = threadIdx.x % WARP;
@@ -182,17 +182,15 @@ __global__ void __launch_bounds__(THREADS)
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS)
-    output_layer(const float *activations, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *logits, float *d_logits, float *losses, size_t n,
-                 size_t hidden) {
+    output_layer(struct network network, struct byte_batch batch) {
     __shared__ float warps[THREADS / WARP][CLASSES];
-    const size_t s = blockIdx.x;
+    const size_t hidden = network.hidden, s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        const float a = activations[s * hidden + h];
+        const float a = network.activations[s * hidden + h];
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * weights2[h * PADDED_CLASSES + o];
+            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -204,73 +202,67 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
     for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
         z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
-        logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+        network.logits[s * CLASSES + lane] = z;
+        network.d_logits[s * PADDED_CLASSES + lane] =
+            (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
     }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
+    if (lane == batch.labels[s])
+        network.losses[s] += logf(sum) - shifted;
 }
 
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units.
-__global__ void __launch_bounds__(THREADS) hidden_gradients(struct network network, size_t n) {
-    const size_t hidden = network.hidden, h = blockIdx.x * UNITS + threadIdx.x % UNITS;
-    for (size_t s = threadIdx.x / UNITS; s < n; s += THREADS / UNITS) {
-        float da = 0;
-        for (int o = 0; o < CLASSES; ++o)
-            da +=
-                network.d_logits[s * PADDED_CLASSES + o] * network.weights2[h * PADDED_CLASSES + o];
-        network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
-    }
-}
-
-// Takes the step of W2 and b1 for two hidden units, and in the first block that of b2. 32 threads
-// have a parameter each: two rows of W2, b2, and two numbers of b1.
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
+// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
 __global__ void __launch_bounds__(THREADS)
-    second_layer(struct network network, size_t n, float learning_rate) {
+    backward_units(struct network network, struct byte_batch batch, float learning_rate) {
     __shared__ float sums[THREADS / WARP][WARP];
-    const size_t hidden = network.hidden, h = blockIdx.x * UNITS;
-    const int lane = threadIdx.x % WARP, row = lane / CLASSES, o = lane % CLASSES;
+    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int row = lane / CLASSES, o = lane % CLASSES;
+    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
+        const size_t s = i / UNITS, u = h + i % UNITS;
+        float da = 0;
+        for (int c = 0; c < CLASSES; ++c)
+            da +=
+                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
+        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
+    }
+    __syncthreads();
     float sum = 0;
-    for (size_t s = threadIdx.x / WARP; s < n; s += THREADS / WARP)
+    for (size_t s = warp; s < n; s += THREADS / WARP)
         sum += row > UNITS ? network.d_activations[s * hidden + h + o]
                            : (row < UNITS ? network.activations[s * hidden + h + row] : 1) *
                                  network.d_logits[s * PADDED_CLASSES + o];
-    sums[threadIdx.x / WARP][lane] = sum;
+    sums[warp][lane] = sum;
     __syncthreads();
-    if (threadIdx.x >= WARP || (row == UNITS && h > 0))
-        return;
     for (int w = 1; w < THREADS / WARP; ++w)
         sum += sums[w][lane];
     float *weight = row < UNITS    ? &network.weights2[(h + row) * PADDED_CLASSES + o]
                     : row == UNITS ? &network.bias2[o]
                                    : &network.bias1[h + o];
-    *weight -= learning_rate * sum;
-}
+    if (warp == 0 && (row != UNITS || h == 0))
+        *weight -= learning_rate * sum;
 
-// W1 −= lr·xᵀ·da for two hidden units. A thread has four pixels.
-__global__ void __launch_bounds__(THREADS)
-    weight_gradient(struct network network, struct byte_batch batch, float learning_rate) {
-    const size_t hidden = network.hidden, h = blockIdx.x * UNITS, k = 4 * threadIdx.x;
-    float sum[4][UNITS] = {};
+    // W1 −= lr·xᵀ·da. A thread has four pixels.
+    const size_t k = 4 * threadIdx.x;
     if (k >= PIXELS)
         return;
+    float gradient[4][UNITS] = {};
 #pragma unroll 16
-    for (size_t s = 0; s < batch.samples; ++s) {
+    for (size_t s = 0; s < n; ++s) {
         const float4 four = load_four(batch.images + s * PIXELS + k);
         const float x[] = {four.x, four.y, four.z, four.w};
         for (int r = 0; r < 4; ++r)
             for (int u = 0; u < UNITS; ++u)
-                sum[r][u] += x[r] * network.d_activations[s * hidden + h + u];
+                gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
     }
-    const float step = learning_rate / 255;
     for (int r = 0; r < 4; ++r)
         for (int u = 0; u < UNITS; ++u)
-            network.weights1[(k + r) * hidden + h + u] -= step * sum[r][u];
+            network.weights1[(k + r) * hidden + h + u] -= learning_rate / 255 * gradient[r][u];
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -284,24 +276,16 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    hidden_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
+    forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
-        network->activations, network->weights2, network->bias2, batch->labels, network->logits,
-        network->d_logits, network->losses, n, hidden);
+    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
 }
 
 // Takes one step down the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
-    const size_t n = batch->samples, hidden = network->hidden;
-    hidden_gradients<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, n);
-    CHECK(cudaGetLastError());
-    second_layer<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, n,
-                                                                              learning_rate);
-    CHECK(cudaGetLastError());
-    weight_gradient<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch,
-                                                                                 learning_rate);
+    backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(
+        *network, *batch, learning_rate);
     CHECK(cudaGetLastError());
 }
 
