@@ -1,4 +1,4 @@
-// Stage 10.6: a batch is one launch. Where a kernel ended, all blocks wait for each other.
+// Stage 10.6: an epoch is one launch, without a graph. The kernel has the batches.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
@@ -20,7 +20,6 @@ struct network {
     size_t units;  // as asked for
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
-    cudaStream_t stream;
 
     float *weights1; // 784 × H
     float *bias1;    // H
@@ -30,7 +29,7 @@ struct network {
     // One batch's intermediate values.
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
-    float *logits;        // N × 10: z
+    float *logits;        // samples of the larger data set × 10: z
     float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
@@ -90,14 +89,13 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaDeviceGetAttribute(&network.blocks, cudaDevAttrMultiProcessorCount, 0));
-    CHECK(cudaStreamCreate(&network.stream));
     network.weights1 = allocate_zeroed(PIXELS * hidden);
     network.bias1 = allocate_zeroed(hidden);
     network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
-    network.logits = allocate(n * CLASSES);
+    network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
@@ -118,7 +116,6 @@ static struct network create(const struct options *options) {
 }
 
 static void destroy(struct network *network) {
-    CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
     CHECK(cudaFree(network->bias1));
     CHECK(cudaFree(network->weights2));
@@ -153,32 +150,28 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
-// last one again, and does not store the result.
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
 __device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden;
-    const int lane = threadIdx.x % WARP;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
     __syncthreads();
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP) {
-            const int k = first + 4 * lane;
-            for (int i = 0; i < SAMPLES && k < PIXELS; ++i) {
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
                 const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u) {
                     const float4 w = load_four(weights[u] + k);
                     sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
                 }
             }
-        }
         for (int i = 0; i < SAMPLES; ++i)
             for (int u = 0; u < UNITS; ++u) {
                 const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
-                if (lane == 0 && s + i < n)
+                if (threadIdx.x % WARP == 0 && s + i < n)
                     network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
@@ -270,8 +263,8 @@ __device__ void backward_units(struct network network, struct byte_batch batch, 
 }
 
 // Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
-__global__ void __launch_bounds__(THREADS)
-    run_batch(struct network network, struct byte_batch batch, float learning_rate, float *ticks) {
+__device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
+                          float *ticks) {
     const auto grid = cooperative_groups::this_grid();
     const long long start = clock64();
     for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x) {
@@ -290,6 +283,21 @@ __global__ void __launch_bounds__(THREADS)
     lap(ticks, 1, middle);
 }
 
+// Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
+// Times the phases if `ticks` is not NULL.
+__global__ void __launch_bounds__(THREADS)
+    run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
+              float *ticks) {
+    struct byte_batch batch;
+    for (size_t first = 0; first < (size_t)dataset.samples; first += batch.samples) {
+        batch = batch_at(&dataset, first, size);
+        run_batch(network, batch, learning_rate, ticks);
+        __syncthreads(); // no more: a block reads nothing that others may still change
+        network.logits += batch.samples * CLASSES;
+        ticks += ticks ? 2 : 0;
+    }
+}
+
 // Sums the losses, in one thread: there are only as many as samples in a batch.
 __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
@@ -298,44 +306,18 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Gives the stream a batch, in as many blocks as there are multiprocessors.
-static void submit_batch(struct network *network, struct byte_batch *batch, float learning_rate,
-                         float *ticks) {
-    void *arguments[] = {network, batch, &learning_rate, &ticks};
-    // The cast is for CUDA 11.
-    CHECK(cudaLaunchCooperativeKernel((const void *)run_batch, network->blocks, THREADS, arguments,
-                                      0, network->stream));
-}
-
-// Gives the stream an epoch over the training set in file order. The last batch may be short. Times
-// the phases if `ticks` is not NULL.
+// Runs an epoch, in as many blocks as there are multiprocessors. Does not wait for it.
 static void submit_epoch(struct network *network, const struct byte_dataset *dataset,
                          const struct options *options, float learning_rate, float *ticks) {
     const size_t n = largest_batch(options);
-    struct byte_batch batch;
-    CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
-    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
-        batch = batch_at(dataset, first, options->batch);
-        submit_batch(network, &batch, learning_rate, ticks);
-        ticks += ticks ? 2 : 0;
-    }
-    sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
+    int size = options->batch;
+    void *arguments[] = {network, (void *)dataset, &size, &learning_rate, &ticks};
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    // The cast is for CUDA 11.
+    CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
+                                      0, 0));
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
-}
-
-// Records an epoch, with its pointers, its batches and the learning rate. Nothing of it runs yet.
-static cudaGraphExec_t record_epoch(struct network *network, const struct byte_dataset *dataset,
-                                    const struct options *options) {
-    cudaGraph_t graph;
-    cudaGraphExec_t epoch;
-    CHECK(cudaStreamBeginCapture(network->stream, cudaStreamCaptureModeGlobal));
-    submit_epoch(network, dataset, options, options->learning_rate, NULL);
-    CHECK(cudaStreamEndCapture(network->stream, &graph));
-    CHECK(cudaGraphInstantiateWithFlags(&epoch, graph, 0));
-    CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaGraphUpload(epoch, network->stream)); // or the first launch would do it
-    CHECK(cudaStreamSynchronize(network->stream));
-    return epoch;
 }
 
 // Returns the mean loss of the last epoch, when its last weight is final.
@@ -346,7 +328,7 @@ static double wait_for_loss(const struct network *network, const struct byte_dat
 }
 
 // Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, the kernel times the phases. Neither is recorded.
+// are. The first is cold. In the second, the kernel times the phases.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -363,17 +345,12 @@ static void train(struct network *network, const struct byte_dataset *dataset,
     }
 
     start = seconds();
-    cudaGraphExec_t recorded = record_epoch(network, dataset, options);
-    result->setup_s += seconds() - start;
-
-    start = seconds();
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
-        CHECK(cudaGraphLaunch(recorded, network->stream));
+        submit_epoch(network, dataset, options, options->learning_rate, NULL);
         result->final_loss = wait_for_loss(network, dataset);
         report_epoch(options, epoch, result->final_loss);
     }
     result->train_s = seconds() - start;
-    CHECK(cudaGraphExecDestroy(recorded));
 }
 
 // Returns the fraction of samples whose most probable class is their label.
@@ -382,11 +359,11 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     float *logits = allocate_floats(largest_batch(options) * CLASSES);
     struct byte_batch batch;
     size_t right = 0;
+    submit_epoch(network, dataset, options, 0, NULL);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        submit_batch(network, &batch, 0, NULL);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(logits, network->logits + first * CLASSES,
+                         batch.samples * CLASSES * sizeof(float), cudaMemcpyDeviceToHost));
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -419,8 +396,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options =
-        parse_options(argc, argv, "Trains on a GPU, as a graph of launches.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in a kernel an epoch.", 1);
     struct result result = {};
     struct data data;
 

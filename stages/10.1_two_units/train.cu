@@ -1,4 +1,4 @@
-// Stage 10.3: da is computed once, in blocks of two hidden units, and not in each tile.
+// Stage 10.1: x·W1 in blocks of two hidden units and all pixels, and not in tiles.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -16,12 +16,14 @@ enum {
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
-    UNITS = 2,   // of a block
+    UNITS = 2,   // of a block in the forward pass
     SAMPLES = 4, // of a warp at a time
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
+    // So many of their columns are in a tile, so that each thread copies equally many.
+    TILE_CLASSES = TILE / 2,
     WARP = 32
 };
 
@@ -37,7 +39,7 @@ struct network {
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
-    float *d_activations; // N × H: da
+    float *weights2_copy; // 10 × H: W2ᵀ, as it is before the update
     float *logits;        // N × 10: z
     float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
@@ -107,7 +109,7 @@ static struct network create(const struct options *options) {
     network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.activations = allocate(n * hidden);
-    network.d_activations = allocate(n * hidden);
+    network.weights2_copy = allocate_zeroed(TILE_CLASSES * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -134,7 +136,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights2));
     CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->weights2_copy));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -180,50 +182,52 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
-// last one again, and does not store the result.
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
 __global__ void __launch_bounds__(THREADS)
     forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
-    const int lane = threadIdx.x % WARP;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
     __syncthreads();
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP) {
-            const int k = first + 4 * lane;
-            for (int i = 0; i < SAMPLES && k < PIXELS; ++i) {
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
                 const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u) {
                     const float4 w = load_four(weights[u] + k);
                     sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
                 }
             }
-        }
         for (int i = 0; i < SAMPLES; ++i)
             for (int u = 0; u < UNITS; ++u) {
                 const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
-                if (lane == 0 && s + i < n)
+                if (threadIdx.x % WARP == 0 && s + i < n)
                     network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
 }
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
 __global__ void __launch_bounds__(THREADS)
-    output_layer(struct network network, struct byte_batch batch) {
+    output_layer(const float *activations, const float *weights2, const float *bias2,
+                 const uint8_t *labels, float *weights2_copy, float *logits, float *d_logits,
+                 float *losses, size_t n, size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
-    const size_t hidden = network.hidden, s = blockIdx.x;
+    const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        const float a = network.activations[s * hidden + h];
-        for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
+        const float a = activations[s * hidden + h];
+        for (int o = 0; o < CLASSES; ++o) {
+            const float w = weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w;
+            if (s == 0)
+                weights2_copy[o * hidden + h] = w;
+        }
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -235,44 +239,31 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
     for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
         z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
-        network.logits[s * CLASSES + lane] = z;
-        network.d_logits[s * PADDED_CLASSES + lane] =
-            (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
+        logits[s * CLASSES + lane] = z;
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
     }
-    if (lane == batch.labels[s])
-        network.losses[s] += logf(sum) - shifted;
-}
-
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units.
-__global__ void __launch_bounds__(THREADS)
-    backward_units(struct network network, struct byte_batch batch) {
-    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
-    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
-        const size_t s = i / UNITS, u = h + i % UNITS;
-        float da = 0;
-        for (int c = 0; c < CLASSES; ++c)
-            da +=
-                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
-        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
-    }
+    if (lane == labels[s])
+        losses[s] += logf(sum) - shifted;
 }
 
 // W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
 // last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
+// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
 __global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const uint8_t *images, const float *activations, const float *d_activations,
+    weight_gradient(const uint8_t *images, const float *activations, const float *weights2_copy,
                     const float *d_logits, float *weights1, float *bias1, float *weights2,
                     float *bias2, size_t n, size_t hidden, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
     __shared__ alignas(16) float dy_tile[DEPTH][TILE];
+    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
     const bool is_second = blockIdx.x == gridDim.x - 1;
-    const float *dy = is_second ? d_logits : d_activations;
+    const float *dy = is_second ? d_logits : activations;
     float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
     const size_t inputs = is_second ? hidden : (size_t)PIXELS,
                  outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
@@ -289,12 +280,28 @@ __global__ void __launch_bounds__(THREADS, 2)
                       inputs - k);
             load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth,
                       TILE);
+            load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
+                      DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
+            load_tile(weights_tile[0], TILE, weights2_copy + o, hidden, TILE_CLASSES, TILE, TILE,
+                      TILE);
         };
         if (is_second)
             load_tiles(activations);
         else
             load_tiles(images);
         __syncthreads();
+        if (!is_second) {
+            // The tile has a. A thread replaces only numbers that no other thread reads.
+            for (int top = 0; top < DEPTH; top += THREADS_Y) {
+                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
+                for (int i = 0; i < CLASSES; ++i)
+                    for (int c = 0; c < COLUMNS; ++c)
+                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
+                for (int c = 0; c < COLUMNS; ++c)
+                    a[c] = a[c] > 0 ? da[c] : 0;
+            }
+            __syncthreads();
+        }
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
@@ -328,7 +335,9 @@ static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(*network, *batch);
+    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
+        network->activations, network->weights2, network->bias2, batch->labels,
+        network->weights2_copy, network->logits, network->d_logits, network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 
@@ -336,13 +345,10 @@ static void forward(struct network *network, const struct byte_batch *batch) {
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(*network,
-                                                                                         *batch);
-    CHECK(cudaGetLastError());
     dim3 grid = blocks(PIXELS, hidden);
     ++grid.x; // W2's
     weight_gradient<<<grid, block, 0, network->stream>>>(
-        batch->images, network->activations, network->d_activations, network->d_logits,
+        batch->images, network->activations, network->weights2_copy, network->d_logits,
         network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
         learning_rate);
     CHECK(cudaGetLastError());

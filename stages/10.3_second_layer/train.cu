@@ -1,4 +1,4 @@
-// Stage 10.1: x·W1 in blocks of two hidden units and all pixels, and not in tiles.
+// Stage 10.3: a block takes the step for its two hidden units' rows of W2. Only W1 still has tiles.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -16,13 +16,12 @@ enum {
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
-    UNITS = 2, // of a block in the forward pass
+    UNITS = 2,   // of a block
+    SAMPLES = 4, // of a warp at a time
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
-    // So many of their columns are in a tile, so that each thread copies equally many.
-    TILE_CLASSES = TILE / 2,
     WARP = 32
 };
 
@@ -38,17 +37,12 @@ struct network {
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
-    float *weights2_copy; // 10 × H: W2ᵀ, as it is before the update
+    float *d_activations; // N × H: da
     float *logits;        // N × 10: z
     float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
-
-// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
-static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
-}
 
 static float *allocate(size_t count) {
     float *floats;
@@ -108,7 +102,7 @@ static struct network create(const struct options *options) {
     network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.activations = allocate(n * hidden);
-    network.weights2_copy = allocate_zeroed(TILE_CLASSES * hidden);
+    network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -135,7 +129,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights2));
     CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->weights2_copy));
+    CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -181,52 +175,46 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has a sample at a time.
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
 __global__ void __launch_bounds__(THREADS)
     forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
-    const size_t hidden = network.hidden, h = blockIdx.x * UNITS;
-    const int lane = threadIdx.x % WARP;
+    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
     __syncthreads();
-    for (size_t s = threadIdx.x / WARP; s < batch.samples; s += THREADS / WARP) {
-        float sum[UNITS] = {};
+    for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
+        float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP) {
-            const int k = first + 4 * lane;
-            for (int u = 0; u < UNITS && k < PIXELS; ++u) {
-                const float4 x = load_four(batch.images + s * PIXELS + k);
-                const float4 w = load_four(weights[u] + k);
-                sum[u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
+                const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
+                for (int u = 0; u < UNITS; ++u) {
+                    const float4 w = load_four(weights[u] + k);
+                    sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+                }
             }
-        }
-        for (int u = 0; u < UNITS; ++u) {
-            const float a = warp_sum(sum[u]) / 255 + network.bias1[h + u];
-            if (lane == 0)
-                network.activations[s * hidden + h + u] = a > 0 ? a : 0;
-        }
+        for (int i = 0; i < SAMPLES; ++i)
+            for (int u = 0; u < UNITS; ++u) {
+                const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
+                if (threadIdx.x % WARP == 0 && s + i < n)
+                    network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
+            }
     }
 }
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS)
-    output_layer(const float *activations, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *weights2_copy, float *logits, float *d_logits,
-                 float *losses, size_t n, size_t hidden) {
+    output_layer(struct network network, struct byte_batch batch) {
     __shared__ float warps[THREADS / WARP][CLASSES];
-    const size_t s = blockIdx.x;
+    const size_t hidden = network.hidden, s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        const float a = activations[s * hidden + h];
-        for (int o = 0; o < CLASSES; ++o) {
-            const float w = weights2[h * PADDED_CLASSES + o];
-            part[o] += a * w;
-            if (s == 0)
-                weights2_copy[o * hidden + h] = w;
-        }
+        const float a = network.activations[s * hidden + h];
+        for (int o = 0; o < CLASSES; ++o)
+            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -238,87 +226,81 @@ __global__ void __launch_bounds__(THREADS)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
     for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
         z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
-        logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+        network.logits[s * CLASSES + lane] = z;
+        network.d_logits[s * PADDED_CLASSES + lane] =
+            (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
     }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
+    if (lane == batch.labels[s])
+        network.losses[s] += logf(sum) - shifted;
 }
 
-// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
-// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
-// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
+// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+__global__ void __launch_bounds__(THREADS)
+    backward_units(struct network network, struct byte_batch batch, float learning_rate) {
+    __shared__ float sums[THREADS / WARP][WARP];
+    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int row = lane / CLASSES, o = lane % CLASSES;
+    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
+        const size_t s = i / UNITS, u = h + i % UNITS;
+        float da = 0;
+        for (int c = 0; c < CLASSES; ++c)
+            da +=
+                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
+        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
+    }
+    __syncthreads();
+    float sum = 0;
+    for (size_t s = warp; s < n; s += THREADS / WARP)
+        sum += row > UNITS ? network.d_activations[s * hidden + h + o]
+                           : (row < UNITS ? network.activations[s * hidden + h + row] : 1) *
+                                 network.d_logits[s * PADDED_CLASSES + o];
+    sums[warp][lane] = sum;
+    __syncthreads();
+    for (int w = 1; w < THREADS / WARP; ++w)
+        sum += sums[w][lane];
+    float *weight = row < UNITS    ? &network.weights2[(h + row) * PADDED_CLASSES + o]
+                    : row == UNITS ? &network.bias2[o]
+                                   : &network.bias1[h + o];
+    if (warp == 0 && (row != UNITS || h == 0))
+        *weight -= learning_rate * sum;
+}
+
+// W1 −= lr·xᵀ·da for a tile of W1. The gradient goes from the registers to the weights.
 __global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const uint8_t *images, const float *activations, const float *weights2_copy,
-                    const float *d_logits, float *weights1, float *bias1, float *weights2,
-                    float *bias2, size_t n, size_t hidden, float learning_rate) {
+    weight_gradient(const uint8_t *images, const float *d_activations, float *weights1, size_t n,
+                    size_t hidden, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
     __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
-    const bool is_second = blockIdx.x == gridDim.x - 1;
-    const float *dy = is_second ? d_logits : activations;
-    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
-    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
-                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
-    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
-    const size_t o = is_second ? 0 : blockIdx.y * TILE;
+    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
     const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    float sum[ROWS][COLUMNS] = {};
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        // All tiles in one place for each type of x, so that a thread still waits for memory once.
-        const auto load_tiles = [&](const auto *x) {
-            load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth,
-                      inputs - k);
-            load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth,
-                      TILE);
-            load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
-                      DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
-            load_tile(weights_tile[0], TILE, weights2_copy + o, hidden, TILE_CLASSES, TILE, TILE,
-                      TILE);
-        };
-        if (is_second)
-            load_tiles(activations);
-        else
-            load_tiles(images);
+        load_tile(x_tile[0], TILE, images + first * PIXELS + k, PIXELS, DEPTH, TILE, depth,
+                  PIXELS - k);
+        load_tile(dy_tile[0], TILE, d_activations + first * hidden + o, hidden, DEPTH, TILE, depth,
+                  TILE);
         __syncthreads();
-        if (!is_second) {
-            // The tile has a. A thread replaces only numbers that no other thread reads.
-            for (int top = 0; top < DEPTH; top += THREADS_Y) {
-                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
-                for (int i = 0; i < CLASSES; ++i)
-                    for (int c = 0; c < COLUMNS; ++c)
-                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
-                for (int c = 0; c < COLUMNS; ++c)
-                    a[c] = a[c] > 0 ? da[c] : 0;
-            }
-            __syncthreads();
-        }
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
                     sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
-        if (k == 0 && thread < TILE)
-            for (int i = 0; i < depth; ++i)
-                bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    const float step = is_second ? learning_rate : learning_rate / 255;
-    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
-        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
+    const float step = learning_rate / 255;
+    for (int r = 0; r < ROWS && k + row + r < PIXELS; ++r) {
+        float4 *four = (float4 *)(weights1 + (k + row + r) * hidden + o + column);
         const float4 old = *four;
         *four = make_float4(old.x - step * sum[r][0], old.y - step * sum[r][1],
                             old.z - step * sum[r][2], old.w - step * sum[r][3]);
     }
-    if (k == 0 && thread < TILE)
-        bias[o + thread] -= learning_rate * bias_sum;
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -334,9 +316,7 @@ static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
-        network->activations, network->weights2, network->bias2, batch->labels,
-        network->weights2_copy, network->logits, network->d_logits, network->losses, n, hidden);
+    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(*network, *batch);
     CHECK(cudaGetLastError());
 }
 
@@ -344,12 +324,12 @@ static void forward(struct network *network, const struct byte_batch *batch) {
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    dim3 grid = blocks(PIXELS, hidden);
-    ++grid.x; // W2's
+    const dim3 grid((PIXELS + TILE - 1) / TILE, (unsigned)hidden / TILE);
+    backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(
+        *network, *batch, learning_rate);
+    CHECK(cudaGetLastError());
     weight_gradient<<<grid, block, 0, network->stream>>>(
-        batch->images, network->activations, network->weights2_copy, network->d_logits,
-        network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
-        learning_rate);
+        batch->images, network->d_activations, network->weights1, n, hidden, learning_rate);
     CHECK(cudaGetLastError());
 }
 

@@ -1,33 +1,25 @@
-// Stage 10.4: a block takes the step for its two hidden units' rows of W2. Only W1 still has tiles.
+// Stage 10.5: a batch is one launch. Where a kernel ended, all blocks wait for each other.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
-// whole number of tiles. The surplus units hold zeros, and stay zero.
+// whole number of UNITS. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
+#include <cooperative_groups.h>
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
-    // that a batch of 32 occupies more than a few blocks.
-    TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
-    ROWS = 2,
-    COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
-    THREADS = THREADS_X * THREADS_Y,
+    THREADS = 256,
     UNITS = 2,   // of a block
     SAMPLES = 4, // of a warp at a time
-    // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
-    DEPTH = 64,
-    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
+    // The rows of W2, b2 and dz are this long in memory.
+    PADDED_CLASSES = 32,
     WARP = 32
 };
 
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
+    int blocks;    // of a launch: all are alive at once
     cudaStream_t stream;
 
     float *weights1; // 784 × H
@@ -42,6 +34,7 @@ struct network {
     float *d_logits;      // N × 10: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
+    float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
 };
 
 static float *allocate(size_t count) {
@@ -92,10 +85,11 @@ static float *allocate_zeroed(size_t count) {
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, n = largest_batch(options);
-    const size_t hidden = (units + TILE - 1) / TILE * TILE;
+    const size_t hidden = (units + UNITS - 1) / UNITS * UNITS;
     struct network network = {};
     network.units = units;
     network.hidden = hidden;
+    CHECK(cudaDeviceGetAttribute(&network.blocks, cudaDevAttrMultiProcessorCount, 0));
     CHECK(cudaStreamCreate(&network.stream));
     network.weights1 = allocate_zeroed(PIXELS * hidden);
     network.bias1 = allocate_zeroed(hidden);
@@ -107,6 +101,7 @@ static struct network create(const struct options *options) {
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
+    network.ticks = allocate(2 * batches(options));
 
     float *weights = allocate_floats(PIXELS * units);
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -134,6 +129,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
     CHECK(cudaFree(network->epoch_loss));
+    CHECK(cudaFree(network->ticks));
 }
 
 // Returns four numbers from an address that is aligned to as many. Bytes become floats.
@@ -142,24 +138,6 @@ template <class T> __device__ float4 load_four(const T *from) {
         return *(const float4 *)from;
     const uchar4 four = *(const uchar4 *)from;
     return make_float4(four.x, four.y, four.z, four.w);
-}
-
-// Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
-template <class T>
-__device__ void load_tile(float *tile, int tile_stride, const T *matrix, size_t stride, int rows,
-                          int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-#pragma unroll
-    for (int first = 0; first < rows * columns / 4; first += THREADS) {
-        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
-        float4 four = make_float4(0, 0, 0, 0);
-        if ((size_t)r < rows_left && (size_t)c < columns_left)
-            four = load_four(matrix + r * stride + c);
-        *(float4 *)(tile + r * tile_stride + c) = four;
-    }
 }
 
 // Returns the sum over the threads of a warp, to all of them.
@@ -175,33 +153,28 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
-// last one again, and does not store the result.
-__global__ void __launch_bounds__(THREADS)
-    forward_units(struct network network, struct byte_batch batch) {
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
+__device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
-    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
-    const int lane = threadIdx.x % WARP;
+    const size_t n = batch.samples, hidden = network.hidden;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
     __syncthreads();
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP) {
-            const int k = first + 4 * lane;
-            for (int i = 0; i < SAMPLES && k < PIXELS; ++i) {
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
                 const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u) {
                     const float4 w = load_four(weights[u] + k);
                     sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
                 }
             }
-        }
         for (int i = 0; i < SAMPLES; ++i)
             for (int u = 0; u < UNITS; ++u) {
                 const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
-                if (lane == 0 && s + i < n)
+                if (threadIdx.x % WARP == 0 && s + i < n)
                     network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
@@ -209,10 +182,9 @@ __global__ void __launch_bounds__(THREADS)
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
-__global__ void __launch_bounds__(THREADS)
-    output_layer(struct network network, struct byte_batch batch) {
+__device__ void output_layer(struct network network, struct byte_batch batch, size_t s) {
     __shared__ float warps[THREADS / WARP][CLASSES];
-    const size_t hidden = network.hidden, s = blockIdx.x;
+    const size_t hidden = network.hidden;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
@@ -245,10 +217,10 @@ __global__ void __launch_bounds__(THREADS)
 
 // Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
 // for each: two rows of W2, b2 (in the first block), and two numbers of b1.
-__global__ void __launch_bounds__(THREADS)
-    backward_units(struct network network, struct byte_batch batch, float learning_rate) {
+__device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
+                               float learning_rate) {
     __shared__ float sums[THREADS / WARP][WARP];
-    const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
+    const size_t n = batch.samples, hidden = network.hidden;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int row = lane / CLASSES, o = lane % CLASSES;
     for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
@@ -274,37 +246,44 @@ __global__ void __launch_bounds__(THREADS)
                                    : &network.bias1[h + o];
     if (warp == 0 && (row != UNITS || h == 0))
         *weight -= learning_rate * sum;
+
+    // W1 −= lr·xᵀ·da. A thread has four pixels.
+    const size_t k = 4 * threadIdx.x;
+    if (k >= PIXELS)
+        return;
+    float gradient[4][UNITS] = {};
+#pragma unroll 16
+    for (size_t s = 0; s < n; ++s) {
+        const float4 four = load_four(batch.images + s * PIXELS + k);
+        const float x[] = {four.x, four.y, four.z, four.w};
+        for (int r = 0; r < 4; ++r)
+            for (int u = 0; u < UNITS; ++u)
+                gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
+    }
+    for (int r = 0; r < 4; ++r)
+        for (int u = 0; u < UNITS; ++u)
+            network.weights1[(k + r) * hidden + h + u] -= learning_rate / 255 * gradient[r][u];
 }
 
-// W1 −= lr·xᵀ·da for a tile of W1. The gradient goes from the registers to the weights.
-__global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const uint8_t *images, const float *d_activations, float *weights1, size_t n,
-                    size_t hidden, float learning_rate) {
-    __shared__ alignas(16) float x_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    float sum[ROWS][COLUMNS] = {};
-    for (size_t first = 0; first < n; first += DEPTH) {
-        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, images + first * PIXELS + k, PIXELS, DEPTH, TILE, depth,
-                  PIXELS - k);
-        load_tile(dy_tile[0], TILE, d_activations + first * hidden + o, hidden, DEPTH, TILE, depth,
-                  TILE);
-        __syncthreads();
-        for (int i = 0; i < depth; ++i)
-            for (int r = 0; r < ROWS; ++r)
-                for (int c = 0; c < COLUMNS; ++c)
-                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+// Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
+__global__ void __launch_bounds__(THREADS)
+    run_batch(struct network network, struct byte_batch batch, float learning_rate, float *ticks) {
+    const auto grid = cooperative_groups::this_grid();
+    const long long start = clock64();
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x) {
+        forward_units(network, batch, h);
         __syncthreads();
     }
-    const float step = learning_rate / 255;
-    for (int r = 0; r < ROWS && k + row + r < PIXELS; ++r) {
-        float4 *four = (float4 *)(weights1 + (k + row + r) * hidden + o + column);
-        const float4 old = *four;
-        *four = make_float4(old.x - step * sum[r][0], old.y - step * sum[r][1],
-                            old.z - step * sum[r][2], old.w - step * sum[r][3]);
+    grid.sync();
+    for (size_t s = blockIdx.x; s < batch.samples; s += gridDim.x) {
+        output_layer(network, batch, s);
+        __syncthreads();
     }
+    grid.sync();
+    const long long middle = lap(ticks, 0, start);
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        backward_units(network, batch, h, learning_rate);
+    lap(ticks, 1, middle);
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -315,43 +294,26 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets a, z and dz for a batch, and adds to the losses.
-static void forward(struct network *network, const struct byte_batch *batch) {
-    const size_t n = batch->samples, hidden = network->hidden;
-    forward_units<<<(unsigned)(hidden / UNITS), THREADS, 0, network->stream>>>(*network, *batch);
-    CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(*network, *batch);
-    CHECK(cudaGetLastError());
+// Gives the stream a batch, in as many blocks as there are multiprocessors.
+static void submit_batch(struct network *network, struct byte_batch *batch, float learning_rate,
+                         float *ticks) {
+    void *arguments[] = {network, batch, &learning_rate, &ticks};
+    // The cast is for CUDA 11.
+    CHECK(cudaLaunchCooperativeKernel((const void *)run_batch, network->blocks, THREADS, arguments,
+                                      0, network->stream));
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
-static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
-    const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
-    const dim3 grid((PIXELS + TILE - 1) / TILE, (unsigned)hidden / TILE);
-    backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(
-        *network, *batch, learning_rate);
-    CHECK(cudaGetLastError());
-    weight_gradient<<<grid, block, 0, network->stream>>>(
-        batch->images, network->d_activations, network->weights1, n, hidden, learning_rate);
-    CHECK(cudaGetLastError());
-}
-
-// Gives the stream an epoch over the training set in file order. The last batch may be short. Marks
-// the phases, or none if `events` is NULL.
+// Gives the stream an epoch over the training set in file order. The last batch may be short. Times
+// the phases if `ticks` is not NULL.
 static void submit_epoch(struct network *network, const struct byte_dataset *dataset,
-                         const struct options *options, float learning_rate,
-                         struct phase_events *events) {
+                         const struct options *options, float learning_rate, float *ticks) {
     const size_t n = largest_batch(options);
     struct byte_batch batch;
     CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
-    mark_phase(events, network->stream);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        forward(network, &batch);
-        mark_phase(events, network->stream);
-        backward(network, &batch, learning_rate);
-        mark_phase(events, network->stream);
+        submit_batch(network, &batch, learning_rate, ticks);
+        ticks += ticks ? 2 : 0;
     }
     sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
@@ -380,7 +342,7 @@ static double wait_for_loss(const struct network *network, const struct byte_dat
 }
 
 // Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, events time the phases. Neither is recorded.
+// are. The first is cold. In the second, the kernel times the phases. Neither is recorded.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -390,10 +352,10 @@ static void train(struct network *network, const struct byte_dataset *dataset,
         submit_epoch(network, dataset, options, 0, NULL);
         wait_for_loss(network, dataset);
         result->warmup_s = seconds() - start;
-        struct phase_events events = create_events(options);
-        submit_epoch(network, dataset, options, 0, &events);
+        start = seconds();
+        submit_epoch(network, dataset, options, 0, network->ticks);
         wait_for_loss(network, dataset);
-        collect_events(&events, options, result);
+        collect_ticks(network->ticks, options, seconds() - start, result);
     }
 
     start = seconds();
@@ -418,7 +380,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        forward(network, &batch);
+        submit_batch(network, &batch, 0, NULL);
         CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
                          cudaMemcpyDeviceToHost));
         for (size_t s = 0; s < batch.samples; ++s) {

@@ -1,4 +1,4 @@
-// Stage 10.5: a block takes the step for its two hidden units' columns of W1, too. No tile is left.
+// Stage 10.4: a block takes the step for its two hidden units' columns of W1, too. No tile is left.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
@@ -147,33 +147,29 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. Where there is no sample left, a warp takes the
-// last one again, and does not store the result.
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
 __global__ void __launch_bounds__(THREADS)
     forward_units(struct network network, struct byte_batch batch) {
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
-    const int lane = threadIdx.x % WARP;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
     __syncthreads();
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP) {
-            const int k = first + 4 * lane;
-            for (int i = 0; i < SAMPLES && k < PIXELS; ++i) {
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
                 const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u) {
                     const float4 w = load_four(weights[u] + k);
                     sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
                 }
             }
-        }
         for (int i = 0; i < SAMPLES; ++i)
             for (int u = 0; u < UNITS; ++u) {
                 const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
-                if (lane == 0 && s + i < n)
+                if (threadIdx.x % WARP == 0 && s + i < n)
                     network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
