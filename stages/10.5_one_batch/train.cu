@@ -266,7 +266,7 @@ __device__ void backward_units(struct network network, struct byte_batch batch, 
 }
 
 // Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     run_batch(struct network network, struct byte_batch batch, float learning_rate, float *ticks) {
     const auto grid = cooperative_groups::this_grid();
     const long long start = clock64();

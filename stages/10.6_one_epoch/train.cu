@@ -285,7 +285,7 @@ __device__ void run_batch(struct network network, struct byte_batch batch, float
 
 // Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
 // Times the phases if `ticks` is not NULL.
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
     struct byte_batch batch;
