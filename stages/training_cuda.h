@@ -6,10 +6,14 @@
 #include "common/cuda.h"
 #include "stages/training.h"
 
+// Returns the batches of an epoch.
+static inline size_t batches(const struct options *options) {
+    return ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
+}
+
 // Creates the events of an epoch: for two phases in each batch, and one before the first.
 static inline struct phase_events create_events(const struct options *options) {
-    const size_t batches = ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
-    return create_events(1 + 2 * batches);
+    return create_events(1 + 2 * batches(options));
 }
 
 // Adds the times between the marks of an epoch to the timers of the two phases, as if all epochs of
@@ -17,6 +21,30 @@ static inline struct phase_events create_events(const struct options *options) {
 static inline void collect_events(struct phase_events *events, const struct options *options,
                                   struct result *result) {
     collect_events(events, {&result->forward, &result->backward}, options->epochs);
+}
+
+// Within a kernel, returns what the multiprocessor's clock says. If `ticks` is not NULL, the first
+// block writes down how many there were since `start`.
+static inline __device__ long long lap(float *ticks, size_t phase, long long start) {
+    const long long now = clock64();
+    if (ticks && blockIdx.x == 0 && threadIdx.x == 0)
+        ticks[phase] = (float)(now - start);
+    return now;
+}
+
+// Adds the phases' shares of an epoch of so many seconds to the timers, as if all epochs of the run
+// had taken them. `ticks` is on the device: two phases in each batch.
+static inline void collect_ticks(const float *ticks, const struct options *options, double epoch_s,
+                                 struct result *result) {
+    std::vector<float> host(2 * batches(options));
+    CHECK(cudaMemcpy(host.data(), ticks, host.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    double sum = 0;
+    for (float each : host)
+        sum += each;
+    for (size_t i = 0; i < host.size(); ++i)
+        timer_add(i % 2 ? &result->backward : &result->forward, epoch_s * host[i] / sum);
+    timer_repeat(&result->forward, options->epochs);
+    timer_repeat(&result->backward, options->epochs);
 }
 
 // A data set on the device. A pixel is the byte that its file has.

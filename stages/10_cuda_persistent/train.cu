@@ -1,8 +1,7 @@
-// Stage 10, from 09: one kernel for all epochs. A block keeps its slice of W1 in shared memory, and
-// the blocks wait for each other once a batch.
+// Stage 10: every block computes all outputs for itself, so one barrier of the grid is left.
 //
-// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to an
-// even number. The surplus unit holds zeros, and stays zero.
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of UNITS. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
 #include <cooperative_groups.h>
@@ -10,24 +9,18 @@
 
 enum {
     THREADS = 256,
-    // So many threads share a sample in the forward pass. A block has SAMPLES of them at once.
-    LANES = 8,
-    SAMPLES = THREADS / LANES,
-    // A pixel that a thread has loaded serves so many hidden units.
-    UNITS = 2,
-    // Pixels are loaded in fours. A thread has so many fours of a sample in the forward pass.
-    FOURS = PIXELS / 4,
-    STEPS = (FOURS + LANES - 1) / LANES,
-    // A row of W1ᵀ, in fours: a hidden unit's weights, and then its bias.
-    ROW = FOURS + 1,
-    // The rows of W2 are this long in memory, so that they are whole fours, too.
+    UNITS = 2,   // of a block
+    SAMPLES = 4, // of a warp at a time
+    // Two rows of W1ᵀ, and the shared memory that a block needs beside such pairs.
+    PAIR = UNITS * PIXELS,
+    SCRATCH_BYTES = 2048,
+    LANES = 8, // share a sample in the output layer
+    // The rows of W2, b2 and dz are this long in memory.
     PADDED_CLASSES = 12,
-    // The shared memory of a block beside its rows of W1ᵀ: dz, a, da and the losses.
-    SCRATCH_BYTES = SAMPLES * (CLASSES + 2 * UNITS + 1) * 4,
     WARP = 32
 };
 
-// A row of W2, or b2.
+// A row of W2, which is loaded in fours.
 struct alignas(16) classes {
     float of[PADDED_CLASSES];
 };
@@ -35,41 +28,30 @@ struct alignas(16) classes {
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
+    int blocks;    // of a launch: all are alive at once
+    size_t room;   // in the shared memory of a block, in pairs of rows
 
-    size_t blocks;   // of the kernel: all are alive at once
-    size_t slice;    // so many hidden units belong to a block
-    size_t resident; // the rows of W1ᵀ of so many of them fit in its shared memory
+    float *weights1; // H × 784: W1ᵀ
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
+    // What a block may write for the next batch while others still read that of this one.
+    float *next_weights2, *next_bias2, *next_activations;
 
-    float4 *weights1; // H × ROW: W1ᵀ, with b1 at the end of the rows
-    // H + 1 rows: W2, then b2. The next batch reads weights2[now], and writes what comes after it
-    // to the other. So no block waits until all have read.
-    struct classes *weights2[2];
-    size_t now;
-
-    float *activations[2]; // N × H: a, of this batch, and of the one before or after
-    float *logits;         // samples of the test × 10: z
-    float *losses;         // epochs: the sum of −log p[label]; evaluate() needs one, too
-    long long *marks;      // 1 + 2 · batches: when the phases of an epoch ended
+    // One batch's intermediate values.
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // samples of the larger data set × 10: z
+    float *d_logits;      // blocks × N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+    float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
 };
 
-// What the threads of a block share: its hidden units, and what it has of SAMPLES samples.
-struct slice {
-    size_t first, units, resident; // as in the network
-    float4 *shared, *global;       // the rows of W1ᵀ
-    float (*dz)[CLASSES];          // SAMPLES × 10
-    float (*a)[UNITS];             // SAMPLES × 2
-    float (*da)[UNITS];            // SAMPLES × 2
-};
-
-// Returns the batches of an epoch.
-static size_t batches(const struct options *options) {
-    return ((size_t)options->train_samples - 1) / (size_t)options->batch + 1;
-}
-
-static void *allocate(size_t bytes) {
-    void *memory;
-    CHECK_ALLOCATION(cudaMalloc(&memory, bytes), bytes);
-    return memory;
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
 }
 
 // Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
@@ -100,29 +82,28 @@ static void release(struct byte_dataset *device) {
 }
 
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
-static void copy_matrix(void *to, size_t to_stride, const void *from, size_t from_stride,
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
                        columns * sizeof(float), rows, kind));
 }
 
-static void *allocate_zeroed(size_t bytes) {
-    void *memory = allocate(bytes);
-    CHECK(cudaMemset(memory, 0, bytes));
-    return memory;
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
 }
 
-// Sets how many blocks there are, and what each of them has.
+// Sets how many blocks there are, and how many of its pairs of rows a block keeps.
 static void divide(struct network *network) {
-    int multiprocessors, shared_bytes;
+    int bytes;
+    int multiprocessors;
     CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-    CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    const size_t pairs = network->hidden / UNITS;
-    const size_t pairs_of_block = (pairs - 1) / (size_t)multiprocessors + 1;
-    const size_t room = ((size_t)shared_bytes - SCRATCH_BYTES) / (UNITS * ROW * sizeof(float4));
-    network->slice = UNITS * pairs_of_block;
-    network->blocks = (pairs - 1) / pairs_of_block + 1;
-    network->resident = UNITS * (pairs_of_block < room ? pairs_of_block : room);
+    CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    const size_t room = ((size_t)bytes - SCRATCH_BYTES) / (PAIR * sizeof(float));
+    const size_t all = network->hidden / UNITS, pairs = (all - 1) / (size_t)multiprocessors + 1;
+    network->blocks = (int)((all - 1) / pairs + 1);
+    network->room = pairs < room ? pairs : room;
 }
 
 static struct network create(const struct options *options) {
@@ -132,26 +113,30 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     divide(&network);
-    network.weights1 = (float4 *)allocate_zeroed(hidden * ROW * sizeof(float4));
-    for (struct classes *&weights2 : network.weights2)
-        weights2 = (struct classes *)allocate_zeroed((hidden + 1) * sizeof(struct classes));
-    for (float *&activations : network.activations)
-        activations = (float *)allocate(n * hidden * sizeof(float));
-    network.logits = (float *)allocate((size_t)options->test_samples * CLASSES * sizeof(float));
-    network.losses = (float *)allocate(((size_t)options->epochs + 1) * sizeof(float));
-    network.marks = (long long *)allocate((1 + 2 * batches(options)) * sizeof(long long));
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.next_weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.next_bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.next_activations = allocate(n * hidden);
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
+    network.d_logits = allocate((size_t)network.blocks * n * PADDED_CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+    network.ticks = allocate(2 * batches(options));
 
-    float *weights = allocate_floats(units * ROW * 4);
+    float *weights = allocate_floats(PIXELS * units);
     struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < units; ++h)
-            weights[h * ROW * 4 + k] = draw_weight(&generator, PIXELS);
-    CHECK(cudaMemcpy(network.weights1, weights, units * ROW * sizeof(float4),
-                     cudaMemcpyHostToDevice));
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights[i % units * PIXELS + i / units] = draw_weight(&generator, PIXELS);
+    copy_matrix(network.weights1, PIXELS, weights, PIXELS, units, PIXELS, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < units * CLASSES; ++i)
         weights[i] = draw_weight(&generator, units);
-    copy_matrix(network.weights2[0], PADDED_CLASSES, weights, CLASSES, units, CLASSES,
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, units, CLASSES,
                 cudaMemcpyHostToDevice);
     free(weights);
     return network;
@@ -159,355 +144,286 @@ static struct network create(const struct options *options) {
 
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->weights2[0]));
-    CHECK(cudaFree(network->weights2[1]));
-    CHECK(cudaFree(network->activations[0]));
-    CHECK(cudaFree(network->activations[1]));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
+    CHECK(cudaFree(network->next_weights2));
+    CHECK(cudaFree(network->next_bias2));
+    CHECK(cudaFree(network->next_activations));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
-    CHECK(cudaFree(network->marks));
+    CHECK(cudaFree(network->epoch_loss));
+    CHECK(cudaFree(network->ticks));
 }
 
-// Returns the sum over the threads that share a sample, to all of them.
-__device__ float lanes_sum(float value) {
-    for (int distance = LANES / 2; distance > 0; distance /= 2)
+// Returns four numbers from an address that is aligned to as many. Bytes become floats.
+template <class T> __device__ float4 load_four(const T *from) {
+    if (sizeof(T) > 1)
+        return *(const float4 *)from;
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
+}
+
+// Returns the sum over so many neighbouring threads of a warp, to all of them.
+__device__ float sum_over(int lanes, float value) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(0xffffffff, value, distance);
     return value;
 }
 
-// Returns four pixels, 0 to 255, that lie side by side in memory.
-__device__ float4 pixels(unsigned four) {
-    return make_float4(four & 255, four >> 8 & 255, four >> 16 & 255, four >> 24);
+// Returns where the two rows of W1ᵀ are, from h on: in shared memory, or where there is no more
+// room, in the GPU's memory.
+__device__ float *rows_of(const struct network &network, size_t h) {
+    extern __shared__ float4 shared[];
+    const size_t pair = h / UNITS / gridDim.x; // of the block
+    return pair < network.room ? (float *)shared + pair * PAIR : network.weights1 + h * PIXELS;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units, from `unit` on, whose rows begin at `row`. Where
-// there is no sample left, a thread takes the last one again, and does not store the result.
-__device__ void hidden_units(const struct byte_batch *batch, const float4 *row, float *activations,
-                             size_t unit, size_t hidden) {
-    const int lane = threadIdx.x % LANES;
-    for (size_t first = 0; first < batch->samples; first += SAMPLES) {
-        const size_t s = first + threadIdx.x / LANES, last = batch->samples - 1;
-        const unsigned *fours = (const unsigned *)(batch->images + min(s, last) * PIXELS);
-        float sum[UNITS] = {};
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
+__device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
+    const float *weights = rows_of(network, h);
+    const size_t n = batch.samples, hidden = network.hidden;
+    for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
+        float sum[SAMPLES][UNITS] = {};
 #pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
-            const int k = step * LANES + lane;
-            if (k >= FOURS)
-                continue;
-            const float4 x = pixels(fours[k]);
-            for (int u = 0; u < UNITS; ++u) {
-                const float4 w = row[u * ROW + k];
-                sum[u] += x.x * w.x;
-                sum[u] += x.y * w.y;
-                sum[u] += x.z * w.z;
-                sum[u] += x.w * w.w;
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
+                const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
+                for (int u = 0; u < UNITS; ++u) {
+                    const float4 w = load_four(weights + u * PIXELS + k);
+                    sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+                }
             }
-        }
-        for (int u = 0; u < UNITS; ++u) {
-            const float a = lanes_sum(sum[u]) / 255 + row[u * ROW + FOURS].x;
-            if (lane == 0 && s <= last)
-                activations[s * hidden + unit + u] = a > 0 ? a : 0;
-        }
+        for (int i = 0; i < SAMPLES; ++i)
+            for (int u = 0; u < UNITS; ++u) {
+                const float a = sum_over(WARP, sum[i][u]) / 255 + network.bias1[h + u];
+                if (threadIdx.x % WARP == 0 && s + i < n)
+                    network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
+            }
     }
 }
 
-// Sets a for the slice. A row of W1ᵀ that has no room in shared memory stays in the L2 cache. The
-// two calls differ in nothing else, but the compiler has other instructions for shared memory.
-__device__ void forward(const struct slice *slice, const struct byte_batch *batch,
-                        float *activations, size_t hidden) {
-    for (size_t i = 0; i < slice->units; i += UNITS) {
-        const size_t unit = slice->first + i;
-        if (i < slice->resident)
-            hidden_units(batch, slice->shared + i * ROW, activations, unit, hidden);
-        else
-            hidden_units(batch, slice->global + i * ROW, activations, unit, hidden);
-    }
-}
-
-// Sets dz for SAMPLES samples from `first` on: z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Every block does the same. Returns −log p[label] in one thread of
-// each sample. Writes z if `logits` is not NULL.
-__device__ float output_layer(const struct slice *slice, const struct byte_batch *batch,
-                              const float *activations, const struct classes *weights2,
-                              float *logits, size_t first, size_t hidden) {
-    const int lane = threadIdx.x % LANES, i = threadIdx.x / LANES;
-    const size_t n = batch->samples, s = first + i;
-    float z[CLASSES] = {}, e[CLASSES], sum = 0, loss = 0;
+// Sets z = a·W2 + b2, p = softmax(z) and dz = (p − onehot(label)) / n for 32 samples from `first`
+// on. Adds −log p[label] to the losses. Where there is no sample left, the threads take the last
+// again.
+__device__ void output_layer(struct network network, struct byte_batch batch, size_t first) {
+    const size_t n = batch.samples, hidden = network.hidden, s = first + threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES;
+    float z[CLASSES] = {}, e[CLASSES], sum = 0;
 #pragma unroll 4
-    for (size_t h = lane; h < (s < n ? hidden : 0); h += LANES) {
-        const float a = activations[s * hidden + h];
-        const struct classes w = weights2[h];
+    for (size_t h = lane; h < hidden; h += LANES) {
+        const float a = network.activations[min(s, n - 1) * hidden + h];
+        const struct classes w = *(const struct classes *)(network.weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
             z[o] += a * w.of[o];
     }
-#pragma unroll
     for (int o = 0; o < CLASSES; ++o)
-        z[o] = lanes_sum(z[o]) + weights2[hidden].of[o];
-    if (lane > 0)
-        return 0;
+        z[o] = sum_over(LANES, z[o]) + network.bias2[o];
+    if (lane > 0 || s >= n)
+        return;
 
-    const int label = s < n ? batch->labels[s] : 0;
+    // Only one of the eight goes on.
     float max = z[0];
     for (int o = 1; o < CLASSES; ++o)
         max = fmaxf(max, z[o]);
-#pragma unroll
     for (int o = 0; o < CLASSES; ++o)
         sum += e[o] = expf(z[o] - max);
-    const float part = 1 / (float)n, scale = part / sum;
-#pragma unroll
     for (int o = 0; o < CLASSES; ++o) {
-        slice->dz[i][o] = s < n ? e[o] * scale - (o == label ? part : 0) : 0;
-        loss += s < n && o == label ? logf(sum) - (z[o] - max) : 0;
-        if (logits && s < n)
-            logits[s * CLASSES + o] = z[o];
+        const bool is_label = o == batch.labels[s];
+        network.d_logits[s * PADDED_CLASSES + o] = (e[o] / sum - is_label) / (float)n;
+        if (blockIdx.x > 0)
+            continue;
+        network.logits[s * CLASSES + o] = z[o];
+        network.losses[s] += is_label ? logf(sum) - (z[o] - max) : 0;
     }
-    return loss;
 }
 
-// Loads a thread's four pixels of SAMPLES samples, from `first` on. Where there is no sample left,
-// it takes the last one again. Its da is 0.
-__device__ void load_pixels(const struct byte_batch *batch, size_t first, unsigned *x) {
-    const unsigned *fours = (const unsigned *)batch->images + threadIdx.x;
-    if (threadIdx.x >= FOURS)
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
+// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+__device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
+                               float learning_rate) {
+    __shared__ float sums[THREADS / WARP][WARP];
+    const size_t n = batch.samples, hidden = network.hidden;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int row = lane / CLASSES, o = lane % CLASSES;
+    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
+        const size_t s = i / UNITS, u = h + i % UNITS;
+        float da = 0;
+        for (int c = 0; c < CLASSES; ++c)
+            da +=
+                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
+        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
+    }
+    __syncthreads();
+    float sum = 0;
+    for (size_t s = warp; s < n; s += THREADS / WARP)
+        sum += row > UNITS ? network.d_activations[s * hidden + h + o]
+                           : (row < UNITS ? network.activations[s * hidden + h + row] : 1) *
+                                 network.d_logits[s * PADDED_CLASSES + o];
+    sums[warp][lane] = sum;
+    __syncthreads();
+    for (int w = 1; w < THREADS / WARP; ++w)
+        sum += sums[w][lane];
+    const size_t i = (h + row) * PADDED_CLASSES + o;
+    if (warp == 0 && row < UNITS)
+        network.next_weights2[i] = network.weights2[i] - learning_rate * sum;
+    else if (warp == 0 && row > UNITS)
+        network.bias1[h + o] -= learning_rate * sum;
+    else if (warp == 0 && h == 0)
+        network.next_bias2[o] = network.bias2[o] - learning_rate * sum;
+
+    // W1 −= lr·xᵀ·da. A thread has four pixels.
+    const size_t k = 4 * threadIdx.x;
+    if (k >= PIXELS)
         return;
-#pragma unroll
-    for (int i = 0; i < SAMPLES; ++i)
-        x[i] = fours[min(first + i, batch->samples - 1) * FOURS];
-}
-
-// W1 −= lr·xᵀ·da for a thread's four pixels and two units.
-__device__ void update_first(float4 *row, float (*da)[UNITS], const unsigned *x,
-                             float learning_rate) {
-    float4 sum[UNITS] = {};
-#pragma unroll
-    for (int i = 0; i < SAMPLES; ++i) {
-        const float4 four = pixels(x[i]);
-        for (int u = 0; u < UNITS; ++u) {
-            sum[u].x += four.x * da[i][u];
-            sum[u].y += four.y * da[i][u];
-            sum[u].z += four.z * da[i][u];
-            sum[u].w += four.w * da[i][u];
-        }
+    float gradient[4][UNITS] = {};
+#pragma unroll 16
+    for (size_t s = 0; s < n; ++s) {
+        const float4 four = load_four(batch.images + s * PIXELS + k);
+        const float x[] = {four.x, four.y, four.z, four.w};
+        for (int r = 0; r < 4; ++r)
+            for (int u = 0; u < UNITS; ++u)
+                gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
     }
     const float step = learning_rate / 255;
     for (int u = 0; u < UNITS; ++u) {
-        float4 *w = &row[u * ROW + threadIdx.x];
-        *w = make_float4(w->x - step * sum[u].x, w->y - step * sum[u].y, w->z - step * sum[u].z,
-                         w->w - step * sum[u].w);
+        float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
+        *w = make_float4(w->x - step * gradient[0][u], w->y - step * gradient[1][u],
+                         w->z - step * gradient[2][u], w->w - step * gradient[3][u]);
     }
 }
 
-// The same for the small parameters. The lanes of a warp have the two rows of W2, the two numbers
-// of b1 and, with unit 0, b2.
-__device__ void update_second(const struct slice *slice, float4 *row, const struct classes *old,
-                              struct classes *next, size_t unit, size_t hidden,
-                              float learning_rate) {
-    const int lane = threadIdx.x % WARP, o = lane % CLASSES, u = lane / CLASSES;
-    float sum = 0;
-    if (u < UNITS) {
-        for (int i = 0; i < SAMPLES; ++i)
-            sum += slice->a[i][u] * slice->dz[i][o];
-        next[unit + u].of[o] = old[unit + u].of[o] - learning_rate * sum;
-    } else if (u == UNITS) {
-        for (int i = 0; i < SAMPLES; ++i)
-            sum += slice->dz[i][o];
-        if (unit == 0)
-            next[hidden].of[o] = old[hidden].of[o] - learning_rate * sum;
-    } else {
-        for (int i = 0; i < SAMPLES; ++i)
-            sum += slice->da[i][o];
-        row[o * ROW + FOURS].x -= learning_rate * sum;
-    }
+// Exchanges what this batch and the next have.
+__host__ __device__ void exchange(float *&one, float *&other) {
+    float *const was = one;
+    one = other;
+    other = was;
 }
 
-// Takes a step down the gradient of SAMPLES samples from `first` on, of which dz is known. That of
-// W2 and b2 goes to `next`, because other blocks still read `weights2`.
-__device__ void backward(const struct slice *slice, const struct byte_batch *batch,
-                         const unsigned *x, const float *activations,
-                         const struct classes *weights2, struct classes *next, size_t first,
-                         size_t hidden, float learning_rate) {
-    const size_t left = batch->samples - first;
-    const int i = threadIdx.x / UNITS, u = threadIdx.x % UNITS;
-    for (size_t k = 0; k < slice->units; k += UNITS) {
-        const size_t unit = slice->first + k;
-        if (i < SAMPLES) {
-            const float a = (size_t)i < left ? activations[(first + i) * hidden + unit + u] : 0;
-            float sum = 0;
-            for (int o = 0; o < CLASSES; ++o)
-                sum += slice->dz[i][o] * weights2[unit + u].of[o];
-            slice->a[i][u] = a;
-            slice->da[i][u] = a > 0 ? sum : 0;
-        }
-        __syncthreads();
-        const struct classes *old = first == 0 ? weights2 : next;
-        float4 *shared = slice->shared + k * ROW, *global = slice->global + k * ROW;
-        const bool resident = k < slice->resident;
-        if (threadIdx.x >= THREADS - WARP)
-            update_second(slice, resident ? shared : global, old, next, unit, hidden,
-                          learning_rate);
-        else if (threadIdx.x < FOURS && resident)
-            update_first(shared, slice->da, x, learning_rate);
-        else if (threadIdx.x < FOURS)
-            update_first(global, slice->da, x, learning_rate);
-        __syncthreads();
-    }
-}
-
-// Sums the losses of the block's threads, in the order of the samples.
-__device__ void sum_losses(float *losses, float loss, float *epoch_loss) {
-    if (threadIdx.x % LANES == 0)
-        losses[threadIdx.x / LANES] = loss;
+// Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
+__device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
+                          float *ticks) {
+    const long long start = clock64();
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        forward_units(network, batch, h);
+    cooperative_groups::this_grid().sync(); // the only one: a and W2 are complete
+    const long long middle = lap(ticks, 0, start);
+    for (size_t s = 0; s < batch.samples; s += THREADS / LANES)
+        output_layer(network, batch, s);
     __syncthreads();
-    if (threadIdx.x > 0)
-        return;
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        backward_units(network, batch, h, learning_rate);
+    lap(ticks, 1, middle);
+}
+
+// Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
+// Times the phases if `ticks` is not NULL.
+__global__ void __launch_bounds__(THREADS, 1)
+    run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
+              float *ticks) {
+    struct byte_batch batch;
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        for (int i = threadIdx.x; i < PAIR; i += THREADS)
+            rows_of(network, h)[i] = network.weights1[h * PIXELS + i];
+    __syncthreads();
+    network.d_logits += blockIdx.x * (size_t)size * PADDED_CLASSES;
+    for (size_t first = 0; first < (size_t)dataset.samples; first += batch.samples) {
+        batch = batch_at(&dataset, first, size);
+        run_batch(network, batch, learning_rate, ticks);
+        __syncthreads();
+        exchange(network.weights2, network.next_weights2);
+        exchange(network.bias2, network.next_bias2);
+        exchange(network.activations, network.next_activations);
+        network.logits += batch.samples * CLASSES;
+        ticks += ticks ? 2 : 0;
+    }
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        for (int i = threadIdx.x; i < PAIR; i += THREADS)
+            network.weights1[h * PIXELS + i] = rows_of(network, h)[i];
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     float sum = 0;
-    for (int i = 0; i < SAMPLES; ++i)
-        sum += losses[i];
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
     *epoch_loss = sum;
 }
 
-// Writes down what the clock of the first block's multiprocessor says, if that is wanted.
-__device__ void mark(long long **marks) {
-    if (*marks && blockIdx.x == 0 && threadIdx.x == 0)
-        *(*marks)++ = clock64();
-}
-
-// Runs epochs over the data set in file order, in batches of `size`. The last batch may be short.
-// Computes z alone if `logits` is not NULL.
-__global__ void __launch_bounds__(THREADS, 1)
-    run_epochs(struct network network, struct byte_dataset dataset, int size, int epochs,
-               float learning_rate, float *logits, long long *marks) {
-    extern __shared__ float4 rows[];
-    __shared__ float dz[SAMPLES][CLASSES], a[SAMPLES][UNITS], da[SAMPLES][UNITS], losses[SAMPLES];
-    const size_t first_unit = blockIdx.x * network.slice, hidden = network.hidden;
-    const size_t units = min(network.slice, hidden - first_unit);
-    const struct slice slice = {first_unit,
-                                units,
-                                min(network.resident, units),
-                                rows,
-                                network.weights1 + first_unit * ROW,
-                                dz,
-                                a,
-                                da};
-    struct classes *weights2 = network.now == 0 ? network.weights2[0] : network.weights2[1];
-    struct classes *next = network.now == 0 ? network.weights2[1] : network.weights2[0];
-    float *activations = network.activations[0], *others = network.activations[1];
-    for (size_t i = threadIdx.x; i < slice.resident * ROW; i += THREADS)
-        rows[i] = slice.global[i];
-    __syncthreads();
-
-    mark(&marks);
-    for (int epoch = 0; epoch < epochs; ++epoch) {
-        float loss = 0;
-        struct byte_batch batch;
-        for (size_t start = 0; start < (size_t)dataset.samples; start += batch.samples) {
-            batch = batch_at(&dataset, start, size);
-            forward(&slice, &batch, activations, hidden);
-            cooperative_groups::this_grid().sync(); // the only one: a and W2 are complete
-            mark(&marks);
-            for (size_t first = 0; first < batch.samples; first += SAMPLES) {
-                unsigned x[SAMPLES]; // under way while dz is computed
-                load_pixels(&batch, first, x);
-                loss += output_layer(&slice, &batch, activations, weights2,
-                                     logits && blockIdx.x == 0 ? logits + start * CLASSES : NULL,
-                                     first, hidden);
-                __syncthreads();
-                if (!logits)
-                    backward(&slice, &batch, x, activations, weights2, next, first, hidden,
-                             learning_rate);
-            }
-            mark(&marks);
-            // A block may be ahead by a forward pass while others still read a and W2.
-            float *const read = activations;
-            activations = others;
-            others = read;
-            if (!logits) {
-                struct classes *const old = weights2;
-                weights2 = next;
-                next = old;
-            }
-        }
-        if (blockIdx.x == 0)
-            sum_losses(losses, loss, &network.losses[epoch]);
-    }
-    for (size_t i = threadIdx.x; i < slice.resident * ROW; i += THREADS)
-        slice.global[i] = rows[i];
-}
-
-// Runs the kernel on all its blocks at once, and waits for it. With `logits`, it trains nothing.
-static void launch(struct network *network, const struct byte_dataset *dataset,
-                   const struct options *options, int epochs, float learning_rate, float *logits,
-                   long long *marks) {
-    int size = options->batch;
-    const size_t bytes = network->resident * ROW * sizeof(float4);
-    void *arguments[] = {network, (void *)dataset, &size, &epochs, &learning_rate, &logits, &marks};
-    CHECK(
-        cudaFuncSetAttribute(run_epochs, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+// Runs an epoch, in blocks that are all alive at once. Does not wait for it.
+static void submit_epoch(struct network *network, const struct byte_dataset *dataset,
+                         const struct options *options, float learning_rate, float *ticks) {
+    const size_t n = largest_batch(options);
+    const size_t bytes = network->room * PAIR * sizeof(float);
+    int size = (int)n;
+    void *arguments[] = {network, (void *)dataset, &size, &learning_rate, &ticks};
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     // The cast is for CUDA 11.
-    CHECK(cudaLaunchCooperativeKernel((const void *)run_epochs, (unsigned)network->blocks, THREADS,
-                                      arguments, bytes, 0));
-    CHECK(cudaDeviceSynchronize());
-    if (!logits)
-        network->now = (network->now + (size_t)epochs * batches(options)) % 2;
+    CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
+                                      bytes, 0));
+    if (((size_t)dataset->samples - 1) / n % 2 == 0) { // an odd number of batches
+        exchange(network->weights2, network->next_weights2);
+        exchange(network->bias2, network->next_bias2);
+    }
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
 }
 
-// Adds the times between the marks of an epoch, which took so many seconds, to the timers of the
-// two phases, as if all epochs of the run had taken them.
-static void collect_marks(const struct network *network, const struct options *options,
-                          double epoch_s, struct result *result) {
-    std::vector<long long> marks(1 + 2 * batches(options));
-    CHECK(cudaMemcpy(marks.data(), network->marks, marks.size() * sizeof(long long),
-                     cudaMemcpyDeviceToHost));
-    const double tick_s = epoch_s / (double)(marks.back() - marks.front());
-    for (size_t i = 1; i < marks.size(); ++i)
-        timer_add(i % 2 ? &result->forward : &result->backward,
-                  tick_s * (double)(marks[i] - marks[i - 1]));
-    timer_repeat(&result->forward, options->epochs);
-    timer_repeat(&result->backward, options->epochs);
+// Returns the mean loss of the last epoch, when its last weight is final.
+static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
+    float loss;
+    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    return loss / dataset->samples;
 }
 
 // Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, the kernel marks the phases.
+// are. The first is cold. In the second, the kernel times the phases.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
         return;
+    double start = seconds();
     if (!is_simulated(result->device)) {
-        double start = seconds();
-        launch(network, dataset, options, 1, 0, NULL, NULL);
+        submit_epoch(network, dataset, options, 0, NULL);
+        wait_for_loss(network, dataset);
         result->warmup_s = seconds() - start;
         start = seconds();
-        launch(network, dataset, options, 1, 0, NULL, network->marks);
-        collect_marks(network, options, seconds() - start, result);
+        submit_epoch(network, dataset, options, 0, network->ticks);
+        wait_for_loss(network, dataset);
+        collect_ticks(network->ticks, options, seconds() - start, result);
     }
 
-    const double start = seconds();
-    launch(network, dataset, options, options->epochs, options->learning_rate, NULL, NULL);
-    result->train_s = seconds() - start;
-    std::vector<float> losses((size_t)options->epochs);
-    CHECK(cudaMemcpy(losses.data(), network->losses, losses.size() * sizeof(float),
-                     cudaMemcpyDeviceToHost));
+    start = seconds();
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
-        result->final_loss = losses[(size_t)epoch] / dataset->samples;
-        report_epoch(options, epoch, result->final_loss, seconds());
+        submit_epoch(network, dataset, options, options->learning_rate, NULL);
+        result->final_loss = wait_for_loss(network, dataset);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
     }
+    result->train_s = seconds() - start;
 }
 
 // Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct byte_dataset *dataset,
                        const uint8_t *labels, const struct options *options) {
-    const size_t samples = (size_t)dataset->samples;
-    float *logits = allocate_floats(samples * CLASSES);
-    launch(network, dataset, options, 1, 0, network->logits, NULL);
-    CHECK(cudaMemcpy(logits, network->logits, samples * CLASSES * sizeof(float),
-                     cudaMemcpyDeviceToHost));
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct byte_batch batch;
     size_t right = 0;
-    for (size_t s = 0; s < samples; ++s) {
-        const float *z = logits + s * CLASSES;
-        size_t best = 0;
-        for (size_t o = 1; o < CLASSES; ++o)
-            best = z[o] > z[best] ? o : best;
-        right += best == labels[s];
+    submit_epoch(network, dataset, options, 0, NULL);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        CHECK(cudaMemcpy(logits, network->logits + first * CLASSES,
+                         batch.samples * CLASSES * sizeof(float), cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
     }
     free(logits);
     return (double)right / dataset->samples;
@@ -516,22 +432,18 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
 // Writes the weights, copied back to the host without the padding. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     const size_t units = network->units;
-    const struct classes *const outputs = network->weights2[network->now];
-    float *rows = allocate_floats(units * ROW * 4);
     float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
-    CHECK(
-        cudaMemcpy(rows, network->weights1, units * ROW * sizeof(float4), cudaMemcpyDeviceToHost));
-    for (size_t h = 0; h < units; ++h) {
-        for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * units + h] = rows[h * ROW * 4 + k];
-        bias1[h] = rows[h * ROW * 4 + PIXELS];
-    }
-    copy_matrix(weights2, CLASSES, outputs, PADDED_CLASSES, units, CLASSES, cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, outputs + network->hidden, PADDED_CLASSES, 1, CLASSES,
-                cudaMemcpyDeviceToHost);
-    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
+    float *rows = allocate_floats(units * PIXELS);
+    copy_matrix(rows, PIXELS, network->weights1, PIXELS, units, PIXELS, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights1[i] = rows[i % units * PIXELS + i / units];
     free(rows);
+    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);
     free(weights2);
@@ -540,7 +452,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in one kernel.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in a kernel an epoch.", 1);
     struct result result = {};
     struct data data;
 

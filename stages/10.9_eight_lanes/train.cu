@@ -1,0 +1,458 @@
+// Stage 10.9: in the output layer, eight threads share a sample, and a block has 32 samples.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of UNITS. The surplus units hold zeros, and stay zero.
+#include "stages/training_cuda.h"
+
+#include <cooperative_groups.h>
+#include <math.h>
+
+enum {
+    THREADS = 256,
+    UNITS = 2,   // of a block
+    SAMPLES = 4, // of a warp at a time
+    // Two rows of W1ᵀ, and the shared memory that a block needs beside such pairs.
+    PAIR = UNITS * PIXELS,
+    SCRATCH_BYTES = 2048,
+    LANES = 8, // share a sample in the output layer
+    // The rows of W2, b2 and dz are this long in memory.
+    PADDED_CLASSES = 12,
+    WARP = 32
+};
+
+// A row of W2, which is loaded in fours.
+struct alignas(16) classes {
+    float of[PADDED_CLASSES];
+};
+
+struct network {
+    size_t units;  // as asked for
+    size_t hidden; // H
+    int blocks;    // of a launch: all are alive at once
+    size_t room;   // in the shared memory of a block, in pairs of rows
+
+    float *weights1; // H × 784: W1ᵀ
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
+
+    // One batch's intermediate values.
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // samples of the larger data set × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+    float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
+};
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// Copies a data set to the device, as the bytes that its files have.
+static struct byte_dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct byte_dataset device = {host->samples, NULL, NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    std::vector<uint8_t> bytes(pixels);
+    for (size_t i = 0; i < pixels; ++i)
+        bytes[i] = (uint8_t)lrintf(255 * host->images[i]);
+    copy_pinned(device.images, bytes.data(), pixels);
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct byte_dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
+                        size_t rows, size_t columns, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
+                       columns * sizeof(float), rows, kind));
+}
+
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
+}
+
+// Sets how many blocks there are, and how many of its pairs of rows a block keeps.
+static void divide(struct network *network) {
+    int bytes;
+    CHECK(cudaDeviceGetAttribute(&network->blocks, cudaDevAttrMultiProcessorCount, 0));
+    CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    const size_t room = ((size_t)bytes - SCRATCH_BYTES) / (PAIR * sizeof(float));
+    const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;
+    network->room = pairs < room ? pairs : room;
+}
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t hidden = (units + UNITS - 1) / UNITS * UNITS;
+    struct network network = {};
+    network.units = units;
+    network.hidden = hidden;
+    divide(&network);
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
+    network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+    network.ticks = allocate(2 * batches(options));
+
+    float *weights = allocate_floats(PIXELS * units);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights[i % units * PIXELS + i / units] = draw_weight(&generator, PIXELS);
+    copy_matrix(network.weights1, PIXELS, weights, PIXELS, units, PIXELS, cudaMemcpyHostToDevice);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < units * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, units);
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, units, CLASSES,
+                cudaMemcpyHostToDevice);
+    free(weights);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+    CHECK(cudaFree(network->ticks));
+}
+
+// Returns four numbers from an address that is aligned to as many. Bytes become floats.
+template <class T> __device__ float4 load_four(const T *from) {
+    if (sizeof(T) > 1)
+        return *(const float4 *)from;
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
+}
+
+// Returns the sum over so many neighbouring threads of a warp, to all of them.
+__device__ float sum_over(int lanes, float value) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+}
+
+// Returns where the two rows of W1ᵀ are, from h on: in shared memory, or where there is no more
+// room, in the GPU's memory.
+__device__ float *rows_of(const struct network &network, size_t h) {
+    extern __shared__ float4 shared[];
+    const size_t pair = h / UNITS / gridDim.x; // of the block
+    return pair < network.room ? (float *)shared + pair * PAIR : network.weights1 + h * PIXELS;
+}
+
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
+__device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
+    const float *weights = rows_of(network, h);
+    const size_t n = batch.samples, hidden = network.hidden;
+    for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
+        float sum[SAMPLES][UNITS] = {};
+#pragma unroll
+        for (int first = 0; first < PIXELS; first += 4 * WARP)
+            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
+                const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
+                for (int u = 0; u < UNITS; ++u) {
+                    const float4 w = load_four(weights + u * PIXELS + k);
+                    sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+                }
+            }
+        for (int i = 0; i < SAMPLES; ++i)
+            for (int u = 0; u < UNITS; ++u) {
+                const float a = sum_over(WARP, sum[i][u]) / 255 + network.bias1[h + u];
+                if (threadIdx.x % WARP == 0 && s + i < n)
+                    network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
+            }
+    }
+}
+
+// Sets z = a·W2 + b2, p = softmax(z) and dz = (p − onehot(label)) / n for 32 samples from `first`
+// on. Adds −log p[label] to the losses. Where there is no sample left, the threads take the last
+// again.
+__device__ void output_layer(struct network network, struct byte_batch batch, size_t first) {
+    const size_t n = batch.samples, hidden = network.hidden, s = first + threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES;
+    float z[CLASSES] = {}, e[CLASSES], sum = 0;
+#pragma unroll 4
+    for (size_t h = lane; h < hidden; h += LANES) {
+        const float a = network.activations[min(s, n - 1) * hidden + h];
+        const struct classes w = *(const struct classes *)(network.weights2 + h * PADDED_CLASSES);
+        for (int o = 0; o < CLASSES; ++o)
+            z[o] += a * w.of[o];
+    }
+    for (int o = 0; o < CLASSES; ++o)
+        z[o] = sum_over(LANES, z[o]) + network.bias2[o];
+    if (lane > 0 || s >= n)
+        return;
+
+    // Only one of the eight goes on.
+    float max = z[0];
+    for (int o = 1; o < CLASSES; ++o)
+        max = fmaxf(max, z[o]);
+    for (int o = 0; o < CLASSES; ++o)
+        sum += e[o] = expf(z[o] - max);
+    for (int o = 0; o < CLASSES; ++o) {
+        const bool is_label = o == batch.labels[s];
+        network.logits[s * CLASSES + o] = z[o];
+        network.d_logits[s * PADDED_CLASSES + o] = (e[o] / sum - is_label) / (float)n;
+        network.losses[s] += is_label ? logf(sum) - (z[o] - max) : 0;
+    }
+}
+
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
+// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+__device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
+                               float learning_rate) {
+    __shared__ float sums[THREADS / WARP][WARP];
+    const size_t n = batch.samples, hidden = network.hidden;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int row = lane / CLASSES, o = lane % CLASSES;
+    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
+        const size_t s = i / UNITS, u = h + i % UNITS;
+        float da = 0;
+        for (int c = 0; c < CLASSES; ++c)
+            da +=
+                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
+        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
+    }
+    __syncthreads();
+    float sum = 0;
+    for (size_t s = warp; s < n; s += THREADS / WARP)
+        sum += row > UNITS ? network.d_activations[s * hidden + h + o]
+                           : (row < UNITS ? network.activations[s * hidden + h + row] : 1) *
+                                 network.d_logits[s * PADDED_CLASSES + o];
+    sums[warp][lane] = sum;
+    __syncthreads();
+    for (int w = 1; w < THREADS / WARP; ++w)
+        sum += sums[w][lane];
+    float *weight = row < UNITS    ? &network.weights2[(h + row) * PADDED_CLASSES + o]
+                    : row == UNITS ? &network.bias2[o]
+                                   : &network.bias1[h + o];
+    if (warp == 0 && (row != UNITS || h == 0))
+        *weight -= learning_rate * sum;
+
+    // W1 −= lr·xᵀ·da. A thread has four pixels.
+    const size_t k = 4 * threadIdx.x;
+    if (k >= PIXELS)
+        return;
+    float gradient[4][UNITS] = {};
+#pragma unroll 16
+    for (size_t s = 0; s < n; ++s) {
+        const float4 four = load_four(batch.images + s * PIXELS + k);
+        const float x[] = {four.x, four.y, four.z, four.w};
+        for (int r = 0; r < 4; ++r)
+            for (int u = 0; u < UNITS; ++u)
+                gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
+    }
+    const float step = learning_rate / 255;
+    for (int u = 0; u < UNITS; ++u) {
+        float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
+        *w = make_float4(w->x - step * gradient[0][u], w->y - step * gradient[1][u],
+                         w->z - step * gradient[2][u], w->w - step * gradient[3][u]);
+    }
+}
+
+// Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
+__device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
+                          float *ticks) {
+    const auto grid = cooperative_groups::this_grid();
+    const long long start = clock64();
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        forward_units(network, batch, h);
+    grid.sync();
+    for (size_t s = blockIdx.x * THREADS / LANES; s < batch.samples;
+         s += gridDim.x * THREADS / LANES)
+        output_layer(network, batch, s);
+    grid.sync();
+    const long long middle = lap(ticks, 0, start);
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        backward_units(network, batch, h, learning_rate);
+    lap(ticks, 1, middle);
+}
+
+// Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
+// Times the phases if `ticks` is not NULL.
+__global__ void __launch_bounds__(THREADS, 1)
+    run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
+              float *ticks) {
+    struct byte_batch batch;
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        for (int i = threadIdx.x; i < PAIR; i += THREADS)
+            rows_of(network, h)[i] = network.weights1[h * PIXELS + i];
+    __syncthreads();
+    for (size_t first = 0; first < (size_t)dataset.samples; first += batch.samples) {
+        batch = batch_at(&dataset, first, size);
+        run_batch(network, batch, learning_rate, ticks);
+        __syncthreads(); // no more: a block reads nothing that others may still change
+        network.logits += batch.samples * CLASSES;
+        ticks += ticks ? 2 : 0;
+    }
+    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
+        for (int i = threadIdx.x; i < PAIR; i += THREADS)
+            network.weights1[h * PIXELS + i] = rows_of(network, h)[i];
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Runs an epoch, in as many blocks as there are multiprocessors. Does not wait for it.
+static void submit_epoch(struct network *network, const struct byte_dataset *dataset,
+                         const struct options *options, float learning_rate, float *ticks) {
+    const size_t n = largest_batch(options);
+    const size_t bytes = network->room * PAIR * sizeof(float);
+    int size = options->batch;
+    void *arguments[] = {network, (void *)dataset, &size, &learning_rate, &ticks};
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    // The cast is for CUDA 11.
+    CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
+                                      bytes, 0));
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
+}
+
+// Returns the mean loss of the last epoch, when its last weight is final.
+static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
+    float loss;
+    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    return loss / dataset->samples;
+}
+
+// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
+// are. The first is cold. In the second, the kernel times the phases.
+static void train(struct network *network, const struct byte_dataset *dataset,
+                  const struct options *options, struct result *result) {
+    if (options->epochs == 0)
+        return;
+    double start = seconds();
+    if (!is_simulated(result->device)) {
+        submit_epoch(network, dataset, options, 0, NULL);
+        wait_for_loss(network, dataset);
+        result->warmup_s = seconds() - start;
+        start = seconds();
+        submit_epoch(network, dataset, options, 0, network->ticks);
+        wait_for_loss(network, dataset);
+        collect_ticks(network->ticks, options, seconds() - start, result);
+    }
+
+    start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        submit_epoch(network, dataset, options, options->learning_rate, NULL);
+        result->final_loss = wait_for_loss(network, dataset);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct byte_dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct byte_batch batch;
+    size_t right = 0;
+    submit_epoch(network, dataset, options, 0, NULL);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        CHECK(cudaMemcpy(logits, network->logits + first * CLASSES,
+                         batch.samples * CLASSES * sizeof(float), cudaMemcpyDeviceToHost));
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host without the padding. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
+    float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
+    float *rows = allocate_floats(units * PIXELS);
+    copy_matrix(rows, PIXELS, network->weights1, PIXELS, units, PIXELS, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights1[i] = rows[i % units * PIXELS + i / units];
+    free(rows);
+    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
+                cudaMemcpyDeviceToHost);
+    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
+    free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU, in a kernel an epoch.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct byte_dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
