@@ -12,7 +12,7 @@ source_dir=$BATS_TEST_DIRNAME/../data
 
 copy_folder() { # to
     mkdir -p "$1"
-    cp "$source_dir"/{Makefile,glyphs.h,synthesize.c,fetch.sh,locate.sh} "$1"
+    cp "$source_dir"/{Makefile,glyphs.h,synthesize.c,fetch.sh,locate.sh,mnist.set} "$1"
 }
 
 setup_file() {

@@ -51,14 +51,18 @@ def start(tmp_path):
     return on_terminal
 
 
+# The first stage of each ladder that trains by epochs, and one of the main ladder with threads.
+FOLDERS = [str(ladder.stages[0].folder.relative_to(ROOT)) for ladder in ladders.ladders()
+           if "learning-rate" in ladder.settings] + ["stages/02_openmp"]
+
+
 def count(pattern, lines):
     return sum(bool(re.search(pattern, line)) for line in lines)
 
 
-@pytest.mark.parametrize("folder", ["stages/00_serial", "stages/02_openmp",
-                                    "studies/mlp/02_openmp"])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_an_epoch_of_more_than_two_seconds_says_how_far_it_is(start, folder):
-    screen, drawn = start(folder, "--hidden 3 --threads 1")
+    screen, drawn = start(folder, "--threads 1")
     # Six batches take three seconds. The first line comes after two, the next a second later.
     # From the second epoch on, the first line comes at once.
     assert {"epoch 1 of 3: 67 %, 1 s left, 7 s left in all",
@@ -70,10 +74,11 @@ def test_an_epoch_of_more_than_two_seconds_says_how_far_it_is(start, folder):
     assert count(r"^epoch . of 3: loss [0-9.]*$", screen) == 3 and not count(" left", screen)
 
 
-def test_the_progress_goes_before_a_message_that_ends_the_run(start):
-    screen, drawn = start("studies/cnn/00_serial", "--learning-rate 3e38")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_progress_goes_before_a_message_that_ends_the_run(start, folder):
+    screen, drawn = start(folder, "--learning-rate 3e38")
     assert count("^epoch 1 of 3: 67 %, 1 s left, .* left in all$", drawn)
-    assert count("^00_serial: the loss became", screen)
+    assert count("^0[02]_[a-z]*: the loss became", screen)
 
 
 def test_no_progress_in_a_fast_epoch_with_quiet_or_in_a_file(start):
@@ -83,8 +88,7 @@ def test_no_progress_in_a_fast_epoch_with_quiet_or_in_a_file(start):
     assert not re.search(" left|\r", start.stage.succeeds())
 
 
-@pytest.mark.parametrize("folder", ["stages/02_openmp", "studies/mlp/00_serial",
-                                    "studies/cnn/00_serial"])
+@pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("columns", [0, 50])  # one that does not know its width counts as one of 80
 def test_a_line_that_is_too_long_goes_on_in_the_next(start, folder, columns):
     def shape(text):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # Tests what only 06_sparse has: --rebuild, and data with no zeros or with nothing else.
 # shellcheck disable=SC2154 # helpers.bash sets them
-load helpers
+load ../../tests/helpers
 
 setup_file() {
-    make -s -C "$BATS_TEST_DIRNAME/../stages/00_serial"
-    make -s -C "$BATS_TEST_DIRNAME/../stages/06_sparse"
+    make -s -C "$BATS_TEST_DIRNAME/../00_serial"
+    make -s -C "$BATS_TEST_DIRNAME/../06_sparse"
 }
 
 # weights STAGE FILE [OPTION...]: trains for 25 epochs of two batches.
