@@ -78,7 +78,7 @@ gpu: ## gpu [PART=2]: what an hour with a GPU is for: build, test, measure, prof
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
 
-# From here to profile-gpu, except for bench, STUDY=information means the stages of that study.
+# From here to profile-gpu, except for bench, STUDY=name means the stages of that study.
 
 step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
 	@./deps.sh compare

@@ -117,7 +117,7 @@ run_train() { # --option... : with one message and no result row
         run_train --data bad
         [[ $stderr == "$message" ]] || { echo "$change: $stderr"; false; }
     done <<'END'
-rm $file|bad/train.csv: No such file or directory; expected the galaxies: see data/README.md
+rm $file|bad/train.csv: No such file or directory; expected the galaxies: see studies/galaxy/README.md
 rm $file; mkdir $file|bad/train.csv: found a directory, expected a file
 : >$file|bad/train.csv: found 0 rows, expected the 6 of --train
 sed -i 6d $file|bad/train.csv: found 5 rows, expected the 6 of --train
