@@ -1,5 +1,5 @@
-"""A ladder is a closed room: without the folder of a study, everything else works, and no file names
-it. FULL=1 builds all that is left, tests a stage of each ladder, and has all results."""
+"""A ladder is a closed room: without a study's folder everything else works, and no file names it.
+FULL=1 builds all that is left, tests a stage of each ladder, and has all results."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from programs import FULL, ROOT, copy, run, write_data
+from programs import FULL, copy, run, write_data
 
 from harness import ladders
 
@@ -87,7 +87,8 @@ def works_without(root, gone):
         does("make -j2")
         for ladder in left:
             does(f"make -s -C harness build/{ladder}/reference build/many_processors.so")
-            does(f"harness/start.py verify builds {does(f'harness/start.py ladders stages {ladder} 00')}")
+            stage = does(f"harness/start.py ladders stages {ladder} 00")
+            does(f"harness/start.py verify builds {stage}")
     does("./run_all.sh --quick --stages 00 --hidden 8 --batch 4 --train 6 --test 4 --repeats 1")
     pytest.importorskip("matplotlib")
     pytest.importorskip("pygments")
