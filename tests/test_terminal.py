@@ -51,8 +51,8 @@ def start(tmp_path):
     return on_terminal
 
 
-# The first stage of each ladder that trains by epochs, and one with threads. Some ladders have a row
-# for each epoch, with more in its line.
+# The first stage of each ladder that trains by epochs, and one with threads. Some ladders have a
+# row for each epoch, with more in its line.
 TRAINING = [ladder for ladder in ladders.ladders() if "learning-rate" in ladder.settings]
 FOLDERS, SHORT = (["stages/02_openmp", *(
     str(ladder.stages[0].folder.relative_to(ROOT)) for ladder in TRAINING
