@@ -124,25 +124,3 @@ class Trainer:
 
     def rows(self, name="rows.csv"):
         return rows(self.folder / name)
-
-    # Of a CUDA stage on the simulated device, in each ladder whose stages take these options.
-
-    def takes_times_before_the_timed_epochs(self):
-        """The six images are two batches, so three epochs are six."""
-        options = "--epochs 3 --csv rows.csv --save-weights"
-        assert not re.search("^forward|, forward ", self.succeeds(f"{options} simulated"), re.M)
-        said = self.succeeds(f"{options} gpu", SIM_NAME="GPU")
-        assert len(re.findall(r"^(?:for|back)ward +[0-9.]+ s in 6 batches", said, re.M)) == 2
-        assert (self.folder / "simulated").read_bytes() == (self.folder / "gpu").read_bytes()
-        simulated, gpu = self.rows()
-        for name in "warmup_s", "forward_s", "backward_s":
-            assert simulated[name] == "" and float(gpu[name]) > 0
-        for name in "final_loss", "test_accuracy":
-            assert simulated[name] == gpu[name]
-
-    def needs_its_peak_vram(self):
-        """The device has the memory that the row names, and then a little less."""
-        self.succeeds("--hidden 70 --csv rows.csv")
-        size = round(float(self.rows()[0]["peak_vram_mib"]) * 2**20)
-        self.succeeds("--hidden 70", SIM_MEMORY=size)
-        self.fails(1, ": out of device memory: ", "--hidden 70", SIM_MEMORY=size - 1)

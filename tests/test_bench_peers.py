@@ -110,15 +110,6 @@ peer_openblas_pypi: left out, not installed: found no scipy-openblas32 in env (m
     assert not any(os.access(path, os.X_OK) for path in peers.glob("peer_*"))
 
 
-@pytest.mark.skipif(not os.access("/usr/local/cuda/bin/nvcc", os.X_OK),
-                    reason="found no /usr/local/cuda/bin/nvcc")
-@pytest.mark.parametrize("peer", ["peer_cublas", "peer_cublaslt"])
-def test_nvcc_is_found_where_the_stages_find_it_outside_path_too(peer):
-    words = ["make", "--dry-run", "--always-make", "-C", PEERS, peer]
-    said = run(words, PATH="/usr/bin:/bin").stdout
-    assert re.search(f"/usr/local/cuda/bin/nvcc .*-o {peer} {peer}.cu", said)
-
-
 @pytest.mark.skipif(not NVCC, reason="found no nvcc")
 @pytest.mark.parametrize("source", PEERS.glob("*.cu"), ids=lambda path: path.name)
 def test_nvcc_compiles_the_peers_with_cublas_without_a_warning(tmp_path, source):

@@ -10,9 +10,17 @@ from programs import FULL, ROOT, Trainer, copy, make, needs_full, run, simulated
 from harness import ladders
 
 # Steps are for FULL=1 only.
-STAGES = [stage for stage in ladders.find_ladder("stages").stages
-          if stage.is_cuda and (FULL or not stage.is_step)]
-of_stages = pytest.mark.parametrize("each", STAGES, indirect=True, ids=lambda stage: stage.name)
+CUDA = [stage for ladder in ladders.ladders() for stage in ladder.stages
+        if stage.is_cuda and (FULL or not stage.is_step)]
+STAGES = [stage for stage in CUDA if stage.ladder is ladders.ladders()[0]]
+# With those of other ladders that take the same options.
+ALIKE = [stage for stage in CUDA if {"hidden", "batch", "epochs"} <= {
+    *stage.ladder.settings, *(axis["option"] for axis in stage.ladder.axes)}]
+
+
+def of_stages(stages):
+    return pytest.mark.parametrize("each", stages, indirect=True, ids=lambda stage: str(
+        stage.folder.relative_to(ROOT)))
 
 
 @pytest.fixture
@@ -22,19 +30,19 @@ def each(request, tmp_path):
     return trainer
 
 
-@of_stages
+@of_stages(STAGES)
 def test_every_order_of_threads_and_blocks_gives_the_same_bytes(each):
     assert len({each.weights("--hidden 70", SIM_SEED=seed) for seed in range(4)}) == 1
 
 
 # hidden 70 is more than one or three multiprocessors of the device can keep in shared memory.
-@of_stages
+@of_stages(STAGES)
 def test_every_number_of_multiprocessors_gives_the_same_bytes(each):
     assert len({each.weights("--hidden 70", SIM_MULTIPROCESSORS=count)
                 for count in (1, 3, 16)}) == 1
 
 
-@of_stages
+@of_stages(STAGES)
 def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "simulated" in each.succeeds("--csv rows.csv").splitlines()[0]
     row, = each.rows()
@@ -43,12 +51,22 @@ def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "no finished runs" in said.splitlines()
 
 
-@of_stages
+# The six images are two batches, so three epochs are six.
+@of_stages(ALIKE)
 def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
-    each.takes_times_before_the_timed_epochs()
+    options = "--epochs 3 --csv rows.csv --save-weights"
+    assert not re.search("^forward|, forward ", each.succeeds(f"{options} simulated"), re.M)
+    said = each.succeeds(f"{options} gpu", SIM_NAME="GPU")
+    assert len(re.findall(r"^(?:for|back)ward +[0-9.]+ s in 6 batches", said, re.M)) == 2
+    assert (each.folder / "simulated").read_bytes() == (each.folder / "gpu").read_bytes()
+    simulated, gpu = each.rows()
+    for name in "warmup_s", "forward_s", "backward_s":
+        assert simulated[name] == "" and float(gpu[name]) > 0
+    for name in "final_loss", "test_accuracy":
+        assert simulated[name] == gpu[name]
 
 
-@of_stages
+@of_stages(STAGES)
 def test_without_epochs_none_is_run_to_take_a_time_either(each):
     each.succeeds("--epochs 0 --csv rows.csv", SIM_NAME="GPU")
     row, = each.rows()
@@ -56,19 +74,23 @@ def test_without_epochs_none_is_run_to_take_a_time_either(each):
     assert [row[name] for name in ("warmup_s", "forward_s", "backward_s", "final_loss")] == [""] * 4
 
 
-@of_stages
+# The device has the memory that the row names, and then a little less.
+@of_stages(ALIKE)
 def test_peak_vram_mib_is_what_a_run_needs_and_no_byte_more(each):
-    each.needs_its_peak_vram()
+    each.succeeds("--hidden 70 --csv rows.csv")
+    size = round(float(each.rows()[0]["peak_vram_mib"]) * 2**20)
+    each.succeeds("--hidden 70", SIM_MEMORY=size)
+    each.fails(1, f"^{each.name}: out of device memory: ", "--hidden 70", SIM_MEMORY=size - 1)
 
 
-@of_stages
+@of_stages(STAGES)
 def test_no_device_is_status_77_and_the_drivers_reason(each):
     each.fails(77, f"^{each.name}: no usable CUDA device: .*; try `make sim` or `make check`",
                SIM_DEVICES=0)
 
 
 # 784 × 1000 weights are 3 MiB.
-@of_stages
+@of_stages(STAGES)
 def test_too_little_device_memory_says_how_much_was_asked_for_and_is_free(each):
     each.fails(1, f"^{each.name}: out of device memory: asked for [0-9.]+ MiB, "
                   r"[0-9.]+ MiB of 1\.9 MiB are free", "--hidden 1000", SIM_MEMORY=2000000)

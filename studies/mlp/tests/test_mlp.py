@@ -48,20 +48,6 @@ def test_the_row_has_the_list_as_one_field_in_quotes(serial):
     assert [line.split(",", 3)[3][:11] for line in lines] == ['"5,4",4,2,0', "5,4,2,0.1,1"]
 
 
-def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(cuda):
-    cuda.takes_times_before_the_timed_epochs()
-
-
-def test_peak_vram_mib_is_what_a_run_needs_and_no_byte_more(cuda):
-    cuda.needs_its_peak_vram()
-
-
-@pytest.fixture(params=[stage for stage in LADDER.stages if stage.is_cuda],
-                ids=lambda stage: stage.name)
-def cuda(request, tmp_path):
-    return Trainer(tmp_path, built(request.param))
-
-
 @pytest.mark.parametrize(("epochs", "pace", "has_paper"), [(2, 0.1, False), (40, 0.001, True)])
 def test_the_papers_figures(tmp_path, epochs, pace, has_paper):
     """They stand beside runs of 40 epochs at its learning rate, and beside no others."""
