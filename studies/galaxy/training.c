@@ -77,7 +77,7 @@ static struct row make_row(const struct options *options, const struct data *dat
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
     static const struct argp_option own_options[] = {
         {"data", DATA, "DIR", 0,
-         "train.csv and test.csv, raw or .gz ($GALAXY_DIR, then the repository's data/galaxy)", 1},
+         "train.csv and test.csv, raw or .gz ($GALAXY_DIR, then the study's data/galaxy)", 1},
         {"hidden", HIDDEN, "N", 0, "hidden units (8)", 1},
         {"iterations", ITERATIONS, "N", 0, "of the minimizer; 0 trains nothing (300)", 1},
         {"lambda", LAMBDA, "X", 0, "weight of the squared weights in the cost (1)", 1},
