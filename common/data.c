@@ -44,7 +44,7 @@ __attribute__((format(printf, 2, 3))) static int complain(const char *path, cons
 // Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
 static int allocate_dataset(struct dataset *dataset, const char *path, int samples) {
     dataset->samples = samples;
-    dataset->images = try_allocate_floats((size_t)samples * PIXELS);
+    dataset->images = try_allocate_array((size_t)samples * PIXELS, sizeof(float));
     dataset->labels = malloc((size_t)samples);
     if (!dataset->images || !dataset->labels)
         return complain(

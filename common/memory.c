@@ -10,21 +10,21 @@
 
 enum { ALIGNMENT = 64 }; // a cache line, and the widest vector
 
-float *try_allocate_floats(size_t count) {
-    if (count > SIZE_MAX / sizeof(float) - ALIGNMENT)
+void *try_allocate_array(size_t count, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT)
         return NULL;
-    size_t bytes = count * sizeof(float);
     return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-float *allocate_floats(size_t count) {
-    float *floats = try_allocate_floats(count);
-    if (!floats) {
+void *allocate_array(size_t count, size_t size) {
+    void *array = try_allocate_array(count, size);
+    if (!array) {
         fprintf(stderr, STAGE ": out of memory: asked for %.1f MiB; try a smaller run\n",
-                (double)count * sizeof(float) / (1 << 20));
+                (double)count * (double)size / (1 << 20));
         exit(EXIT_RUN_FAILED);
     }
-    return memset(floats, 0, count * sizeof(float));
+    return memset(array, 0, count * size);
 }
 
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {

@@ -1,4 +1,4 @@
-// Arrays of floats, in memory and in a file.
+// Arrays in memory, and arrays of floats in a file.
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 
@@ -8,12 +8,17 @@
 extern "C" {
 #endif
 
-// Returns zeroed floats, 64-byte aligned; free() releases them. It never returns NULL: without
-// enough memory, it says how much was asked for and exits with EXIT_RUN_FAILED.
-float *allocate_floats(size_t count);
+// Returns an array of so many elements, each of `size` bytes: zeroed, and 64-byte aligned. free()
+// releases it. It never returns NULL: without enough memory, it says how much was asked for and
+// exits with EXIT_RUN_FAILED.
+void *allocate_array(size_t count, size_t size);
 
-// Returns floats with any values, 64-byte aligned, or NULL.
-float *try_allocate_floats(size_t count);
+// The same with any values, or NULL.
+void *try_allocate_array(size_t count, size_t size);
+
+static inline float *allocate_floats(size_t count) {
+    return (float *)allocate_array(count, sizeof(float));
+}
 
 struct array {
     const float *floats;

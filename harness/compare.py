@@ -11,8 +11,6 @@ come from the environment, where make puts them, or from its ladder.toml.
 import argparse
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from statistics import median
 
 from harness import ladders, pairs, running, verify
@@ -41,19 +39,12 @@ def build(stage):
 
 def run(stage, words, threads=0):
     """Runs once and returns the row, with the record of how the machine was: on so many threads."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
-        status, errors, seconds, record = running.measure(
-            [*stage.command, *words, "--quiet", "--csv", path], threads, env=stage.environment)
-        if status:
-            reason = (errors.splitlines() or ["no reason given"])[-1]
-            reason = reason.removeprefix(f"{stage.name}: ")
-            results.fail(f"{stage.name}: exit status {status}: {reason}", max(1, status))
-        row = results.read_rows(path, stage.ladder)[-1]
-    fault = running.clock_fault(row, stage.ladder, seconds)
-    if fault:
-        results.fail(f"{stage.name}: its times cannot be right: {fault}", 1)
-    return row | record
+    row, status, errors, _ = running.measure(stage, words, threads)
+    if not row:
+        reason = (errors.splitlines() or ["no reason given"])[-1].removeprefix(f"{stage.name}: ")
+        results.fail(f"{stage.name}: " + (f"exit status {status}: " if status else "")
+                     + reason, max(1, status or 1))
+    return row
 
 
 def run_pairs(stages, words, count):

@@ -104,15 +104,29 @@ def rate(threads):
     return float(text) / 1e9
 
 
-def measure(command, threads, **options):
-    """(exit status, what it wrote to standard error, seconds, record): runs a program once. The
-    record is how the machine was: see RECORD in rows.py. Without threads it has no rate."""
+def measure(stage, words, threads, environment=None, **options):
+    """(row, status, errors, text): runs a stage or a peer once. The row has the record of how the
+    machine was: see RECORD in rows.py. Without threads it has no rate. `text` is the row as the
+    program wrote it. Without a row, `status` is the exit status, or None where the row is missing
+    or cannot be right, and the last line of `errors` says why."""
     record = {"rate": round(rate(threads), 1) if threads else None,
               "began": time.strftime("%FT%TZ", time.gmtime()),
               "load": round(os.getloadavg()[0], 2)}
     others = watch_others()
-    status, errors, seconds = run(command, **options)
-    return status, errors, seconds, record | {"others": round(others(), 1)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "row.csv")
+        status, errors, seconds = run([*stage.command, *words, "--quiet", "--csv", str(path)],
+                                      env=environment or stage.environment, **options)
+        record["others"] = round(others(), 1)
+        if status:
+            return None, status, errors, ""
+        found = path.exists() and results.read_rows(path, stage.ladder)
+        if not found:
+            return None, None, "wrote no row to its --csv", ""
+        fault = clock_fault(found[-1], stage.ladder, seconds)
+        if fault:
+            return None, None, f"its times cannot be right: {fault}", ""
+        return found[-1] | record, 0, errors, results.read(path)
 
 
 def processor_seconds():

@@ -140,8 +140,8 @@ def step(ladder, stage):
     others = [before] if before else []
     if not stage.is_step and before and before.name.startswith(f"{stage.name[:2]}."):
         # Its README is about all of the steps.
-        earlier = ladder.stages[:ladder.stages.index(stage)]
-        others += [each for each in earlier if not each.is_step][-1:]
+        first = next(each for each in ladder.stages if each.name[:2] == stage.name[:2])
+        others += [first.before] if first.before else []
     for each in (*others, stage):
         if not each.program.exists():
             print(f"Building {each.name}")

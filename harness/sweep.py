@@ -20,7 +20,6 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
 import time
 import zlib
 from collections import defaultdict
@@ -411,29 +410,22 @@ class Sweep:
         """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
         the round, and `used` the threads that the stage is known to use. Without a row, the last
         line of the errors says why."""
-        command = [*stage.command, *self.ladder.words(options), "--quiet"]
+        words = self.ladder.words(options)
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         size, row = self.epochs.stat().st_size if self.ladder.epochs else 0, None
         used = 0 if stage.is_gpu else used or threads or ladders.processors()
         if self.ladder.epochs:
-            command += [f"--{self.ladder.epochs}", str(self.epochs)]
+            words += [f"--{self.ladder.epochs}", str(self.epochs)]
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "row.csv")
-                # The program inherits the lock: if the sweep is killed, it holds until that ends.
-                status, errors, seconds, record = running.measure(
-                    [*command, "--csv", str(path)], used, env=environment, pass_fds=[self.lock])
-                if status:
-                    return None, status, errors
-                found = path.exists() and rows.read_rows(path, self.ladder)
-                fault = found and running.clock_fault(found[-1], self.ladder, seconds)
-                if fault or not found:
-                    return None, None, fault or "wrote no row to its --csv"
-                row = found[-1] | {"sweep": self.sweep, "round": number, **record}
+            # The program inherits the lock: if the sweep is killed, it holds until that ends.
+            row, status, errors, text = running.measure(stage, words, used, environment,
+                                                        pass_fds=[self.lock])
+            if row:
+                row |= {"sweep": self.sweep, "round": number}
                 if used and row["threads"] and row["threads"] != used:  # only now it is known
                     row["rate"] = round(running.rate(row["threads"]), 1)
-                self.append(rows.read(path), row)
-                return row, 0, errors
+                self.append(text, row)
+            return row, status, errors
         finally:
             if self.ladder.epochs and not row:  # its epochs are none of a whole run
                 os.truncate(self.epochs, size)

@@ -231,6 +231,33 @@ def openmp(stage):
     return picture
 
 
+def forward_grid(stage):
+    side, threads = constant(stage, "SIDE"), constant(stage.before, "THREADS")
+    high, wide, x, cell = BATCH // side, HIDDEN // side, 112, 28
+    row, column = high // 2, wide // 2 + 1
+    picture = Picture(f"{number(stage.before)}: one block, one row of a at a time")
+    y = picture.height
+    picture.rect(x, y + 4, wide * cell, high * cell)
+    picture.rect(x, y + 34, wide * cell, 4, "sum")
+    picture.text(x - 6, y + 40, f"{threads} threads", "", "end")
+    picture.arrow(x + wide * cell / 2, y + 42, x + wide * cell / 2, y + 76)
+    picture.notes(f"After a row, the same threads go to the next of {BATCH}.",
+                  "One multiprocessor works.", "")
+    y = picture.head(f"{number(stage)}: {high * wide} blocks, all of a at once")
+    left, top = x + (column + 0.4) * cell, y + 84 + (row + 0.6) * cell
+    picture.rect(left, y + 6, 5, 70, "read", "")
+    picture.text(left + 12, y + 46, "W1: a column")
+    picture.rect(26, top, x - 34, 5, "read")
+    picture.text(26, top - 6, "x: a row")
+    picture.grid(x, y + 84, high, wide, cell, cell, lambda *_: "pale")
+    picture.rect(x + column * cell, y + 84 + row * cell, cell, cell, "round")
+    picture.rect(left, top, 5, 5, "sum")
+    picture.notes(f"A block is {side} × {side} threads. Each has a number of a",
+                  "(dark), and reads what its sum needs (stripes).",
+                  f"Up to {high * wide} multiprocessors work.")
+    return picture
+
+
 def forward_tiles(stage):
     tile, pixels, steps = (constant(stage, name) for name in ("TILE", "PIXELS", "SLICES"))
     depth, high, wide = pixels // steps, BATCH // tile, HIDDEN // tile
@@ -313,7 +340,8 @@ def split_sum(stage):
 
 
 MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, panels, owned_slices,
-                                          openmp, forward_tiles, register_blocking, split_sum)}
+                                          openmp, forward_grid, forward_tiles,
+                                          register_blocking, split_sum)}
 
 
 def main():

@@ -25,17 +25,16 @@ struct options {
     const char *csv;          // file that gets a result row, or NULL
     const char *save_weights; // file that gets the trained weights, or NULL
     bool quiet;               // print the result line only
-    bool flag;                // the option that only this stage has was given
 };
 
 // Parses the command line: see parse_common(). `about` is the stage's one line in --help, and
 // `max_threads` is the largest --threads that it accepts.
 struct options parse_options(int argc, char **argv, const char *about, int max_threads);
 
-// The same for a stage that has an option of its own, --FLAG, without an argument. A row has no
-// column for it, so --csv is refused beside it.
-struct options parse_options_and_flag(int argc, char **argv, const char *about, int max_threads,
-                                      const char *flag, const char *flag_help);
+// The same for a stage with more options, which go to `values`: see rows.h. A row has no column for
+// them.
+struct options parse_more_options(int argc, char **argv, const char *about, int max_threads,
+                                  const struct field *more, void *values);
 
 // Loads the data that the options name: see load_mnist().
 int load_data(const struct options *options, struct data *data);
@@ -65,8 +64,9 @@ struct result {
     double peak_vram_mib;  // 0: does not apply
 };
 
-// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0.
-void report_epoch(const struct options *options, int epoch, double loss);
+// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0. Returns `start`, when the
+// training began, moved by the time that this took, which is no training.
+double report_epoch(const struct options *options, int epoch, double loss, double start);
 
 // Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
 // 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.

@@ -155,12 +155,12 @@ static inline size_t count_threads(const struct options *options) {
 }
 
 // Returns in process 0 the `count` parts of each process, in the order of the processes, and NULL
-// in the others. A part has `size` bytes, which are floats. free() releases them.
+// in the others. A part has `size` bytes. free() releases them.
 static inline void *gather(const void *parts, size_t count, size_t size) {
     const int processes = process_count(), own = (int)count;
     int *counts = calloc((size_t)processes, sizeof *counts);
     int *places = calloc((size_t)processes, sizeof *places);
-    float *gathered = NULL;
+    void *gathered = NULL;
     MPI_Datatype part; // so that an int counts parts, and not bytes
     MPI_Type_contiguous((int)size, MPI_BYTE, &part);
     MPI_Type_commit(&part);
@@ -168,8 +168,8 @@ static inline void *gather(const void *parts, size_t count, size_t size) {
     if (process_number() == 0) {
         for (int i = 1; i < processes; ++i)
             places[i] = places[i - 1] + counts[i - 1];
-        gathered = allocate_floats((size_t)(places[processes - 1] + counts[processes - 1]) * size /
-                                   sizeof(float));
+        const int last = processes - 1;
+        gathered = allocate_array((size_t)places[last] + (size_t)counts[last], size);
     }
     MPI_Gatherv(parts, own, part, gathered, counts, places, part, 0, MPI_COMM_WORLD);
     MPI_Type_free(&part);

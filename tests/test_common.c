@@ -109,15 +109,18 @@ static void pcg32_is_the_authors(void **state) {
     }
 }
 
-static void allocated_floats_are_zero_and_aligned(void **state) {
+static void allocated_arrays_are_zero_and_aligned(void **state) {
     (void)state;
-    for (size_t count = 1; count < 100; ++count) {
-        float *floats = allocate_floats(count);
-        assert_int_equal((uintptr_t)floats % 64, 0);
-        for (size_t i = 0; i < count; ++i)
-            assert_true(floats[i] == 0);
-        free(floats);
-    }
+    for (size_t count = 1; count < 100; ++count)
+        for (size_t size = 1; size < 20; size += 3) {
+            char *bytes = allocate_array(count, size);
+            assert_int_equal((uintptr_t)bytes % 64, 0);
+            for (size_t i = 0; i < count * size; ++i)
+                assert_true(bytes[i] == 0);
+            free(bytes);
+        }
+    assert_null(try_allocate_array(SIZE_MAX / 4, 4));     // no room for the alignment
+    assert_null(try_allocate_array(SIZE_MAX / 4 + 2, 4)); // 4 bytes, if the product overflows
 }
 
 // Seven training and three test images, in which every byte value occurs.
@@ -218,30 +221,61 @@ static void batches_cover_the_data_set(void **state) {
     free_data(&data);
 }
 
-static void header_and_row_come_from_the_same_calls(void **state) {
+// What a row is made of. Not all of it is a column.
+struct run {
+    struct options options;
+    const char *device, *dataset, *load_s, *list;
+    int threads, none;
+    double time_s, forward_s, entropy, unknown;
+};
+
+static const struct field FIELDS[] = {
+    COLUMN("device", TEXT, device),
+    COLUMN("threads", OPTIONAL_INT, threads),
+    OPTION("seed", UINT64, seed, NULL, "seed", NULL),
+    OPTION("rate", FLOAT_ABOVE_0, learning_rate, NULL, "learning_rate", NULL),
+    OPTION("directory", DIRECTORY, data, NULL, NULL, NULL),
+    OPTION("fast", FLAG, quiet, NULL, "fast", NULL),
+    COLUMN("dataset", TEXT, dataset),
+    COLUMN("load_s", TEXT, load_s),
+    COLUMN("list", LIST, list),
+    COLUMN("none", OPTIONAL_INT, none),
+    COLUMN("zero", INT_FROM_0, none),
+    COLUMN("time_s", SECONDS, time_s),
+    COLUMN("forward_s", OPTIONAL_SECONDS, forward_s),
+    COLUMN("entropy", NUMBER, entropy),
+    COLUMN("unknown", NUMBER, unknown),
+    COLUMN("vram", OPTIONAL_NUMBER, forward_s),
+    {0},
+};
+
+static void header_and_row_come_from_the_same_list(void **state) {
     (void)state;
     char directory[WORD_SIZE], path[2 * WORD_SIZE], line[256];
     create_directory(directory);
     snprintf(path, sizeof path, "%s/rows.csv", directory);
-    struct row row = begin_row("cpu", 2);
-    add_int(&row, "seed", UINT64_MAX);
-    add_text(&row, "dataset", "drawn");
-    add_text(&row, "load_s", "");
-    add_seconds(&row, "time_s", 0.25);
-    add_float(&row, "rate", 0.1f);
-    add_number(&row, "entropy", 0.1f);
-    check_results_file(path, &row);
+    const struct run run = {.options = {.seed = UINT64_MAX, .learning_rate = 0.1f, .quiet = true},
+                            .device = "cpu",
+                            .threads = 2,
+                            .dataset = "drawn",
+                            .load_s = "",
+                            .list = "8,9",
+                            .time_s = 0.25,
+                            .entropy = 0.1f,
+                            .unknown = NAN};
+    check_rows("csv", path, FIELDS);
     for (int lines = 1; lines <= 2; ++lines) {
-        assert_int_equal(append_row(path, &row), 0);
-        check_results_file(path, &row);
+        assert_int_equal(append_row("csv", path, FIELDS, &run), 0);
+        check_rows("csv", path, FIELDS);
         first_line(path, line, sizeof line);
-        assert_string_equal(line, "stage,device,threads,seed,dataset,load_s,time_s,rate,entropy");
-        assert_string_equal(line, row.names);
+        assert_string_equal(line,
+                            "stage,device,threads,seed,learning_rate,fast,dataset,load_s,list,"
+                            "none,zero,time_s,forward_s,entropy,unknown,vram");
     }
     size_t size;
     char *text = read_file(path, &size);
-    const char *values =
-        "tests,cpu,2,18446744073709551615,drawn,,0.250000000,0.1,0.10000000149011612\n";
+    const char *values = "tests,cpu,2,18446744073709551615,0.1,1,drawn,,\"8,9\",,0,0.250000000,,"
+                         "0.10000000149011612,,\n";
     assert_int_equal(size, strlen(line) + 1 + 2 * strlen(values));
     assert_memory_equal(text + strlen(line) + 1, values, strlen(values));
     assert_memory_equal(text + size - strlen(values), values, strlen(values));
@@ -252,11 +286,20 @@ static void header_and_row_come_from_the_same_calls(void **state) {
 static void floats_read_back_equal(void **state) {
     (void)state;
     const float values[] = {0.123456789f, 1e-30f, FLT_MAX};
+    char directory[WORD_SIZE], path[2 * WORD_SIZE], text[64];
+    create_directory(directory);
+    snprintf(path, sizeof path, "%s/rows.csv", directory);
     for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
-        struct row row = begin_row("cpu", 1);
-        add_float(&row, "rate", values[i]);
-        assert_true(strtof(strrchr(row.values, ',') + 1, NULL) == values[i]);
+        const struct run run = {.options = {.learning_rate = values[i]},
+                                .device = "cpu",
+                                .dataset = "",
+                                .load_s = "",
+                                .list = ""};
+        assert_int_equal(append_row("csv", path, FIELDS, &run), 0);
+        csv_value(path, "learning_rate", text, sizeof text);
+        assert_true(strtof(text, NULL) == values[i]);
     }
+    remove_directory(directory);
 }
 
 // What became a pipe while the program ran stays one, and a link to it stays a link.
@@ -308,12 +351,12 @@ int main(void) {
         cmocka_unit_test(timer_of_one_duration_has_no_deviation),
         cmocka_unit_test(timer_repeated),
         cmocka_unit_test(laps_add_up_to_the_time_that_passed),
-        cmocka_unit_test(header_and_row_come_from_the_same_calls),
+        cmocka_unit_test(header_and_row_come_from_the_same_list),
         cmocka_unit_test(floats_read_back_equal),
         cmocka_unit_test(arrays_replace_regular_files_only),
         cmocka_unit_test(results_read_back_equal),
         cmocka_unit_test(pcg32_is_the_authors),
-        cmocka_unit_test(allocated_floats_are_zero_and_aligned),
+        cmocka_unit_test(allocated_arrays_are_zero_and_aligned),
         cmocka_unit_test_setup_teardown(idx_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(csv_values_are_exact, create_fixture, destroy_fixture),
         cmocka_unit_test_setup_teardown(batches_cover_the_data_set, create_fixture,

@@ -188,11 +188,10 @@ static void backward(struct network *network, const struct batch *batch, float l
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
-    const double start = seconds();
-    double clock = start;
+    double start = seconds();
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
         struct batch batch;
-        double loss = 0;
+        double loss = 0, clock = seconds();
         for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
             batch = batch_at(dataset, first, options->batch);
             loss += forward(network, &batch) * (double)batch.samples;
@@ -201,7 +200,7 @@ static void train(struct network *network, const struct dataset *dataset,
             clock = timer_lap(&result->backward, clock);
         }
         result->final_loss = loss / dataset->samples;
-        report_epoch(options, epoch, result->final_loss);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
     }
     result->train_s = seconds() - start;
 }

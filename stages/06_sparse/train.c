@@ -5,11 +5,13 @@
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
 // vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
 // weights, activations and gradients are products of each other.
+#include "common/rows.h"
 #include "stages/training.h"
 
 #include <limits.h>
 #include <math.h>
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for.
@@ -148,8 +150,8 @@ static struct slice take_slice(const struct network *network) {
 // Returns room for lists with so many entries in all, whose places have so many bytes.
 static struct lists allocate_lists(size_t count, size_t entries, size_t place_bytes) {
     return (struct lists){
-        .lists = (struct list *)allocate_floats(count * sizeof(struct list) / sizeof(float)),
-        .places = allocate_floats((entries * place_bytes + sizeof(float) - 1) / sizeof(float)),
+        .lists = allocate_array(count, sizeof(struct list)),
+        .places = allocate_array(entries, place_bytes),
         .values = allocate_floats(entries),
     };
 }
@@ -225,16 +227,16 @@ static void list_pixels(const struct lists *samples, struct lists *pixels) {
 // Returns the lists of a data set. With --rebuild, those of the pixels are one set for each thread.
 // They have room for any batch, and no entries yet.
 static struct sparse create_lists(const struct dataset *dataset, const struct options *options,
-                                  size_t threads) {
+                                  size_t threads, bool rebuild) {
     const size_t size = (size_t)options->batch;
     const size_t batches = ((size_t)dataset->samples + size - 1) / size;
-    const size_t sets = options->flag ? threads : batches;
+    const size_t sets = rebuild ? threads : batches;
     struct sparse sparse = {
         .batches = batches,
-        .samples = (struct lists *)allocate_floats(batches * sizeof(struct lists) / sizeof(float)),
+        .samples = allocate_array(batches, sizeof(struct lists)),
         .sets = sets,
-        .pixels = (struct lists *)allocate_floats(sets * sizeof(struct lists) / sizeof(float)),
-        .rebuild = options->flag,
+        .pixels = allocate_array(sets, sizeof(struct lists)),
+        .rebuild = rebuild,
     };
     size_t largest = 0;
 #pragma omp parallel for num_threads(threads) reduction(max : largest)
@@ -443,13 +445,12 @@ static void backward(struct network *network, struct slice *slice, const struct 
 static void train(struct network *network, const struct dataset *dataset,
                   const struct sparse *sparse, const struct options *options,
                   struct result *result) {
-    const double start = seconds();
+    double start = seconds();
 #pragma omp parallel num_threads(network->threads)
     {
         struct slice slice = take_slice(network);
-        double clock = start;
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
-            double loss = 0;
+            double loss = 0, clock = seconds();
             for (size_t b = 0; b < sparse->batches; ++b) {
                 const struct batch batch =
                     batch_at(dataset, b * (size_t)options->batch, options->batch);
@@ -466,7 +467,7 @@ static void train(struct network *network, const struct dataset *dataset,
             }
             if (omp_get_thread_num() == 0) {
                 result->final_loss = loss / dataset->samples;
-                report_epoch(options, epoch, result->final_loss);
+                start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
         if (omp_get_thread_num() == 0)
@@ -517,19 +518,31 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options_and_flag(
-        argc, argv, "Trains on all cores, without multiplications by zero.", INT_MAX, "rebuild",
-        "make the lists by pixel anew for each batch, as shuffled batches would need");
+    static const struct field own[] = {
+        {.option = "rebuild",
+         .kind = FLAG,
+         .help = "make the lists by pixel anew for each batch, as shuffled batches would need"},
+        {0},
+    };
+    bool rebuild = false;
+    struct options options =
+        parse_more_options(argc, argv, "Trains on all cores, without multiplications by zero.",
+                           INT_MAX, own, &rebuild);
     struct result result = {.device = "cpu"};
     struct data data;
 
+    if (rebuild && options.csv) {
+        fprintf(stderr, STAGE ": --rebuild: found --csv, whose rows have no column for it; "
+                              "expected one of the two\n");
+        return EXIT_BAD_INPUT;
+    }
     int status = load_data(&options, &data);
     if (status)
         return status;
 
     double clock = seconds();
     struct network network = create(&options);
-    struct sparse sparse = create_lists(&data.train, &options, network.threads);
+    struct sparse sparse = create_lists(&data.train, &options, network.threads, rebuild);
     result.setup_s = seconds() - clock;
 
     train(&network, &data.train, &sparse, &options, &result);

@@ -489,7 +489,7 @@ static void train(struct network *network, const struct byte_dataset *dataset,
                      cudaMemcpyDeviceToHost));
     for (int epoch = 0; epoch < options->epochs; ++epoch) {
         result->final_loss = losses[(size_t)epoch] / dataset->samples;
-        report_epoch(options, epoch, result->final_loss);
+        report_epoch(options, epoch, result->final_loss, seconds());
     }
 }
 

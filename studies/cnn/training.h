@@ -45,11 +45,13 @@ struct options {
     int epochs;             // passes over the training set, >= 0
     float learning_rate;    // > 0
     float momentum;         // 0 to below 1
+    uint64_t seed;          // of the initial weights
     int train_samples;      // the first so many of the training file, >= 1
     int test_samples;       // the first so many of the test file, >= 1
     bool normalize;         // pixels get the mean 0 and the deviation 1 of MNIST
     bool pad;               // the training set is continued to a multiple of the batch
     const char *epochs_csv; // file that gets a row for each epoch, or NULL
+    bool epochs_columns;    // print the header of that file, and stop
     uint64_t run;           // when the program started, in microseconds: it tells runs apart
 };
 

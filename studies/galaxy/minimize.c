@@ -234,7 +234,7 @@ struct minimum minimize(const struct objective *objective, const struct vectors 
 }
 
 static double *host_allocate(size_t count) {
-    return (double *)allocate_floats(2 * count);
+    return allocate_array(count, sizeof(double));
 }
 
 static void host_release(double *vector) {

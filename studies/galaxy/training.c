@@ -1,7 +1,7 @@
 #include "studies/galaxy/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,34 +13,42 @@
 #include <unistd.h>
 #include <zlib.h>
 
-// Options without a short form have numbers that are not characters. parse_common() has others.
-enum { DATA = 1024, HIDDEN, ITERATIONS, LAMBDA, TRAIN, TEST };
+struct run {
+    struct options options;
+    struct data data;
+    struct result result;
+    double gflops, peak_rss_mib;
+};
 
-static error_t parse_option(int key, char *arg, struct argp_state *state) {
-    struct options *options = state->input;
-    switch (key) {
-    case DATA:
-        options->data = arg;
-        return 0;
-    case HIDDEN:
-        options->hidden = parse_int("hidden", arg, 1, INT_MAX);
-        return 0;
-    case ITERATIONS:
-        options->iterations = parse_int("iterations", arg, 0, INT_MAX);
-        return 0;
-    case LAMBDA:
-        options->lambda = parse_float("lambda", arg, false);
-        return 0;
-    case TRAIN:
-        options->train_samples = parse_int("train", arg, 1, INT_MAX);
-        return 0;
-    case TEST:
-        options->test_samples = parse_int("test", arg, 1, INT_MAX);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const struct field FIELDS[] = {
+    COLUMN("device", TEXT, result.device),
+    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTION("data", DIRECTORY, data, NULL, NULL,
+           "train.csv and test.csv, raw or .gz ($GALAXY_DIR, then the study's data/galaxy)"),
+    OPTION("hidden", INT_FROM_1, hidden, "8", "hidden", "hidden units"),
+    OPTION("iterations", INT_FROM_0, iterations, "300", "iterations",
+           "of the minimizer; 0 trains nothing"),
+    OPTION("lambda", FLOAT_FROM_0, lambda, "1", "lambda",
+           "weight of the squared weights in the cost"),
+    OPTION("seed", UINT64, seed, "1", "seed", "of the initial weights"),
+    OPTION("train", INT_FROM_1, train_samples, "2700", "train_samples",
+           "the first N training images"),
+    OPTION("test", INT_FROM_1, test_samples, "675", "test_samples", "the first N test images"),
+    COLUMN("dataset", TEXT, data.name),
+    COLUMN("load_s", SECONDS, data.load_s),
+    COLUMN("setup_s", SECONDS, result.setup_s),
+    COLUMN("train_s", SECONDS, result.train_s),
+    COLUMN("cost_s", SECONDS, result.cost.total),
+    COLUMN("gradient_s", SECONDS, result.gradient.total),
+    COLUMN("final_cost", NUMBER, result.minimum.cost),
+    COLUMN("test_accuracy", NUMBER, result.test_accuracy),
+    COLUMN("cost_evaluations", UINT64, result.minimum.evaluations),
+    COLUMN("gradient_evaluations", UINT64, result.minimum.evaluations),
+    COLUMN("gflops", NUMBER, gflops),
+    COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
+    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    {0},
+};
 
 // A multiply-add is two operations. For each sample and evaluation, W1 takes part in two products
 // and W2 in three. A second forward pass, where a stage makes one, is not counted.
@@ -50,66 +58,19 @@ static double gflops(const struct options *options, const struct result *result)
            1e9;
 }
 
-static struct row make_row(const struct options *options, const struct data *data,
-                           const struct result *result) {
-    struct row row = begin_row(result->device, result->threads);
-    add_int(&row, "hidden", (unsigned)options->hidden);
-    add_int(&row, "iterations", (unsigned)options->iterations);
-    add_float(&row, "lambda", options->lambda);
-    add_int(&row, "seed", options->common.seed);
-    add_int(&row, "train_samples", (unsigned)options->train_samples);
-    add_int(&row, "test_samples", (unsigned)options->test_samples);
-    add_text(&row, "dataset", data->name);
-    add_seconds(&row, "load_s", data->load_s);
-    add_seconds(&row, "setup_s", result->setup_s);
-    add_seconds(&row, "train_s", result->train_s);
-    add_seconds(&row, "cost_s", result->cost.total);
-    add_seconds(&row, "gradient_s", result->gradient.total);
-    add_number(&row, "final_cost", result->minimum.cost);
-    add_number(&row, "test_accuracy", result->test_accuracy);
-    add_int(&row, "cost_evaluations", (unsigned long)result->minimum.evaluations);
-    add_int(&row, "gradient_evaluations", (unsigned long)result->minimum.evaluations);
-    add_number(&row, "gflops", gflops(options, result));
-    add_peaks(&row, result->peak_vram_mib);
-    return row;
-}
-
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
-    static const struct argp_option own_options[] = {
-        {"data", DATA, "DIR", 0,
-         "train.csv and test.csv, raw or .gz ($GALAXY_DIR, then the study's data/galaxy)", 1},
-        {"hidden", HIDDEN, "N", 0, "hidden units (8)", 1},
-        {"iterations", ITERATIONS, "N", 0, "of the minimizer; 0 trains nothing (300)", 1},
-        {"lambda", LAMBDA, "X", 0, "weight of the squared weights in the cost (1)", 1},
-        {"train", TRAIN, "N", 0, "the first N training images (2700)", 1},
-        {"test", TEST, "N", 0, "the first N test images (675)", 1},
-        {0}};
-    const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
-    struct options options = {.data = data_directory("GALAXY_DIR", "galaxy"),
-                              .hidden = 8,
-                              .iterations = 300,
-                              .lambda = 1,
-                              .train_samples = 2700,
-                              .test_samples = 675};
-    const struct row row =
-        make_row(&options, &(struct data){.name = ""}, &(struct result){.device = ""});
+    struct options options = {.data = data_directory("GALAXY_DIR", "galaxy")};
     options.common =
         parse_common(argc, argv,
                      &(struct command_line){
                          .about = about,
                          .max_threads = max_threads,
-                         .own = &own,
-                         .own_input = &options,
-                         .row = &row,
-                         .seed_help = "of the initial weights (1)",
+                         .fields = FIELDS,
+                         .options = &options,
                          .save = "save-weights",
                          .save_help = "write W1, b1, W2, b2 as little-endian float32, row-major",
                      });
     return options;
-}
-
-double *allocate_doubles(size_t count) {
-    return (double *)allocate_floats(count > SIZE_MAX / 2 ? SIZE_MAX : 2 * count);
 }
 
 double draw_weight(struct pcg32 *generator) {
@@ -244,8 +205,7 @@ static int load_csv(const char *directory, const char *name, int samples, const 
             continue;
         if (dataset->samples == room) { // grows with the file, whatever --train asks for
             room = room ? 2 * room : 1024;
-            const size_t floats = 2 * room * PIXELS;
-            double *images = (double *)try_allocate_floats(floats);
+            double *images = try_allocate_array(room * PIXELS, sizeof *images);
             uint8_t *labels = realloc(dataset->labels, room);
             if (images && dataset->samples > 0)
                 memcpy(images, dataset->images, dataset->samples * PIXELS * sizeof *images);
@@ -308,13 +268,14 @@ int report_result(const struct options *options, const struct data *data,
         print_timer("cost", &result->cost, "evaluations");
         print_timer("gradient", &result->gradient, "evaluations");
     }
-    const struct row row = make_row(options, data, result);
-    const int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
+    const struct run run = {*options, *data, *result, gflops(options, result), peak_rss_mib()};
+    const char *csv = options->common.csv;
+    const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
                "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
                STAGE, options->hidden, result->minimum.iterations, data->name, result->train_s,
-               result->cost.total, result->gradient.total, gflops(options, result),
-               result->minimum.evaluations, result->minimum.cost, result->test_accuracy);
+               result->cost.total, result->gradient.total, run.gflops, result->minimum.evaluations,
+               result->minimum.cost, result->test_accuracy);
     return status;
 }
 

@@ -20,6 +20,7 @@ struct options {
     int hidden;        // hidden units, >= 1
     int iterations;    // of the minimizer, >= 0
     float lambda;      // weight of the squared weights in the cost, >= 0
+    uint64_t seed;     // of the initial weights
     int train_samples; // the first so many of train.csv, >= 1
     int test_samples;  // the first so many of test.csv, >= 1
 };
@@ -53,8 +54,9 @@ static inline size_t largest_set(const struct data *data) {
     return data->train.samples > data->test.samples ? data->train.samples : data->test.samples;
 }
 
-// Returns zeroed doubles, 64-byte aligned: see allocate_floats().
-double *allocate_doubles(size_t count);
+static inline double *allocate_doubles(size_t count) {
+    return (double *)allocate_array(count, sizeof(double));
+}
 
 // Returns the next initial weight, uniform in ±0.2. Θ1 has a row for each hidden unit: its bias,
 // then its 1024 weights. It uses stream 1 of the generator. Θ2 has a row for each class: its bias,

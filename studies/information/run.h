@@ -15,6 +15,7 @@ struct options {
     struct common_options common;
     int samples;   // B, >= 1
     int features;  // D, >= 1
+    uint64_t seed; // of the activations
     float seconds; // the pass is repeated until so much was timed, >= 0
 };
 

@@ -1,42 +1,62 @@
 #include "studies/mlp/training.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
-#include <argp.h>
-#include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-// Options without a short form have numbers that are not characters. parse_common() has others.
-enum { DATA = 1024, HIDDEN, BATCH, EPOCHS, LEARNING_RATE, TRAIN, TEST };
+struct run {
+    struct options options;
+    struct data data;
+    struct result result;
+    double gflops, peak_rss_mib;
+};
 
-static const struct argp_option ARGP_OPTIONS[] = {
-    {"data", DATA, "DIR", 0,
-     "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the repository's "
-     "data/mnist)",
-     1},
-    {"hidden", HIDDEN, "LIST", 0, "units of each hidden layer, one to eight (128,128)", 1},
-    {"batch", BATCH, "N", 0, "samples in a batch (128)", 1},
-    {"epochs", EPOCHS, "N", 0, "passes over the training set; 0 trains nothing (2)", 1},
-    {"learning-rate", LEARNING_RATE, "X", 0, "step of the gradient descent (0.1)", 1},
-    {"train", TRAIN, "N", 0, "the first N training images (60000)", 1},
-    {"test", TEST, "N", 0, "the first N test images (10000)", 1},
-    {0}};
+static const struct field FIELDS[] = {
+    COLUMN("device", TEXT, result.device),
+    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTION("data", DIRECTORY, data, NULL, NULL,
+           "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the "
+           "repository's data/mnist)"),
+    OPTION("hidden", LIST, hidden, "128,128", "hidden", "units of each hidden layer, one to eight"),
+    OPTION("batch", INT_FROM_1, batch, "128", "batch", "samples in a batch"),
+    OPTION("epochs", INT_FROM_0, epochs, "2", "epochs",
+           "passes over the training set; 0 trains nothing"),
+    OPTION("learning-rate", FLOAT_ABOVE_0, learning_rate, "0.1", "learning_rate",
+           "step of the gradient descent"),
+    OPTION("seed", UINT64, seed, "1", "seed", "seed of the initial weights"),
+    OPTION("train", INT_FROM_1, train_samples, "60000", "train_samples",
+           "the first N training images"),
+    OPTION("test", INT_FROM_1, test_samples, "10000", "test_samples", "the first N test images"),
+    COLUMN("dataset", TEXT, data.name),
+    COLUMN("load_s", SECONDS, data.load_s),
+    COLUMN("setup_s", SECONDS, result.setup_s),
+    COLUMN("warmup_s", OPTIONAL_SECONDS, result.warmup_s),
+    COLUMN("train_s", SECONDS, result.train_s),
+    COLUMN("forward_s", OPTIONAL_SECONDS, result.forward.total),
+    COLUMN("backward_s", OPTIONAL_SECONDS, result.backward.total),
+    COLUMN("final_loss", NUMBER, result.final_loss),
+    COLUMN("test_accuracy", NUMBER, result.test_accuracy),
+    COLUMN("gflops", NUMBER, gflops),
+    COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
+    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    {0},
+};
 
-static void parse_hidden(struct options *options, const char *text) {
-    const char *next = text;
+// Sets the sizes of the layers.
+static void parse_hidden(struct options *options) {
+    const char *next = options->hidden;
     int count = 0;
     for (;;) {
         char *end;
-        const unsigned long width = isdigit((unsigned char)*next) ? strtoul(next, &end, 10) : 0;
+        const unsigned long width = *next >= '1' && *next <= '9' ? strtoul(next, &end, 10) : 0;
         if (width < 1 || width > MAX_WIDTH || count == MAX_HIDDEN || (*end && *end != ',')) {
             fprintf(stderr,
                     STAGE
                     ": --hidden: found '%s', expected the units of one to %d layers, from 1 to %d "
                     "each, such as 128,128\n",
-                    text, MAX_HIDDEN, MAX_WIDTH);
+                    options->hidden, MAX_HIDDEN, MAX_WIDTH);
             exit(EXIT_BAD_INPUT);
         }
         options->sizes[++count] = width;
@@ -49,47 +69,6 @@ static void parse_hidden(struct options *options, const char *text) {
     options->layers = count + 1;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state) {
-    struct options *options = state->input;
-    switch (key) {
-    case DATA:
-        options->data = arg;
-        return 0;
-    case HIDDEN:
-        parse_hidden(options, arg);
-        return 0;
-    case BATCH:
-        options->batch = parse_int("batch", arg, 1, INT_MAX);
-        return 0;
-    case EPOCHS:
-        options->epochs = parse_int("epochs", arg, 0, INT_MAX);
-        return 0;
-    case LEARNING_RATE:
-        options->learning_rate = parse_float("learning-rate", arg, true);
-        return 0;
-    case TRAIN:
-        options->train_samples = parse_int("train", arg, 1, INT_MAX);
-        return 0;
-    case TEST:
-        options->test_samples = parse_int("test", arg, 1, INT_MAX);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-// The list of --hidden.
-struct list {
-    char text[16 * MAX_HIDDEN];
-};
-
-static struct list hidden_list(const struct options *options) {
-    struct list list = {""};
-    for (int l = 1; l < options->layers; ++l)
-        sprintf(list.text + strlen(list.text), "%s%zu", l > 1 ? "," : "", options->sizes[l]);
-    return list;
-}
-
 // A multiply-add is two operations. For each sample, the weights of a layer take part in three
 // products, and those of the first layer in two: nobody needs the gradient of the pixels.
 static double gflops(const struct options *options, double train_s) {
@@ -100,61 +79,19 @@ static double gflops(const struct options *options, double train_s) {
                        : 0;
 }
 
-static struct row make_row(const struct options *options, const struct data *data,
-                           const struct result *result) {
-    struct row row = begin_row(result->device, result->threads);
-    // A field with a comma stands in double quotes, as in every CSV file (RFC 4180).
-    struct list quoted = {"\""}, list = hidden_list(options);
-    add_text(&row, "hidden",
-             strchr(list.text, ',') ? strcat(strcat(quoted.text, list.text), "\"") : list.text);
-    add_int(&row, "batch", (unsigned)options->batch);
-    add_int(&row, "epochs", (unsigned)options->epochs);
-    add_float(&row, "learning_rate", options->learning_rate);
-    add_int(&row, "seed", options->common.seed);
-    add_int(&row, "train_samples", (unsigned)options->train_samples);
-    add_int(&row, "test_samples", (unsigned)options->test_samples);
-    add_text(&row, "dataset", data->name);
-    add_seconds(&row, "load_s", data->load_s);
-    add_seconds(&row, "setup_s", result->setup_s);
-    add_optional_seconds(&row, "warmup_s", result->warmup_s);
-    add_seconds(&row, "train_s", result->train_s);
-    add_optional_seconds(&row, "forward_s", result->forward.total);
-    add_optional_seconds(&row, "backward_s", result->backward.total);
-    if (options->epochs > 0)
-        add_number(&row, "final_loss", result->final_loss);
-    else
-        add_text(&row, "final_loss", "");
-    add_number(&row, "test_accuracy", result->test_accuracy);
-    add_number(&row, "gflops", gflops(options, result->train_s));
-    add_peaks(&row, result->peak_vram_mib);
-    return row;
-}
-
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
-    struct options options = {.data = default_data(),
-                              .layers = 3,
-                              .sizes = {PIXELS, 128, 128, CLASSES},
-                              .batch = 128,
-                              .epochs = 2,
-                              .learning_rate = 0.1f,
-                              .train_samples = 60000,
-                              .test_samples = 10000};
-    const struct argp own = {ARGP_OPTIONS, parse_option, NULL, NULL, NULL, NULL, NULL};
-    const struct row row =
-        make_row(&options, &(struct data){.name = ""}, &(struct result){.device = ""});
-    const struct command_line command_line = {
-        .about = about,
-        .max_threads = max_threads,
-        .own = &own,
-        .own_input = &options,
-        .row = &row,
-        .seed_help = "seed of the initial weights (1)",
-        .save = "save-weights",
-        .save_help = "write W1, b1, W2, b2, ... as little-endian float32, row-major",
-    };
-    options.common = parse_common(argc, argv, &command_line);
-    if (!options.common.quiet)
-        watch_epochs(options.epochs, (options.train_samples - 1) / options.batch + 1);
+    struct options options = {.data = default_data()};
+    options.common = parse_common(
+        argc, argv,
+        &(struct command_line){
+            .about = about,
+            .max_threads = max_threads,
+            .fields = FIELDS,
+            .options = &options,
+            .save = "save-weights",
+            .save_help = "write W1, b1, W2, b2, ... as little-endian float32, row-major",
+        });
+    parse_hidden(&options);
     return options;
 }
 
@@ -172,15 +109,18 @@ size_t widest_layer(const struct options *options) {
 float *draw_weights(const struct options *options, int layer) {
     const size_t inputs = options->sizes[layer], count = inputs * options->sizes[layer + 1];
     float *weights = allocate_floats(count);
-    struct pcg32 generator = pcg32_start(options->common.seed, (uint64_t)layer + 1);
+    struct pcg32 generator = pcg32_start(options->seed, (uint64_t)layer + 1);
     for (size_t i = 0; i < count; ++i)
         weights[i] = draw_uniform(&generator, sqrtf(6.0f / (float)inputs));
     return weights;
 }
 
-void report_epoch(const struct options *options, int epoch, double loss) {
+double report_epoch(const struct options *options, int epoch, double loss, double start) {
+    const double end = seconds();
     if (!options->common.quiet)
-        print_epoch(epoch + 1, "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+        print_epoch(epoch + 1, options->epochs, (end - start) / (epoch + 1),
+                    "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+    return start + (seconds() - end);
 }
 
 int report_result(const struct options *options, const struct data *data,
@@ -200,13 +140,15 @@ int report_result(const struct options *options, const struct data *data,
     if (result->forward.count > 0)
         snprintf(phases, sizeof phases, ", forward %.3f s, backward %.3f s", result->forward.total,
                  result->backward.total);
-    const struct row row = make_row(options, data, result);
-    int status = options->common.csv ? append_row(options->common.csv, &row) : 0;
+    struct run run = {*options, *data, *result, gflops(options, result->train_s), peak_rss_mib()};
+    if (options->epochs == 0)
+        run.result.final_loss = NAN; // an empty field
+    const char *csv = options->common.csv;
+    const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
                "accuracy %.4f\n",
-               STAGE, hidden_list(options).text, options->batch, options->epochs, data->name,
-               result->train_s, phases, gflops(options, result->train_s), loss,
-               result->test_accuracy);
+               STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
+               phases, run.gflops, loss, result->test_accuracy);
     return status;
 }
 

@@ -17,11 +17,13 @@ enum { MAX_HIDDEN = 8, MAX_LAYERS = MAX_HIDDEN + 1, MAX_WIDTH = 100000000 };
 struct options {
     struct common_options common;
     const char *data;             // directory of the IDX files or of train.csv
+    const char *hidden;           // the list of --hidden
     int layers;                   // hidden layers and the output layer: 2 to 9
     size_t sizes[MAX_LAYERS + 1]; // 784, the units of the hidden layers, 10
     int batch;                    // samples in a batch, >= 1
     int epochs;                   // passes over the training set, >= 0
     float learning_rate;          // > 0
+    uint64_t seed;                // of the initial weights
     int train_samples;            // the first so many of the training file, >= 1
     int test_samples;             // the first so many of the test file, >= 1
 };
@@ -61,8 +63,9 @@ struct result {
     double peak_vram_mib;  // 0: does not apply
 };
 
-// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0.
-void report_epoch(const struct options *options, int epoch, double loss);
+// Prints an epoch's mean loss, unless --quiet. `epoch` counts from 0. Returns `start`, when the
+// training began, moved by the time that this took, which is no training.
+double report_epoch(const struct options *options, int epoch, double loss, double start);
 
 // Prints the phases and the result line, and appends the row to --csv. Returns the exit status:
 // 0, or EXIT_RUN_FAILED with one line if the loss is not finite or the row cannot be written.

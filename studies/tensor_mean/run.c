@@ -2,35 +2,45 @@
 #include "common/memory.h"
 #include "common/random.h"
 #include "common/rows.h"
+#include "common/terminal.h"
 
-#include <argp.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// Options without a short form have numbers that are not characters. parse_common() has others.
-enum { TRIPLETS = 1024, FEATURES, SECONDS };
-
 // So that the size of D × D × D numbers has no overflow.
 enum { MAX_FEATURES = 100000 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state) {
-    struct options *options = state->input;
-    switch (key) {
-    case TRIPLETS:
-        options->triplets = parse_int("triplets", arg, 1, INT_MAX);
-        return 0;
-    case FEATURES:
-        options->features = parse_int("features", arg, 1, MAX_FEATURES);
-        return 0;
-    case SECONDS:
-        options->seconds = parse_float("seconds", arg, false);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+struct run {
+    struct options options;
+    struct result result;
+    const char *dataset, *load_s;
+    double transfer_s, product_s; // of a pass
+    float largest;
+    double gflops, peak_rss_mib;
+};
+
+static const struct field FIELDS[] = {
+    COLUMN("device", TEXT, result.device),
+    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTION("triplets", INT_FROM_1, triplets, "8192", "triplets", "triplets to average over"),
+    {"features", INT_FROM_1, offsetof(struct options, features), "features", "32",
+     "features of x, of y and of z", MAX_FEATURES},
+    OPTION("seconds", FLOAT_FROM_0, seconds, "0.1", "seconds",
+           "repeat the pass until so much was timed"),
+    OPTION("seed", UINT64, seed, "1", "seed", "seed of the features"),
+    COLUMN("dataset", TEXT, dataset),
+    COLUMN("load_s", TEXT, load_s),
+    COLUMN("setup_s", SECONDS, result.setup_s),
+    COLUMN("time_s", SECONDS, result.time_s),
+    COLUMN("transfer_s", OPTIONAL_SECONDS, transfer_s),
+    COLUMN("product_s", OPTIONAL_SECONDS, product_s),
+    COLUMN("largest", FLOAT_FROM_0, largest),
+    COLUMN("gflops", NUMBER, gflops),
+    COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
+    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    {0},
+};
 
 // For each triplet, a product of each pair x[i]·y[j], and with it a multiply-add for each z[k]. No
 // arrangement of the formula has fewer.
@@ -39,46 +49,18 @@ static double gflops(const struct options *options, double time_s) {
     return time_s > 0 ? options->triplets * (pairs + 2 * pairs * features) / time_s / 1e9 : 0;
 }
 
-static struct row make_row(const struct options *options, const struct result *result,
-                           float largest) {
-    const double passes = fmax(1, (double)result->product_time.count);
-    struct row row = begin_row(result->device, result->threads);
-    add_int(&row, "triplets", (unsigned)options->triplets);
-    add_int(&row, "features", (unsigned)options->features);
-    add_float(&row, "seconds", options->seconds);
-    add_int(&row, "seed", options->common.seed);
-    add_text(&row, "dataset", "drawn");
-    add_text(&row, "load_s", "");
-    add_seconds(&row, "setup_s", result->setup_s);
-    add_seconds(&row, "time_s", result->time_s);
-    add_optional_seconds(&row, "transfer_s", result->transfer_time.total / passes);
-    add_optional_seconds(&row, "product_s", result->product_time.total / passes);
-    add_float(&row, "largest", largest);
-    add_number(&row, "gflops", gflops(options, result->time_s));
-    add_peaks(&row, result->peak_vram_mib);
-    return row;
-}
-
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
-    static const struct argp_option own_options[] = {
-        {"triplets", TRIPLETS, "N", 0, "triplets to average over (8192)", 1},
-        {"features", FEATURES, "N", 0, "features of x, of y and of z (32)", 1},
-        {"seconds", SECONDS, "X", 0, "repeat the pass until so much was timed (0.1)", 1},
-        {0}};
-    const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
-    struct options options = {.triplets = 8192, .features = 32, .seconds = 0.1f};
-    const struct row row = make_row(&options, &(struct result){.device = ""}, 0);
-    const struct command_line command_line = {
-        .about = about,
-        .max_threads = max_threads,
-        .own = &own,
-        .own_input = &options,
-        .row = &row,
-        .seed_help = "seed of the features (1)",
-        .save = "save",
-        .save_help = "write the mean as little-endian float32, row-major",
-    };
-    options.common = parse_common(argc, argv, &command_line);
+    struct options options = {0};
+    options.common =
+        parse_common(argc, argv,
+                     &(struct command_line){
+                         .about = about,
+                         .max_threads = max_threads,
+                         .fields = FIELDS,
+                         .options = &options,
+                         .save = "save",
+                         .save_help = "write the mean as little-endian float32, row-major",
+                     });
     return options;
 }
 
@@ -95,9 +77,9 @@ struct triplets draw_triplets(const struct options *options) {
     return (struct triplets){
         .count = count,
         .features = features,
-        .x = draw(options->common.seed, 1, count * features),
-        .y = draw(options->common.seed, 2, count * features),
-        .z = draw(options->common.seed, 3, count * features),
+        .x = draw(options->seed, 1, count * features),
+        .y = draw(options->seed, 2, count * features),
+        .z = draw(options->seed, 3, count * features),
     };
 }
 
@@ -135,11 +117,20 @@ int report_result(const struct options *options, const float *mean, const struct
         status = write_arrays("save", options->common.save, &array, 1);
     if (status)
         return status;
-    const struct row row = make_row(options, result, largest);
+    const double passes = fmax(1, (double)result->product_time.count);
+    const struct run run = {.options = *options,
+                            .result = *result,
+                            .dataset = "drawn",
+                            .load_s = "",
+                            .transfer_s = result->transfer_time.total / passes,
+                            .product_s = result->product_time.total / passes,
+                            .largest = largest,
+                            .gflops = gflops(options, result->time_s),
+                            .peak_rss_mib = peak_rss_mib()};
     if (options->common.csv)
-        status = append_row(options->common.csv, &row);
+        status = append_row("csv", options->common.csv, FIELDS, &run);
     print_line("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n",
-               STAGE, options->triplets, options->features, result->time_s,
-               gflops(options, result->time_s), (double)largest);
+               STAGE, options->triplets, options->features, result->time_s, run.gflops,
+               (double)largest);
     return status;
 }

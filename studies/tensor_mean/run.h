@@ -15,6 +15,7 @@ struct options {
     struct common_options common;
     int triplets;  // N, >= 1
     int features;  // D, 1 to 100,000
+    uint64_t seed; // of the features
     float seconds; // the pass is repeated until so much was timed, >= 0
 };
 

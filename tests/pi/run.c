@@ -1,49 +1,50 @@
 #include "run.h"
 #include "common/rows.h"
 
-#include <argp.h>
-#include <limits.h>
 #include <stdio.h>
 
-static error_t parse_option(int key, char *arg, struct argp_state *state) {
-    struct options *options = state->input;
-    if (key != 't')
-        return ARGP_ERR_UNKNOWN;
-    options->terms = parse_int("terms", arg, 1, INT_MAX);
-    return 0;
-}
+struct run {
+    struct options options;
+    const char *device, *dataset, *load_s;
+    int threads;
+    double setup_s, time_s, pi, gflops, peak_rss_mib, peak_vram_mib;
+};
 
-static struct row make_row(const struct options *options, double pi, double time_s) {
-    struct row row = begin_row("cpu", 1);
-    add_int(&row, "terms", (unsigned)options->terms);
-    add_text(&row, "dataset", "drawn");
-    add_text(&row, "load_s", "");
-    add_seconds(&row, "setup_s", 0);
-    add_seconds(&row, "time_s", time_s);
-    add_number(&row, "pi", pi);
-    add_number(&row, "gflops", time_s > 0 ? 2 * options->terms / time_s / 1e9 : 0);
-    add_peaks(&row, 0);
-    return row;
-}
+static const struct field FIELDS[] = {
+    COLUMN("device", TEXT, device),
+    COLUMN("threads", OPTIONAL_INT, threads),
+    OPTION("terms", INT_FROM_1, terms, "1000", "terms", "of the series"),
+    OPTION("seed", UINT64, seed, "1", NULL, "of nothing"),
+    COLUMN("dataset", TEXT, dataset),
+    COLUMN("load_s", TEXT, load_s),
+    COLUMN("setup_s", SECONDS, setup_s),
+    COLUMN("time_s", SECONDS, time_s),
+    COLUMN("pi", NUMBER, pi),
+    COLUMN("gflops", NUMBER, gflops),
+    COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
+    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, peak_vram_mib),
+    {0},
+};
 
 struct options parse_options(int argc, char **argv, const char *about) {
-    static const struct argp_option own_options[] = {{"terms", 't', "N", 0, "of the series", 1},
-                                                     {0}};
-    const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
-    struct options options = {.terms = 1000};
-    const struct row row = make_row(&options, 0, 0);
-    const struct command_line command_line = {.about = about,
-                                              .max_threads = 1,
-                                              .own = &own,
-                                              .own_input = &options,
-                                              .row = &row,
-                                              .seed_help = "of nothing"};
-    options.common = parse_common(argc, argv, &command_line);
+    struct options options = {0};
+    options.common =
+        parse_common(argc, argv,
+                     &(struct command_line){
+                         .about = about, .max_threads = 1, .fields = FIELDS, .options = &options});
     return options;
 }
 
 int report_result(const struct options *options, double pi, double time_s) {
-    const struct row row = make_row(options, pi, time_s);
+    const struct run run = {.options = *options,
+                            .device = "cpu",
+                            .dataset = "drawn",
+                            .load_s = "",
+                            .threads = 1,
+                            .time_s = time_s,
+                            .pi = pi,
+                            .gflops = time_s > 0 ? 2 * options->terms / time_s / 1e9 : 0,
+                            .peak_rss_mib = peak_rss_mib()};
     printf("%s: %d terms: %.6f s, pi %.9f\n", STAGE, options->terms, time_s, pi);
-    return options->common.csv ? append_row(options->common.csv, &row) : 0;
+    return options->common.csv ? append_row("csv", options->common.csv, FIELDS, &run) : 0;
 }

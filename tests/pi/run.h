@@ -6,7 +6,8 @@
 
 struct options {
     struct common_options common;
-    int terms; // of the series, >= 1
+    int terms;     // of the series, >= 1
+    uint64_t seed; // of nothing
 };
 
 struct options parse_options(int argc, char **argv, const char *about);

@@ -79,16 +79,11 @@ struct network {
     struct values *values;
 };
 
-// Returns zeros.
-static void *allocate(size_t bytes) {
-    return allocate_floats((bytes + sizeof(float) - 1) / sizeof(float));
-}
-
 static struct network create(const struct options *options) {
-    const struct network network = {.parameters = allocate(sizeof *network.parameters),
-                                    .velocity = allocate(sizeof *network.velocity),
-                                    .gradient = allocate(sizeof *network.gradient),
-                                    .values = allocate(sizeof *network.values)};
+    const struct network network = {.parameters = allocate_array(1, sizeof *network.parameters),
+                                    .velocity = allocate_array(1, sizeof *network.velocity),
+                                    .gradient = allocate_array(1, sizeof *network.gradient),
+                                    .values = allocate_array(1, sizeof *network.values)};
     float *const weights[LAYERS] = {network.parameters->weights1, network.parameters->weights2,
                                     network.parameters->weights3, network.parameters->weights4};
     const size_t counts[LAYERS] = {WEIGHTS1, WEIGHTS2, WEIGHTS3, WEIGHTS4};

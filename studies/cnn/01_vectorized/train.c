@@ -91,11 +91,6 @@ struct network {
     struct values *values;
 };
 
-// Returns zeros.
-static void *allocate(size_t bytes) {
-    return allocate_floats((bytes + sizeof(float) - 1) / sizeof(float));
-}
-
 // Copies weights from rows × HIDDEN to panels, or back. W4 is HIDDEN × rows.
 static void copy_panels(float *panels, float *weights, size_t rows, bool transposed, bool back) {
     for (size_t h = 0; h < HIDDEN; ++h) {
@@ -108,10 +103,10 @@ static void copy_panels(float *panels, float *weights, size_t rows, bool transpo
 }
 
 static struct network create(const struct options *options) {
-    const struct network network = {.parameters = allocate(sizeof *network.parameters),
-                                    .velocity = allocate(sizeof *network.velocity),
-                                    .gradient = allocate(sizeof *network.gradient),
-                                    .values = allocate(sizeof *network.values)};
+    const struct network network = {.parameters = allocate_array(1, sizeof *network.parameters),
+                                    .velocity = allocate_array(1, sizeof *network.velocity),
+                                    .gradient = allocate_array(1, sizeof *network.gradient),
+                                    .values = allocate_array(1, sizeof *network.values)};
     float *weights[LAYERS];
     for (int l = 0; l < LAYERS; ++l)
         weights[l] = draw_weights(options, l + 1);

@@ -107,11 +107,6 @@ struct range {
     size_t first, last;
 };
 
-// Returns zeros.
-static void *allocate(size_t bytes) {
-    return allocate_floats((bytes + sizeof(float) - 1) / sizeof(float));
-}
-
 // Copies weights from rows × HIDDEN to panels, or back. W4 is HIDDEN × rows.
 static void copy_panels(float *panels, float *weights, size_t rows, bool transposed, bool back) {
     for (size_t h = 0; h < HIDDEN; ++h) {
@@ -131,11 +126,11 @@ static struct network create(const struct options *options) {
         (size_t)(options->common.threads ? options->common.threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < blocks ? threads : blocks;
-    const struct network network = {.parameters = allocate(sizeof *network.parameters),
-                                    .velocity = allocate(sizeof *network.velocity),
-                                    .gradient = allocate(threads * sizeof *network.gradient),
-                                    .values = allocate(threads * sizeof *network.values),
-                                    .scores = allocate(threads * sizeof *network.scores),
+    const struct network network = {.parameters = allocate_array(1, sizeof *network.parameters),
+                                    .velocity = allocate_array(1, sizeof *network.velocity),
+                                    .gradient = allocate_array(threads, sizeof *network.gradient),
+                                    .values = allocate_array(threads, sizeof *network.values),
+                                    .scores = allocate_array(threads, sizeof *network.scores),
                                     .threads = threads};
     float *weights[LAYERS];
     for (int l = 0; l < LAYERS; ++l)

@@ -42,10 +42,10 @@ static struct network create(const struct options *options, const struct dataset
         .gradient_time = &result->gradient,
     };
     network.theta = allocate_doubles(network.parameters);
-    struct pcg32 generator = pcg32_start(options->common.seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < hidden * (PIXELS + 1); ++i)
         network.theta[i] = draw_weight(&generator);
-    generator = pcg32_start(options->common.seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t i = hidden * (PIXELS + 1); i < network.parameters; ++i)
         network.theta[i] = draw_weight(&generator);
     return network;

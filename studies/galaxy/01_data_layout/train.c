@@ -57,13 +57,13 @@ static struct network create(const struct options *options, const struct dataset
     };
     network.theta = allocate_doubles(network.parameters);
     const struct parts parts = parts_of(&network, network.theta);
-    struct pcg32 generator = pcg32_start(options->common.seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t h = 0; h < hidden; ++h) {
         parts.bias1[h] = draw_weight(&generator);
         for (size_t k = 0; k < PIXELS; ++k)
             parts.weights1[k * hidden + h] = draw_weight(&generator);
     }
-    generator = pcg32_start(options->common.seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t o = 0; o < CLASSES; ++o) {
         parts.bias2[o] = draw_weight(&generator);
         for (size_t h = 0; h < hidden; ++h)

@@ -118,7 +118,7 @@ static struct network create(const struct options *options, const struct dataset
     network.d_activations = network.activations + BLOCK * vectors;
     network.logits = network.d_activations + BLOCK * vectors;
     const struct parts parts = parts_of(&network, network.theta);
-    struct pcg32 generator = pcg32_start(options->common.seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t h = 0; h < hidden; ++h) {
         parts.bias1[h / LANES][h % LANES] = draw_weight(&generator);
         for (size_t k = 0; k < PIXELS; ++k)
@@ -126,7 +126,7 @@ static struct network create(const struct options *options, const struct dataset
     }
     for (size_t h = hidden; h < vectors * LANES; ++h)
         parts.bias1[h / LANES][h % LANES] = -1e4; // σ is 0 there
-    generator = pcg32_start(options->common.seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t o = 0; o < CLASSES; ++o) {
         parts.bias2[o / LANES][o % LANES] = draw_weight(&generator);
         for (size_t h = 0; h < hidden; ++h)

@@ -86,13 +86,13 @@ static struct network create(const struct options *options, const struct dataset
 
     double *weights1 = allocate_doubles(network.parameters), *bias1 = weights1 + PIXELS * hidden;
     double *weights2 = bias1 + hidden, *bias2 = weights2 + CLASSES * hidden;
-    struct pcg32 generator = pcg32_start(options->common.seed, 1);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t h = 0; h < hidden; ++h) {
         bias1[h] = draw_weight(&generator);
         for (size_t k = 0; k < PIXELS; ++k)
             weights1[k * hidden + h] = draw_weight(&generator);
     }
-    generator = pcg32_start(options->common.seed, 2);
+    generator = pcg32_start(options->seed, 2);
     for (size_t o = 0; o < CLASSES; ++o) {
         bias2[o] = draw_weight(&generator);
         for (size_t h = 0; h < hidden; ++h)

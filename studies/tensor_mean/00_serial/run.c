@@ -22,7 +22,7 @@ static struct tensor create(const struct triplets *data) {
     const size_t count = data->features * data->features * data->features;
     return (struct tensor){
         .product = allocate_floats(count),
-        .sums = (double *)allocate_floats(2 * count),
+        .sums = allocate_array(count, sizeof(double)),
         .mean = allocate_floats(count),
     };
 }

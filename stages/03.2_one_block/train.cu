@@ -1,0 +1,324 @@
+// Stage 03.2: the textbook's loops in one block. Its threads share a loop, and wait after it.
+//
+// Shapes: n samples in a batch, H hidden units. Arrays are row-major: x[s][k] is x[s * 784 + k].
+//
+//     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
+//     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
+//     p = softmax(z)             loss = mean over the batch of −log p[label]
+#include "stages/training_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { THREADS = 256 }; // of the block: one for each hidden unit, or for several
+
+struct network {
+    size_t hidden;   // H
+    float *weights1; // 784 × H
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
+
+    // One batch's intermediate values.
+    float *activations;   // n × H: a
+    float *logits;        // n × 10: z
+    float *probabilities; // n × 10: p
+
+    // The gradients: d_X is the gradient of X.
+    float *d_logits;      // n × 10: dz
+    float *d_activations; // n × H: da
+    float *d_weights1;    // 784 × H
+    float *d_bias1;       // H
+    float *d_weights2;    // H × 10
+    float *d_bias2;       // 10
+};
+
+// Returns zeroed floats in managed memory.
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMallocManaged(&floats, count * sizeof(float)), count * sizeof(float));
+    memset(floats, 0, count * sizeof(float));
+    return floats;
+}
+
+// Copies a data set to where the device sees it.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMallocManaged(&device.labels, samples), samples);
+    memcpy(device.images, host->images, pixels * sizeof(float));
+    memcpy(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    struct network network = {
+        .hidden = hidden,
+        .weights1 = allocate(PIXELS * hidden),
+        .bias1 = allocate(hidden),
+        .weights2 = allocate(hidden * CLASSES),
+        .bias2 = allocate(CLASSES),
+        .activations = allocate(n * hidden),
+        .logits = allocate(n * CLASSES),
+        .probabilities = allocate(n * CLASSES),
+        .d_logits = allocate(n * CLASSES),
+        .d_activations = allocate(n * hidden),
+        .d_weights1 = allocate(PIXELS * hidden),
+        .d_bias1 = allocate(hidden),
+        .d_weights2 = allocate(hidden * CLASSES),
+        .d_bias2 = allocate(CLASSES),
+    };
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        network.weights1[i] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        network.weights2[i] = draw_weight(&generator, hidden);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    for (float *array : {network->weights1, network->bias1, network->weights2, network->bias2,
+                         network->activations, network->logits, network->probabilities,
+                         network->d_logits, network->d_activations, network->d_weights1,
+                         network->d_bias1, network->d_weights2, network->d_bias2})
+        CHECK(cudaFree(array));
+}
+
+// Sets a and z for a batch. The arguments are copies, with pointers that both sides can follow.
+__global__ void forward_block(struct network arrays, struct batch samples) {
+    const struct network *network = &arrays;
+    const struct batch *batch = &samples;
+    const size_t n = batch->samples, hidden = network->hidden;
+    const float *x = batch->images;
+    float *a = network->activations;
+
+    // a = max(0, x·W1 + b1)
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+            float sum = network->bias1[h];
+            for (size_t k = 0; k < PIXELS; ++k)
+                sum += x[s * PIXELS + k] * network->weights1[k * hidden + h];
+            a[s * hidden + h] = sum > 0 ? sum : 0;
+        }
+    }
+    __syncthreads();
+
+    // z = a·W2 + b2
+    for (size_t s = threadIdx.x; s < n; s += THREADS) {
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = network->bias2[o];
+            for (size_t h = 0; h < hidden; ++h)
+                sum += a[s * hidden + h] * network->weights2[h * CLASSES + o];
+            network->logits[s * CLASSES + o] = sum;
+        }
+    }
+}
+
+// Sets a, z and p for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    forward_block<<<1, THREADS>>>(*network, *batch);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+
+    const size_t n = batch->samples;
+    float *p = network->probabilities;
+
+    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
+    // from z: there −log p is exact even if p underflows.
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s) {
+        const float *z = network->logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[s * CLASSES + o] = expf(z[o] - max);
+            sum += p[s * CLASSES + o];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[s * CLASSES + o] /= sum;
+        loss += logf(sum) - (z[batch->labels[s]] - max);
+    }
+    return loss / (double)n;
+}
+
+// θ ← θ − lr·dθ
+__device__ void update_block(float *parameters, const float *gradient, size_t count,
+                             float learning_rate) {
+    for (size_t i = threadIdx.x; i < count; i += THREADS)
+        parameters[i] -= learning_rate * gradient[i];
+}
+
+// backward(), in one block.
+__global__ void backward_block(struct network arrays, struct batch samples, float learning_rate) {
+    const struct network *network = &arrays;
+    const struct batch *batch = &samples;
+    const size_t n = batch->samples, hidden = network->hidden;
+    const float *x = batch->images, *a = network->activations, *p = network->probabilities;
+    float *dz = network->d_logits, *da = network->d_activations;
+
+    // dz = (p − onehot(label)) / n
+    for (size_t s = threadIdx.x; s < n; s += THREADS)
+        for (size_t o = 0; o < CLASSES; ++o)
+            dz[s * CLASSES + o] = (p[s * CLASSES + o] - (o == batch->labels[s])) / (float)n;
+    __syncthreads();
+
+    // dW2 = aᵀ·dz, db2 = Σ dz
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = 0;
+            for (size_t s = 0; s < n; ++s)
+                sum += a[s * hidden + h] * dz[s * CLASSES + o];
+            network->d_weights2[h * CLASSES + o] = sum;
+        }
+    }
+    for (size_t o = threadIdx.x; o < CLASSES; o += THREADS) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += dz[s * CLASSES + o];
+        network->d_bias2[o] = sum;
+    }
+
+    // da = (dz·W2ᵀ) ⊙ [a > 0]
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+            float sum = 0;
+            for (size_t o = 0; o < CLASSES; ++o)
+                sum += dz[s * CLASSES + o] * network->weights2[h * CLASSES + o];
+            da[s * hidden + h] = a[s * hidden + h] > 0 ? sum : 0;
+        }
+    }
+    __syncthreads();
+
+    // dW1 = xᵀ·da, db1 = Σ da
+    for (size_t k = 0; k < PIXELS; ++k) {
+        for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+            float sum = 0;
+            for (size_t s = 0; s < n; ++s)
+                sum += x[s * PIXELS + k] * da[s * hidden + h];
+            network->d_weights1[k * hidden + h] = sum;
+        }
+    }
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += da[s * hidden + h];
+        network->d_bias1[h] = sum;
+    }
+    __syncthreads();
+
+    update_block(network->weights1, network->d_weights1, PIXELS * hidden, learning_rate);
+    update_block(network->bias1, network->d_bias1, hidden, learning_rate);
+    update_block(network->weights2, network->d_weights2, hidden * CLASSES, learning_rate);
+    update_block(network->bias2, network->d_bias2, CLASSES, learning_rate);
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    backward_block<<<1, THREADS>>>(*network, *batch, learning_rate);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+}
+
+// Runs an epoch with a learning rate of 0, which changes no weight. Returns its time.
+static double warm_up(struct network *network, const struct dataset *dataset,
+                      const struct options *options) {
+    const double start = seconds();
+    struct batch batch;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        backward(network, &batch, 0);
+    }
+    return seconds() - start;
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    if (options->epochs > 0 && !is_simulated(result->device))
+        result->warmup_s = warm_up(network, dataset, options);
+
+    double start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        double loss = 0, clock = seconds();
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            loss += forward(network, &batch) * (double)batch.samples;
+            clock = timer_lap(&result->forward, clock);
+            backward(network, &batch, options->learning_rate);
+            clock = timer_lap(&result->backward, clock);
+        }
+        result->final_loss = loss / dataset->samples;
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+    if (is_simulated(result->device)) // where times mean nothing
+        result->forward = result->backward = {};
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *p = network->probabilities + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    return write_weights(path, network->hidden, network->weights1, network->bias1,
+                         network->weights2, network->bias2);
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains in a GPU's unified memory.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}

@@ -1,0 +1,306 @@
+// Stage 03.7: softmax and dz in a kernel, with a thread for each sample.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
+#include "stages/training_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
+// it reads and writes neighbouring numbers.
+enum { SIDE = 32 };
+
+struct network {
+    size_t hidden; // H
+
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
+    size_t parameters;
+    float *weights1, *d_weights1; // 784 × H
+    float *bias1, *d_bias1;       // H
+    float *weights2, *d_weights2; // H × 10
+    float *bias2, *d_bias2;       // 10
+
+    // One batch's intermediate values.
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label]
+};
+
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
+}
+
+// Returns zeroed floats in managed memory.
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMallocManaged(&floats, count * sizeof(float)), count * sizeof(float));
+    memset(floats, 0, count * sizeof(float));
+    return floats;
+}
+
+// Copies a data set to where the device sees it.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMallocManaged(&device.labels, samples), samples);
+    memcpy(device.images, host->images, pixels * sizeof(float));
+    memcpy(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    struct network network = {};
+    network.hidden = hidden;
+    network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
+    network.weights1 = allocate(network.parameters);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * CLASSES;
+    network.d_weights1 = allocate(network.parameters);
+    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
+    network.d_weights2 = network.d_bias1 + hidden;
+    network.d_bias2 = network.d_weights2 + hidden * CLASSES;
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate(n * CLASSES);
+    network.losses = allocate(n);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        network.weights1[i] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        network.weights2[i] = draw_weight(&generator, hidden);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+}
+
+// y = x·W + b, or max(0, x·W + b): x n × inputs, W inputs × outputs, y n × outputs.
+__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
+                               size_t n, size_t inputs, size_t outputs, bool relu) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
+    if (s >= n || o >= outputs)
+        return;
+    float sum = bias[o];
+    for (size_t k = 0; k < inputs; ++k)
+        sum += x[s * inputs + k] * weights[k * outputs + o];
+    y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Sets the losses.
+__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
+                                 float *losses, size_t n) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    if (s >= n)
+        return;
+    const float *z = logits + s * CLASSES;
+    float *dz = d_logits + s * CLASSES;
+    float max = z[0], sum = 0;
+    for (int o = 1; o < CLASSES; ++o)
+        max = z[o] > max ? z[o] : max;
+    for (int o = 0; o < CLASSES; ++o) {
+        dz[o] = expf(z[o] - max);
+        sum += dz[o];
+    }
+    for (int o = 0; o < CLASSES; ++o)
+        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+    losses[s] = logf(sum) - (z[labels[s]] - max);
+}
+
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
+// after the last row of dW computes db.
+__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
+                                size_t n, size_t inputs, size_t outputs) {
+    const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
+    if (k > inputs || o >= outputs)
+        return;
+    float sum = 0;
+    if (k < inputs) {
+        for (size_t s = 0; s < n; ++s)
+            sum += x[s * inputs + k] * dy[s * outputs + o];
+        d_weights[k * outputs + o] = sum;
+    } else {
+        for (size_t s = 0; s < n; ++s)
+            sum += dy[s * outputs + o];
+        d_bias[o] = sum;
+    }
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.x * SIDE + threadIdx.y, h = blockIdx.y * SIDE + threadIdx.x;
+    if (s >= n || h >= hidden)
+        return;
+    float sum = 0;
+    for (int o = 0; o < CLASSES; ++o)
+        sum += d_logits[s * CLASSES + o] * weights2[h * CLASSES + o];
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
+}
+
+// θ ← θ − lr·dθ
+__global__ void update(float *parameters, const float *gradient, size_t count,
+                       float learning_rate) {
+    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    if (i < count)
+        parameters[i] -= learning_rate * gradient[i];
+}
+
+// Sets a, z and dz for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(SIDE, SIDE);
+    linear_forward<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                                 network->activations, n, PIXELS, hidden, true);
+    CHECK(cudaGetLastError());
+    linear_forward<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                  network->bias2, network->logits, n, hidden,
+                                                  CLASSES, false);
+    CHECK(cudaGetLastError());
+    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+                                             network->losses, n);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s)
+        loss += network->losses[s];
+    return loss / (double)n;
+}
+
+// Takes one step down the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(SIDE, SIDE);
+    weight_gradient<<<blocks(hidden + 1, CLASSES), block>>>(network->activations, network->d_logits,
+                                                            network->d_weights2, network->d_bias2,
+                                                            n, hidden, CLASSES);
+    CHECK(cudaGetLastError());
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS + 1, hidden), block>>>(batch->images, network->d_activations,
+                                                           network->d_weights1, network->d_bias1, n,
+                                                           PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+        network->weights1, network->d_weights1, network->parameters, learning_rate);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+}
+
+// Runs an epoch with a learning rate of 0, which changes no weight. Returns its time.
+static double warm_up(struct network *network, const struct dataset *dataset,
+                      const struct options *options) {
+    const double start = seconds();
+    struct batch batch;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        backward(network, &batch, 0);
+    }
+    return seconds() - start;
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    if (options->epochs > 0 && !is_simulated(result->device))
+        result->warmup_s = warm_up(network, dataset, options);
+
+    double start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        double loss = 0, clock = seconds();
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            loss += forward(network, &batch) * (double)batch.samples;
+            clock = timer_lap(&result->forward, clock);
+            backward(network, &batch, options->learning_rate);
+            clock = timer_lap(&result->backward, clock);
+        }
+        result->final_loss = loss / dataset->samples;
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+    if (is_simulated(result->device)) // where times mean nothing
+        result->forward = result->backward = {};
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = network->logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    return write_weights(path, network->hidden, network->weights1, network->bias1,
+                         network->weights2, network->bias2);
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains in a GPU's unified memory.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
