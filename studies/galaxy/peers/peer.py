@@ -39,7 +39,7 @@ def load(option, count):
     """The first galaxies of a file: images / 255 and labels."""
     path = next(iter(sorted(Path(OPTIONS.data).glob(f"{option}.csv*"))), None)
     if path is None:
-        raise ValueError(f"{OPTIONS.data}: found no {option}.csv; see data/README.md")
+        raise ValueError(f"{OPTIONS.data}: found no {option}.csv; see studies/galaxy/README.md")
     rows = program.read_csv(path)
     if len(rows) < count or rows.shape[1] != PIXELS + 1 or rows[:, 0].max() >= CLASSES:
         raise ValueError(f"{path}: found {len(rows)} rows of {rows.shape[1]} numbers, --{option} "
