@@ -66,7 +66,7 @@ def count(pattern, lines):
 
 @pytest.mark.parametrize("folder", SHORT)
 def test_after_an_epoch_of_more_than_two_seconds_it_says_how_long_the_next_takes(start, folder):
-    screen, drawn = start(folder, "--threads 1")
+    screen, drawn = start(folder, "--hidden 3 --threads 1")
     # Each epoch looks at the clock 13 times, and its report twice.
     assert [re.sub("loss .*", "loss", line) for line in drawn if line.startswith("epoch")] == [
         "epoch 1 of 3: loss", "epoch 2 of 3 takes about 4 s, the rest 4 s",
