@@ -86,7 +86,7 @@ set=${2:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/mnist.set}
 [[ -f $set ]] || fail "found no file '$set', expected one such as data/mnist.set"
 # shellcheck source=data/mnist.set
 source "$set"
-name=$(basename "$set" .set)
+name=${set##*/} name=${name%.set}
 sources=${name^^}_MIRRORS
 read -rd '' -a mirrors <<<"${!sources:-$MIRRORS}" || true
 directory=${1:-${set%.set}}

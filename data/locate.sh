@@ -67,8 +67,8 @@ fi
 
 if ! has_data "$synthetic"; then
     # If a make has called this script, its flags must not apply here.
-    MAKEFLAGS='' make -s -C "$home" synthesize >&2 || fail 1 "$why, and synthesize does not build"
-    "$home/synthesize" "$synthetic" >&2 || fail 1 "$why, and synthesize failed"
+    MAKEFLAGS='' make -s -C "$home" synthesize >&2 || fail 1 "$why, and $home/synthesize does not build"
+    "$home/synthesize" "$synthetic" >&2 || fail 1 "$why, and $home/synthesize failed"
 fi
 echo "locate.sh: using the synthetic $IMAGES: no $NAME in $data, and $why" >&2
 echo "$synthetic"

@@ -28,7 +28,9 @@ if [[ ${1:-} == --part ]]; then
     case $2 in
     build)
         make --jobs="$(nproc)" --keep-going all || status=1
-        make --keep-going -C bench/peers || status=1
+        for peers in */peers; do
+            make --keep-going -C "$peers" || status=1
+        done
         make -C bench || status=1
         ;;
     test) exec make test-gpu ;;
@@ -39,9 +41,9 @@ if [[ ${1:-} == --part ]]; then
     grid) exec ./run_all.sh --gpu --peers --resume "${sweep[@]}" ;;
     bench) exec make bench ;;
     profile)
-        for stage in $(harness/start.py ladders stages --cuda stages); do
-            stage=${stage#stages/}
-            [[ $stage == *.* ]] || RESULTS=profiles make profile-gpu STAGE="$stage" || status=1
+        for stage in $(harness/start.py ladders stages --cuda ''); do
+            ladder=${stage%%/*} stage=${stage#*/}
+            [[ $stage == *.* ]] || RESULTS=$ladder/profiles make profile-gpu STAGE="$stage" || status=1
         done
         ;;
     report) exec make report ;;

@@ -13,8 +13,8 @@ command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
-    RESULTS=dir      writes the folders of the stages there instead; RESULTS=profiles changes those
-                     that are committed
+    RESULTS=dir      writes the folders of the stages there instead; RESULTS=stages/profiles changes
+                     those that are committed
     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
@@ -142,7 +142,7 @@ class Profile:
         profile, threads = self.work / "cpu.prof", self.work / "threads.so"
         # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
         run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", threads,
-            "profiles/threads.c", "-lprofiler", "-ldl")
+            "harness/threads.c", "-lprofiler", "-ldl")
         # Makes the run longer until it takes the time asked for. It takes a bit too long, because
         # loading the data takes time only once.
         # A thread's timer can fire only at a tick of the kernel. Most kernels tick 250 times a

@@ -53,6 +53,14 @@ def update_readmes(ladder, found, shown):
             view.update(path, view.stage_block(found, stage))
 
 
+def list_ladders():
+    """Writes the table of all ladders into the pages that have a place for it."""
+    for path in ROOT / "README.md", ROOT / "studies/README.md":
+        if view.has_markers(path, "ladders"):
+            view.update(path, view.render(view.MARKDOWN, "ladders.md.j2", folder=path.parent,
+                                          ladders=ladders.ladders()), "ladders")
+
+
 def draw_moves(ladder):
     """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
     script = ladder.folder / "pictures.py"
@@ -73,6 +81,7 @@ def main():
             draw(groups[0], groups is view.stepped(shown[ladder], found), groups is shown[ladder])
         draw_moves(ladder)
         update_readmes(ladder, found, shown[ladder])
+    list_ladders()
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything, shown)
     note = page.write(everything, shown[next(iter(shown))])

@@ -266,13 +266,13 @@ namespace {
 struct sigaction previous_action;
 bool fault_reported;
 
-void on_fault(int signal, siginfo_t *information, void *context) {
+void on_fault(int signal, siginfo_t *found, void *context) {
     silence_others();
-    const void *const address = information->si_addr;
+    const void *const address = found->si_addr;
     const text toucher = who(), where = describe(address);
     const bool hosts = on_host_stack(address) || in_arena(address, HOST);
     fault_reported = true;
-    if (information->si_code == SI_KERNEL) // the processor does not say where
+    if (found->si_code == SI_KERNEL) // the processor does not say where
         complain(print("%s touched memory that is misaligned, or nobody's", toucher.text));
     else if (device.in_kernel)
         complain(print("%s touched %s at %s", toucher.text, hosts ? "host memory" : "no memory",
@@ -286,7 +286,7 @@ void on_fault(int signal, siginfo_t *information, void *context) {
         fault_reported = false;
     give_memory_to_both(); // AddressSanitizer, if it is there, shows the line
     if (previous_action.sa_flags & SA_SIGINFO)
-        previous_action.sa_sigaction(signal, information, context);
+        previous_action.sa_sigaction(signal, found, context);
     if (fault_reported)
         _exit(EXIT_FAILURE);
     sigaction(signal, &previous_action, nullptr); // then the fault happens again

@@ -26,9 +26,9 @@ teardown() {
 }
 
 @test "the ceiling of more threads is printed, without the library of benchmarks" {
-    make -s -C "$bench" build/ceiling
+    make -s -C "$repository/harness" build/ceiling
     for threads in 1 3; do
-        [[ $("$harness/build/ceiling" $threads) =~ ^[1-9][.0-9]*e\+1[0-9]$ ]]
+        [[ $("$repository/harness/build/ceiling" $threads) =~ ^[1-9][.0-9]*e\+1[0-9]$ ]]
     done
 }
 
@@ -74,14 +74,15 @@ END
 
 # Makes a copy of what compare needs, with stages that only pretend to train.
 make_fakes() {
-    mkdir -p "$dir/data" "$dir/stages" "$dir/bench"
+    mkdir -p "$dir/data" "$dir/stages/peers"
     cp -r "$repository/harness" "$repository/Makefile" "$dir"
     # shellcheck disable=SC2016 # make expands these
-    printf '%s\n' 'build/ceiling:; mkdir build; printf "#!/bin/sh\necho 1e9\n" >$@; chmod +x $@' >"$dir/bench/Makefile"
+    printf '%s\n' 'build/ceiling:; mkdir build; printf "#!/bin/sh\necho 1e9\n" >$@; chmod +x $@' >"$dir/harness/Makefile"
+    rm -rf "$dir/harness/build"
     sed -i 's/^ROUNDING_S = .*/ROUNDING_S = 1e9/' "$dir/harness/running.py" # they take no time
-    mkdir -p "$dir/tests"
     echo 'def check_cell(*_): pass' >"$dir/harness/verify.py"
     grep -v ^baseline "$repository/stages/ladder.toml" >"$dir/stages/ladder.toml"
+    cp "$repository/data/"mnist.{set,py} "$dir/data"
     printf '#!/bin/sh\necho "$PWD/digits"\n' >"$dir/data/locate.sh"
     chmod +x "$dir/data/locate.sh"
     make_fake 00_slow 0.20 0.5
@@ -143,9 +144,8 @@ END
 
 @test "compare: a stage against a peer" {
     make_fakes
-    mkdir -p "$dir/bench/peers"
     printf '%s\n\t%s\n' 'peer_here: peer_here.c' 'cp $< $@ && chmod +x $@' \
-        peer_gone: '@echo "$@: left out, not installed: no library"' >"$dir/bench/peers/Makefile"
+        peer_gone: '@echo "$@: left out, not installed: no library"' >"$dir/stages/peers/Makefile"
     sed s/01_fast/peer_here/ "$dir/stages/01_fast/train.c" >"$dir/stages/peers/peer_here.c"
     touch "$dir/stages/peers/peer_gone.c"
     RUNS=8 "$dir/harness/start.py" compare 00 peer_here >"$dir/output"
@@ -171,10 +171,10 @@ END
     make_fakes
     # Every third time, the machine has two thirds of its rate. What the programs take is the same.
     # shellcheck disable=SC2016
-    printf '%s\n' 'build/ceiling: ; mkdir build; cp slow $@; chmod +x $@' >"$dir/bench/Makefile"
+    printf '%s\n' 'build/ceiling: ; mkdir build; cp slow $@; chmod +x $@' >"$dir/harness/Makefile"
     # shellcheck disable=SC2016
     printf '%s\n' '#!/bin/bash' 'echo >>"$0.calls"; n=$(wc -l <"$0.calls")' \
-        '((n % 3 == 0 && n < LIMIT)) && echo 6e9 || echo 9e9' >"$dir/bench/slow"
+        '((n % 3 == 0 && n < LIMIT)) && echo 6e9 || echo 9e9' >"$dir/harness/slow"
     RATE='' LIMIT=9 RUNS=8 "$dir/harness/start.py" compare 01 00 >"$dir/output"
     grep -q ', 8 runs of each in turn' "$dir/output"
     [[ $(wc -l <"$dir/harness/build/ceiling.calls") == 20 ]] # two of ten rounds were disturbed

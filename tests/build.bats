@@ -27,8 +27,8 @@ clean_copy() {
     if PATH=$PATH:/usr/local/cuda/bin command -v nvcc; then
         make -s -C stages/03_cuda_unified CUDA_ARCH=sm_75
     fi
-    make -s -C bench/peers peer_openblas
-    make -s -C tests build/stages/reference build/many_processors.so
+    make -s -C stages/peers peer_openblas
+    make -s -C harness build/stages/reference build/many_processors.so
     harness/start.py verify builds stages/02_openmp
 }
 
@@ -88,14 +88,14 @@ builds_anew_for_flags() {
     builds_anew_for_flags stages/03_cuda_unified/train NVCCFLAGS= -C stages/03_cuda_unified NVCC=../../nvcc
     builds_anew_for_flags stages/03_cuda_unified/train.sim EXTRA= -C stages/03_cuda_unified sim
     builds_anew_for_flags bench/build/common.o CFLAGS= -C bench build/common.o
-    make -s -C bench/peers peer_openblas
+    make -s -C stages/peers peer_openblas
     [[ ! -e stages/peers/peer_openblas ]] ||
-        builds_anew_for_flags stages/peers/peer_openblas CFLAGS= -C bench/peers peer_openblas
+        builds_anew_for_flags stages/peers/peer_openblas CFLAGS= -C stages/peers peer_openblas
 }
 
 @test "MARCH from the environment or from make's command line: every CPU program is built for it" {
     clean_copy copy
-    for folder in stages/00_serial bench studies/mlp/peers bench/peers; do
+    for folder in stages/00_serial bench stages/peers; do
         make -n -C "$folder" MARCH=some-level | grep -q -- -march=some-level
         MARCH=some-level make -n -C "$folder" | grep -q -- -march=some-level
         run grep -e -march=native "$folder/Makefile"
@@ -154,9 +154,10 @@ builds_anew_for_flags() {
     clean_copy copy
     find . -type f -not -path '*__pycache__*' | sort >"$dir/before"
     make -s -C stages/03_cuda_unified sim &
-    make -s -C studies/information/03_cuda sim
+    make -s -C stages/04_cuda_device_mem sim
     wait $!
-    [[ -x stages/03_cuda_unified/train.sim && -x studies/information/03_cuda/run.sim ]]
+    make -s -C harness build/ceiling
+    [[ -x stages/03_cuda_unified/train.sim && -x stages/04_cuda_device_mem/train.sim ]]
     make -s clean
     find . -type f -not -path '*__pycache__*' | sort | diff "$dir/before" -
 }
@@ -166,9 +167,9 @@ builds_anew_for_flags() {
     cd "$dir"
     cp "$repository/Makefile" .
     printf 'train:\n\ttouch train\n' >stages/00_one/Makefile
-    printf '#!/bin/sh\n[ -e installed ] && echo stages/00_one\n' >harness/ladders.py
+    printf '#!/bin/sh\n[ -e installed ] && echo stages/00_one\n' >harness/start.py
     printf '#!/bin/sh\n[ "$1" = run ] && touch installed\n' >deps.sh
-    chmod +x harness/ladders.py deps.sh
+    chmod +x harness/start.py deps.sh
     make -s
     [[ -e stages/00_one/train ]]
 }

@@ -12,7 +12,7 @@ source_dir=$BATS_TEST_DIRNAME/../data
 
 copy_folder() { # to
     mkdir -p "$1"
-    cp "$source_dir"/{Makefile,glyphs.h,synthesize.c,fetch.sh,locate.sh} "$1"
+    cp "$source_dir"/{Makefile,glyphs.h,synthesize.c,fetch.sh,locate.sh,mnist.set} "$1"
 }
 
 setup_file() {
@@ -438,5 +438,5 @@ fake_data() { # directory
     fresh_copy
     echo '#error no compiler' >copy/synthesize.c
     OFFLINE=1 run --separate-stderr -1 copy/locate.sh
-    [[ ${stderr_lines[-1]} == *"data/synthesize does not build" && -z $output ]]
+    [[ ${stderr_lines[-1]} == *"/copy/synthesize does not build" && -z $output ]]
 }

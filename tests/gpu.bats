@@ -7,7 +7,7 @@
 setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     tree=$(mktemp -d)
-    mkdir "$tree"/{bin,stages}
+    mkdir -p "$tree"/{bin,stages/peers}
     cp "$repository/Makefile" "$tree"
     cp -r "$repository/harness" "$tree"
     cd "$tree" || return
@@ -45,15 +45,15 @@ fake_parts() {
     [ "$status" -eq 0 ]
     diff calls - <<END
 make --jobs=$(nproc) --keep-going all
-make --keep-going -C bench/peers
+make --keep-going -C stages/peers
 make -C bench
 make test-gpu
 run_all.sh --gpu --repeats 1 --hidden 32
 run_all.sh --gpu --steps --resume --hidden 32
 run_all.sh --gpu --peers --resume --hidden 32
 make bench
-RESULTS=profiles make profile-gpu STAGE=03_a
-RESULTS=profiles make profile-gpu STAGE=04_b
+RESULTS=stages/profiles make profile-gpu STAGE=03_a
+RESULTS=stages/profiles make profile-gpu STAGE=04_b
 make report
 END
     [[ ${lines[-1]} =~ ^'part 8, report: '[0-9]+' s, done'$ ]]

@@ -1,6 +1,6 @@
 # The .bats files that test a stage load this. It makes a tiny data set and runs a stage on it. The
 # stage is 00_serial; TRAIN=path/to/train tries another.
-stages=$BATS_TEST_DIRNAME/../stages
+stages=$(cd "$(dirname "${BASH_SOURCE[0]}")/../stages" && pwd)
 train=${TRAIN:-$stages/00_serial/train}
 
 # Prints a byte of the value $1.

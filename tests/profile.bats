@@ -1,18 +1,16 @@
 #!/usr/bin/env bats
-# Tests profiles/ in a copy of the repository: what it writes about a stage that a student added, and
+# Tests `make profile` in a copy of the repository: what it writes about a stage that a student added, and
 # what it asks of Nsight Compute, which is a fake here.
 # shellcheck disable=SC2016 # the fakes are scripts in single quotes
 
 setup() {
     repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
     tree=$(mktemp -d -t 'a b=c.XXXXXX') # a path that pprof and env would stumble over
-    mkdir "$tree"/{stages,report,profiles,bin}
+    mkdir "$tree"/{stages,bin}
     cp "$repository"/stages/training* "$tree/stages"
     grep -v ^baseline "$repository/stages/ladder.toml" >"$tree/stages/ladder.toml"
     ln -s "$repository/data" "$tree/data"
     cp -r "$repository"/{common,harness,Makefile,deps.sh,packages.txt} "$tree"
-    cp "$repository/harness/machine.sh" "$tree/report"
-    cp "$repository"/profiles/*.{py,c} "$tree/profiles"
     cd "$tree" || return
     export OFFLINE=1 # without MNIST, the drawn digits will do
     unset MAKEFLAGS STUDY MNIST_DIR OMP_NUM_THREADS CC NVCC
@@ -39,7 +37,7 @@ need_gperftools() {
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
     CPU_SECONDS=1 harness/start.py profile 07
-    cd ./profiles/mine/07_mine
+    cd stages/profiles/mine/07_mine
     cat cpu.txt heap.txt
 
     # Each thread was sampled, at most 250 times in a second of its time. On a busy machine, where no
@@ -131,7 +129,7 @@ END
     mkdir studies/fake/profiles/00_only
     CPU_SECONDS=1 harness/start.py profile --committed
     [ "$(ls studies/fake/profiles/00_only)" = "$(ls studies/fake/profiles/mine/00_only)" ]
-    [ ! -e profiles/07_mine ]
+    [ ! -e stages/profiles/07_mine ]
 }
 
 @test "a stage that is not there, or a wrong value" {
@@ -158,7 +156,7 @@ END
         >stages/07_mine/Makefile
     run harness/start.py profile 07
     [ "$status" -eq 1 ]
-    [[ $output == *$'broken\nprofile.py: 07_mine failed' ]]
+    [[ $output == *$'broken\nprofile: 07_mine failed' ]]
 }
 
 @test "the GPU: one line and 77 where there is none, else ncu's table" {
@@ -177,10 +175,10 @@ END
     run make profile-gpu STAGE=08
     [ "$status" -eq 0 ]
     grep -q -- '--metrics gpu__time_duration.sum,.* stages/08_gpu/train ' ncu.log
-    grep -qx 'forward_tile 1.5 us' profiles/mine/08_gpu/kernels.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/kernels.txt
+    grep -qx 'forward_tile 1.5 us' stages/profiles/mine/08_gpu/kernels.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' stages/profiles/mine/08_gpu/kernels.txt
     grep -q -- '--cache-control none --clock-control none' ncu.log
-    run grep "$tree" profiles/mine/08_gpu/kernels.txt
+    run grep "$tree" stages/profiles/mine/08_gpu/kernels.txt
     [ "$status" -eq 1 ]
 
     fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
@@ -205,7 +203,7 @@ END
     if ! command -v nsys >/dev/null; then
         run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no nsys'* && -e profiles/mine/08_gpu/kernels.txt ]]
+        [[ $output == *'08_gpu: found no nsys'* && -e stages/profiles/mine/08_gpu/kernels.txt ]]
     fi
 
     fake nsys 'echo "$*" >>nsys.log
@@ -218,18 +216,18 @@ END
     run harness/start.py profile --gpu 08
     [ "$status" -eq 0 ]
     grep -q -- 'profile --trace=cuda .*stages/08_gpu/train ' nsys.log
-    cat profiles/mine/08_gpu/gaps.txt
-    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' profiles/mine/08_gpu/gaps.txt
-    grep -qx 'without a kernel: 52.9% of this time' profiles/mine/08_gpu/gaps.txt
+    cat stages/profiles/mine/08_gpu/gaps.txt
+    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' stages/profiles/mine/08_gpu/gaps.txt
+    grep -qx 'without a kernel: 52.9% of this time' stages/profiles/mine/08_gpu/gaps.txt
     grep -q '^gap before a kernel: median 3.00 us, half of them from 3.00 to 3.00 us, longest 3.0' \
-        profiles/mine/08_gpu/gaps.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/gaps.txt
-    rm bin/ncu profiles/mine/08_gpu/*
+        stages/profiles/mine/08_gpu/gaps.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' stages/profiles/mine/08_gpu/gaps.txt
+    rm bin/ncu stages/profiles/mine/08_gpu/*
     if ! command -v ncu >/dev/null; then
         run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no ncu'* && -e profiles/mine/08_gpu/gaps.txt ]]
+        [[ $output == *'08_gpu: found no ncu'* && -e stages/profiles/mine/08_gpu/gaps.txt ]]
     fi
-    run grep -r "$tree" profiles/mine/08_gpu/gaps.txt
+    run grep -r "$tree" stages/profiles/mine/08_gpu/gaps.txt
     [ "$status" -eq 1 ]
 }

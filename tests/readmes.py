@@ -174,11 +174,11 @@ def main():
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
             os.environ.pop(name, None)
         # All commands share one copy of the data. Without a GPU, nothing is compiled for one.
-        for data in ("mnist", "galaxy"):
+        for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
             located = subprocess.run([ROOT / "data/locate.sh", "", data],
                                      env={**os.environ, "OFFLINE": "1"}, stdout=subprocess.PIPE,
                                      stderr=subprocess.DEVNULL, check=True)
-            os.environ[f"{data.upper()}_DIR"] = os.fsdecode(located.stdout).strip()
+            os.environ[f"{data.stem.upper()}_DIR"] = os.fsdecode(located.stdout).strip()
         if not shutil.which("nvidia-smi"):
             os.environ["NVCC"] = "no-nvcc-without-a-gpu"
         found = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.md")

@@ -5,8 +5,8 @@
 #     systems.sh [RELEASE ...]    (bookworm trixie)
 #
 # debootstrap makes each system in a temporary folder. It has git, make and a clone of what is
-# committed, and may read MNIST_DIR and GALAXY_DIR. tests/build/systems/RELEASE.log is what was
-# printed there.
+# committed, and may read the data that MNIST_DIR and its like name. tests/build/systems/RELEASE.log is
+# what was printed there.
 #
 # Exit status: 0; 1 a command failed; 77 the systems cannot be made here.
 set -euo pipefail
@@ -31,7 +31,8 @@ in_fresh() {
     mount -t tmpfs tmpfs "$system/dev/shm"
     mount -t devpts -o newinstance,ptmxmode=666,gid=5 devpts "$system/dev/pts"
     ln -sf pts/ptmx "$system/dev/ptmx"
-    for variable in MNIST_DIR GALAXY_DIR; do
+    for variable in "$root"/data/*.set "$root"/studies/*/data/*.set; do
+        variable=${variable##*/} variable=${variable%.set} variable=${variable^^}_DIR
         [[ ${!variable-} ]] || continue
         folder=$(realpath "${!variable}")
         mkdir -p "$system$folder"

@@ -1,4 +1,4 @@
-"""Tests bench/peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and
+"""Tests the peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and
 nothing depends on a peer. `make check-peers` compares the weights of all that are installed."""
 
 import gzip
@@ -95,7 +95,8 @@ def test_libxsmm_says_where_it_compiles_no_kernels(choose):
 
 def test_make_leaves_out_a_library_that_is_not_installed_and_names_its_package(tmp_path):
     peers = tmp_path / "stages/peers"
-    shutil.copytree(ROOT / "common", tmp_path / "common")
+    for folder in "common", "bench/peers":
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("env"))
     shutil.copytree(PEERS, peers, ignore=lambda folder, names: [
         name for name in names if not re.search(r"^Makefile$|\.c$", name)])
     # Without any library's headers.
@@ -107,15 +108,6 @@ peer_openblas: left out, not installed: found no OpenBLAS (libopenblas-dev)
 peer_openblas_pypi: left out, not installed: found no scipy-openblas32 in env (make peers)
 """
     assert not any(os.access(path, os.X_OK) for path in peers.glob("peer_*"))
-
-
-@pytest.mark.skipif(not os.access("/usr/local/cuda/bin/nvcc", os.X_OK),
-                    reason="found no /usr/local/cuda/bin/nvcc")
-@pytest.mark.parametrize("peer", ["peer_cublas", "peer_cublaslt"])
-def test_nvcc_is_found_where_the_stages_find_it_outside_path_too(peer):
-    words = ["make", "--dry-run", "--always-make", "-C", PEERS, peer]
-    said = run(words, PATH="/usr/bin:/bin").stdout
-    assert re.search(f"/usr/local/cuda/bin/nvcc .*-o {peer} {peer}.cu", said)
 
 
 @pytest.mark.skipif(not NVCC, reason="found no nvcc")
@@ -224,107 +216,6 @@ def test_before_the_clock_a_peer_trains_an_epoch_a_gpus_two_and_then_goes_back(n
     assert float(numpy.rows()[-1]["warmup_s"]) > 0
 
 
-# It learns nothing.
-FAKE_CNN = """#!/usr/bin/env python3
-import peer
-
-class Fake(peer.Peer):
-    def __init__(self, options, images, labels):
-        self.samples, self.rate = len(images), options.learning_rate
-
-    def load(self, parameters):
-        self.weights = parameters
-
-    def epoch(self):
-        return self.samples * (2.5 if self.rate < 1 else float("nan")), self.samples / 2
-
-    def parameters(self):
-        return self.weights
-
-peer.main(Fake)
-"""
-
-
-@pytest.fixture
-def cnn(tmp_path):
-    """A peer of the convolutional network."""
-    peer = Trainer(tmp_path, script(tmp_path / "peer_fake.py", FAKE_CNN),
-                   "--batch 4 --epochs 2 --quiet")
-    peer.variables["PYTHONPATH"] = ROOT / "studies/cnn/peers"
-    ended = peer.run("--epochs 0")
-    if ended.returncode == 77:
-        pytest.skip(ended.stderr.rstrip())
-    return peer
-
-
-def same(one, other, names):
-    return all(one[name] == other[name] or float(one[name]) == float(other[name])
-               for name in names.split())
-
-
-def test_a_peers_epochs_go_into_a_stages_file_one_row_for_each(cnn, tmp_path):
-    make("studies/cnn/00_serial")
-    stage = Trainer(tmp_path, ROOT / "studies/cnn/00_serial/train", "--batch 4 --epochs 2")
-    files = "--csv rows.csv --epochs-csv epochs.csv"
-    for program, options in (
-            (cnn, files), (stage, "--csv rows.csv --epochs 0"), (stage, files),
-            (cnn, f"{files} --normalize"), (stage, "--csv rows.csv --epochs 0 --normalize"),
-            (cnn, f"{files} --pad --epochs 3")):
-        program.succeeds(options)
-    runs, epochs = cnn.rows(), cnn.rows("epochs.csv")
-    peer, untrained, trained, normal, untrained_normal, padded = runs
-    assert [(row["stage"], row["epoch"]) for row in epochs] == [
-        (row["stage"], str(epoch)) for row in runs for epoch in range(1, int(row["epochs"]) + 1)]
-    assert len({row["run"] for row in epochs}) == 4
-    settings = ("device batch learning_rate momentum normalize pad seed train_samples test_samples "
-                "dataset")
-    assert same(peer, trained, f"{settings} epochs") and same(peer, untrained, "test_accuracy")
-    assert same(normal, untrained_normal, "test_accuracy normalize pad")
-    settings = settings.replace("device ", "")
-    assert same(epochs[0], epochs[2], f"{settings} epoch")
-    for row, samples, first in (peer, 6, 0), (normal, 6, 4), (padded, 8, 6):
-        times = [float(epoch["epoch_s"]) for epoch in epochs[first:first + int(row["epochs"])]]
-        mean, rate = float(row["epoch_s"]), float(row["samples_per_s"])
-        assert abs(sum(times) - float(row["train_s"])) < 1e-8 > abs(mean - sum(times) / len(times))
-        assert rate * mean == pytest.approx(samples, 0.01)
-        assert float(row["gflops"]) * 1e9 == pytest.approx(1200768 * rate, 0.01)
-        assert row["final_loss"] == "2.5" and row["train_accuracy"] == "0.5"
-        assert row["best_test_accuracy"] == row["test_accuracy"] and row["forward_s"] == ""
-    for row in epochs:
-        assert 1 < float(row["rss_mib"]) < 1000 and row["vram_mib"] == "" != row["threads"], row
-
-
-# Each of these errors ends the peer before it trains.
-def test_an_error_of_a_peer_with_epochs_is_one_line(cnn):
-    cnn.succeeds("--csv rows.csv --epochs-csv epochs.csv")
-    cut = cnn.folder / "epochs.csv"
-    cut.write_bytes(cut.read_bytes()[:-1])
-    os.mkfifo(cnn.folder / "pipe")
-    (cnn.folder / "astray").symlink_to("no/file")
-    for said, options in (
-            ("--epochs-csv: found same, which is the file of --csv: expected another$",
-             "--csv same --epochs-csv ./same"),
-            ("--save-weights: found same, which is the file of --epochs-csv: expected another$",
-             "--epochs-csv same --save-weights same"),
-            ("--epochs-csv: rows.csv begins with other columns than a result row's$",
-             "--epochs-csv rows.csv"),
-            ("--epochs-csv: epochs.csv ends within a row: complete or delete that row$",
-             "--epochs-csv epochs.csv"),
-            ("--save-weights: cannot write 'pipe': no regular file", "--save-weights pipe"),
-            ("--momentum: found '1', expected a number from 0 to below 1$", "--momentum 1"),
-            *((f"--{option}: cannot write '{name}': {why}", f"--{option} {name}")
-              for option in ("csv", "save-weights")
-              for name, why in (("x" * 256, "File name too long; expected"),
-                                ("astray", "No such file")))):
-        cnn.fails(2, f"^{said}", options)
-    cnn.succeeds(f"--save-weights {'x' * 245}")
-    assert (cnn.folder / ("x" * 245)).stat().st_size and not [*cnn.folder.glob("*.partial")]
-    # The epoch in which the loss is no number has no row.
-    cnn.fails(1, "^peer_fake: the loss became nan in epoch 1: try a --learning-rate below 2$",
-              "--learning-rate 2 --epochs-csv new.csv --csv new.rows")
-    assert not [*cnn.folder.glob("new.*")]
-
-
 def test_an_error_is_one_line(numpy):
     train, data = "data/train-images-idx3-ubyte", numpy.folder / "data"
     for status, said, options in (
@@ -336,7 +227,7 @@ def test_an_error_is_one_line(numpy):
             (2, "found 6 images and 6 labels, --train expects at least 7", "--train 7"),
             (2, "found no MNIST", "--data ."),
             (1, "the loss became (nan|inf)", "--learning-rate 1e30 --epochs 9"),
-            (2, "begins with other columns", f"--csv {PEERS}/requirements.txt")):
+            (2, "begins with other columns", f"--csv {ROOT}/README.md")):
         numpy.fails(status, said, options)
     (data / "t10k-labels-idx1-ubyte").write_bytes(b"")
     numpy.fails(2, "expected the header of an IDX file of labels")

@@ -56,8 +56,10 @@ def test_ladders_beside_each_other(site, tmp_path):
     for name in ("2026-01-01_000000", "steps"):
         (dora / "stages" / name).mkdir()
         shutil.copy(dora / "stages/runs.csv", dora / "stages" / name)
-    study, = sorted(REPOSITORY.glob("report/results/*/tensor_mean"))[:1]
-    shutil.copytree(study, dora / "tensor_mean")
+    studies = {path.parent.name for path in REPOSITORY.glob("studies/*/ladder.toml")}
+    results = (each for each in REPOSITORY.glob("report/results/*/*") if each.name in studies)
+    for study in [*results][:1]:
+        shutil.copytree(study, dora / study.name)
     answer = subprocess.run(["make", "-s", "-C", REPOSITORY, "class", f"DIR={tmp_path}"],
                             capture_output=True, encoding="utf-8", check=True)
     assert answer.stderr == f"Written to {tmp_path}/class.html: 4 folders\n"

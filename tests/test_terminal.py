@@ -52,12 +52,19 @@ def start(tmp_path):
     return on_terminal
 
 
+# The first stage of each ladder that trains by epochs, and one with threads. Some ladders have a
+# row for each epoch, with more in its line.
+TRAINING = [ladder for ladder in ladders.ladders() if "learning-rate" in ladder.settings]
+FOLDERS, SHORT = (["stages/02_openmp", *(
+    str(ladder.stages[0].folder.relative_to(ROOT)) for ladder in TRAINING
+    if not (is_short and ladder.epochs))] for is_short in (False, True))
+
+
 def count(pattern, lines):
     return sum(bool(re.search(pattern, line)) for line in lines)
 
 
-@pytest.mark.parametrize("folder", ["stages/00_serial", "stages/02_openmp",
-                                    "studies/mlp/02_openmp"])
+@pytest.mark.parametrize("folder", SHORT)
 def test_after_an_epoch_of_more_than_two_seconds_it_says_how_long_the_next_takes(start, folder):
     screen, drawn = start(folder, "--hidden 3 --threads 1")
     # Each epoch looks at the clock 13 times, and its report twice.
@@ -71,10 +78,11 @@ def test_after_an_epoch_of_more_than_two_seconds_it_says_how_long_the_next_takes
     assert count(r"^epoch . of 3: loss [0-9.]*$", screen) == 3 and not count("takes", screen)
 
 
-def test_a_message_that_ends_the_run_takes_the_place_of_that_line(start):
-    screen, drawn = start("studies/cnn/00_serial", "--epochs-csv /dev/full")
+@pytest.mark.parametrize("folder", {*FOLDERS} - {*SHORT})
+def test_a_message_that_ends_the_run_takes_the_place_of_that_line(start, folder):
+    screen, drawn = start(folder, "--epochs-csv /dev/full")
     assert count("^epoch 2 of 3 takes about 3 s, the rest 3 s$", drawn)
-    assert re.fullmatch("00_serial: --epochs-csv: cannot write /dev/full: .*saved", screen[-1])
+    assert re.fullmatch("[0-9a-z_]*: --epochs-csv: cannot write /dev/full: .*saved", screen[-1])
 
 
 def test_no_progress_in_a_fast_epoch_with_quiet_or_in_a_file(start):
@@ -84,8 +92,7 @@ def test_no_progress_in_a_fast_epoch_with_quiet_or_in_a_file(start):
     assert not re.search("takes|[\r\x1b]", start.stage.succeeds())
 
 
-@pytest.mark.parametrize("folder", ["stages/02_openmp", "studies/mlp/00_serial",
-                                    "studies/cnn/00_serial"])
+@pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("columns", [0, 50])  # one that does not know its width counts as one of 80
 def test_a_line_that_is_too_long_goes_on_in_the_next(start, folder, columns):
     def shape(text):

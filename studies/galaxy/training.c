@@ -109,7 +109,8 @@ static int open_csv(struct csv *csv, const char *directory, const char *name) {
         return complain(csv, "the path is too long");
     if (stat(csv->path, &status) != 0 && stat(strcat(csv->path, ".gz"), &status) != 0) {
         csv->path[length] = '\0';
-        return complain(csv, "%s; expected the galaxies: see data/README.md", strerror(errno));
+        return complain(csv, "%s; expected the galaxies: see studies/galaxy/README.md",
+                        strerror(errno));
     }
     if (!S_ISREG(status.st_mode))
         return complain(csv, "found %s, expected a file",

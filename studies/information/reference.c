@@ -4,8 +4,8 @@
 //
 //     reference [--samples N] [--features N] [--seed N] ...
 //
-// It takes the options of a stage. It prints what harness/verify.py compares, and how far a stage may
-// be off: see stages/reference.c. There is nothing to save.
+// It takes the options of a stage. It prints what harness/verify.py compares, and how far a stage
+// may be off: see stages/reference.c. There is nothing to save.
 #include <err.h>
 #include <getopt.h>
 #include <math.h>

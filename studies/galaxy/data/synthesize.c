@@ -1,5 +1,6 @@
 // Usage: synthesize [DIR]
-// Draws train.csv and test.csv into DIR (data/galaxy/synthetic), for machines without the galaxies.
+// Draws train.csv and test.csv into DIR (synthetic, beside this program), for machines without the
+// galaxies.
 //
 // A galaxy is light on a bright sky, dark as in the real images. An elliptical one is a smooth
 // ellipse. A spiral one has two arms, more or less visible, in a flat disc. An irregular one is an

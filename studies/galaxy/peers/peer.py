@@ -24,7 +24,8 @@ def parse_options():
     parser = program.Parser()
     count = program.whole(1, 2**31 - 1)
     parser.add_argument("--data", metavar="DIR", help="directory with train.csv and test.csv",
-                        default=os.environ.get("GALAXY_DIR") or str(Path(__file__).resolve().parents[1] / "data/galaxy"))
+                        default=os.environ.get("GALAXY_DIR")
+                        or str(Path(__file__).resolve().parents[1] / "data/galaxy"))
     for name, default in (("hidden", 8), ("train", 2700), ("test", 675)):
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
     parser.add_argument("--iterations", type=program.whole(0, 2**31 - 1), default=300, metavar="N")
@@ -38,7 +39,7 @@ def load(option, count):
     """The first galaxies of a file: images / 255 and labels."""
     path = next(iter(sorted(Path(OPTIONS.data).glob(f"{option}.csv*"))), None)
     if path is None:
-        raise ValueError(f"{OPTIONS.data}: found no {option}.csv; see data/README.md")
+        raise ValueError(f"{OPTIONS.data}: found no {option}.csv; see studies/galaxy/README.md")
     rows = program.read_csv(path)
     if len(rows) < count or rows.shape[1] != PIXELS + 1 or rows[:, 0].max() >= CLASSES:
         raise ValueError(f"{path}: found {len(rows)} rows of {rows.shape[1]} numbers, --{option} "

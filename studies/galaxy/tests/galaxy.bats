@@ -1,27 +1,27 @@
-# Tests what studies/galaxy has of its own: its data, how they are fetched, drawn and read, and the
+# Tests what this study has of its own: its data, how they are fetched, drawn and read, and the
 # gradient of its reference.
 
 bats_require_minimum_version 1.5.0
 
-root=$BATS_TEST_DIRNAME/..
+root=$BATS_TEST_DIRNAME/../../..
+study=$BATS_TEST_DIRNAME/..
 DRAWN_SHA256=634c8e8d74fa53627b98a223a9ba3f9d0601494dda420106e4a358231f01560c # train.csv and test.csv
 
 setup_file() {
     unset MAKEFLAGS
-    mkdir "$BATS_FILE_TMPDIR/data"
-    cp -r "$root"/data/{Makefile,glyphs.h,synthesize.c,fetch.sh,locate.sh} "$BATS_FILE_TMPDIR/data"
-    mkdir "$BATS_FILE_TMPDIR/data/galaxy"
-    cp "$root"/data/galaxy/{synthesize.c,fetch.sh} "$BATS_FILE_TMPDIR/data/galaxy"
-    make -s -C "$BATS_FILE_TMPDIR/data" galaxy/synthesize
-    "$BATS_FILE_TMPDIR/data/galaxy/synthesize" "$BATS_FILE_TMPDIR/drawn"
-    make -s -C "$root/studies/galaxy/00_serial"
+    mkdir -p "$BATS_FILE_TMPDIR"/{data,a/b/data}
+    cp "$root"/data/{Makefile,*.sh} "$BATS_FILE_TMPDIR/data"
+    cp "$study"/data/{Makefile,synthesize.c,galaxy.set} "$BATS_FILE_TMPDIR/a/b/data"
+    make -s -C "$BATS_FILE_TMPDIR/a/b/data"
+    "$BATS_FILE_TMPDIR/a/b/data/synthesize" "$BATS_FILE_TMPDIR/drawn"
+    make -s -C "$study/00_serial"
 }
 
 setup() {
     given=${GALAXY_DIR-}
     unset GALAXY_DIR GALAXY_MIRRORS OFFLINE MAKEFLAGS
-    data=$BATS_FILE_TMPDIR/data drawn=$BATS_FILE_TMPDIR/drawn
-    train=$root/studies/galaxy/00_serial/train
+    data=$BATS_FILE_TMPDIR/data home=$BATS_FILE_TMPDIR/a/b/data drawn=$BATS_FILE_TMPDIR/drawn
+    train=$study/00_serial/train set=$home/galaxy.set
     cd "$BATS_TEST_TMPDIR" || return
 }
 
@@ -40,62 +40,62 @@ run_train() { # --option... : with one message and no result row
     [[ -z $output && ${#stderr_lines[@]} == 1 && ! -e rows.csv ]]
 }
 
-@test "galaxy: draws the same galaxies everywhere, and calls them synthetic" {
+@test "draws the same galaxies everywhere, and calls them synthetic" {
     sum=$(cat "$drawn"/{train,test}.csv | sha256sum)
     [[ $sum == "$DRAWN_SHA256  -" ]]
     run -0 "$train" --data "$drawn" --hidden 1 --iterations 0 --csv rows.csv
     [[ $(tail -n 1 rows.csv) == *,2700,675,synthetic,* ]]
-    run --separate-stderr -2 "$data/galaxy/synthesize" --help
+    run --separate-stderr -2 "$home/synthesize" --help
     [[ $stderr == "synthesize: found '--help', expected a directory at most" ]]
-    run --separate-stderr -1 "$data/galaxy/synthesize" nowhere/at/all
+    run --separate-stderr -1 "$home/synthesize" nowhere/at/all
     [[ ${#stderr_lines[@]} == 1 && $stderr == *"No such file"* ]]
-    run --separate-stderr -1 bash -c "ulimit -f 100; exec '$data/galaxy/synthesize' full"
+    run --separate-stderr -1 bash -c "ulimit -f 100; exec '$home/synthesize' full"
     [[ $stderr == 'synthesize: full/test.csv: File too large' && $(ls -A full) == SYNTHETIC ]]
     mkdir pipe
     mkfifo pipe/test.csv
-    run --separate-stderr -1 "$data/galaxy/synthesize" pipe
+    run --separate-stderr -1 "$home/synthesize" pipe
     [[ $stderr == 'synthesize: pipe/test.csv: File exists' && -p pipe/test.csv ]]
 }
 
-@test "galaxy: fetches and verifies, and leaves nothing wrong behind" {
+@test "fetches and verifies, and leaves nothing wrong behind" {
     [[ -n $given && -d $given ]] || skip "no galaxies in \$GALAXY_DIR"
     mkdir mirror wrong
     for name in train test; do
         gzip -dcf "$given/$name".csv* >mirror/$name.csv
         sed '7s/,0,/,1,/; 7s/$/0/' mirror/$name.csv >wrong/$name.csv
     done
-    GALAXY_MIRRORS=file://$PWD/wrong run --separate-stderr -1 "$data/galaxy/fetch.sh" out
+    GALAXY_MIRRORS=file://$PWD/wrong run --separate-stderr -1 "$data/fetch.sh" out "$set"
     [[ $stderr == *": wrong content); copy the galaxies' train.csv and test.csv into out, or"* ]]
     [[ -z $(ls -A out) ]]
-    GALAXY_MIRRORS="file://$PWD/wrong file://$PWD/mirror" run -0 "$data/galaxy/fetch.sh" out
+    GALAXY_MIRRORS="file://$PWD/wrong file://$PWD/mirror" run -0 "$data/fetch.sh" out "$set"
     cmp mirror/train.csv out/train.csv
-    run -0 "$data/galaxy/fetch.sh" out
+    run -0 "$data/fetch.sh" out "$set"
     [[ -z $output ]]
 }
 
-@test "galaxy: without a network it says so in one line, and draws" {
-    GALAXY_MIRRORS=file:///nowhere run --separate-stderr -1 "$data/galaxy/fetch.sh" out
-    [[ ${#stderr_lines[@]} == 1 && $stderr == *"or draw a stand-in with data/galaxy/synthesize" ]]
-    GALAXY_MIRRORS=file:///nowhere run --separate-stderr -0 "$data/locate.sh" "" galaxy
-    [[ $output == "$data/galaxy/synthetic" && $stderr == *"using the synthetic galaxies: "* ]]
-    cmp "$drawn/train.csv" "$data/galaxy/synthetic/train.csv"
+@test "without a network it says so in one line, and draws" {
+    GALAXY_MIRRORS=file:///nowhere run --separate-stderr -1 "$data/fetch.sh" out "$set"
+    [[ ${#stderr_lines[@]} == 1 && $stderr == *"or draw a stand-in with $home/synthesize" ]]
+    GALAXY_MIRRORS=file:///nowhere run --separate-stderr -0 "$data/locate.sh" "" "$set"
+    [[ $output == "$home/synthetic" && $stderr == *"using the synthetic galaxies: "* ]]
+    cmp "$drawn/train.csv" "$home/synthetic/train.csv"
 }
 
-@test "galaxy: locate takes the directory that was given, then \$GALAXY_DIR" {
+@test "locate takes the directory that was given, then \$GALAXY_DIR" {
     make_galaxies one
-    GALAXY_DIR=$PWD/one run -0 "$data/locate.sh" "" galaxy
+    GALAXY_DIR=$PWD/one run -0 "$data/locate.sh" "" "$set"
     [[ $output == "$PWD/one" ]]
     gzip one/*.csv
-    GALAXY_DIR=nowhere run -0 "$data/locate.sh" one galaxy
+    GALAXY_DIR=nowhere run -0 "$data/locate.sh" one "$set"
     [[ $output == one ]]
     rm one/test.csv.gz
-    run --separate-stderr -2 "$data/locate.sh" one galaxy
-    [[ $stderr == "locate.sh: DIR: found no data in 'one', expected train.csv and test.csv" ]]
-    run --separate-stderr -2 "$data/locate.sh" one stars
-    [[ $stderr == "locate.sh: found the set 'stars', expected mnist or galaxy" ]]
+    run --separate-stderr -2 "$data/locate.sh" one "$set"
+    [[ $stderr == "locate.sh: DIR: found no data in 'one', expected the galaxies' train.csv and test.csv" ]]
+    run --separate-stderr -2 "$data/locate.sh" one stars.set
+    [[ $stderr == "locate.sh: found no file 'stars.set', expected one such as data/mnist.set" ]]
 }
 
-@test "galaxy: raw and gzipped files give the same result" {
+@test "raw and gzipped files give the same result" {
     make_galaxies galaxies
     options=(--train 6 --test 3 --hidden 2 --iterations 2 --quiet)
     "$train" --data galaxies "${options[@]}" --save-weights raw
@@ -107,7 +107,7 @@ run_train() { # --option... : with one message and no result row
     cmp raw returns
 }
 
-@test "galaxy: files that are wrong give one line with the row, what was found and expected" {
+@test "files that are wrong give one line with the row, what was found and expected" {
     make_galaxies good
     file=bad/train.csv
     while IFS='|' read -r change message; do
@@ -117,7 +117,7 @@ run_train() { # --option... : with one message and no result row
         run_train --data bad
         [[ $stderr == "$message" ]] || { echo "$change: $stderr"; false; }
     done <<'END'
-rm $file|bad/train.csv: No such file or directory; expected the galaxies: see data/README.md
+rm $file|bad/train.csv: No such file or directory; expected the galaxies: see studies/galaxy/README.md
 rm $file; mkdir $file|bad/train.csv: found a directory, expected a file
 : >$file|bad/train.csv: found 0 rows, expected the 6 of --train
 sed -i 6d $file|bad/train.csv: found 5 rows, expected the 6 of --train
@@ -136,22 +136,22 @@ gzip $file; truncate -s 200 $file.gz|bad/train.csv.gz: row 1: damaged or truncat
 END
 }
 
-@test "galaxy: a file is checked to its end, behind the rows that are used" {
+@test "a file is checked to its end, behind the rows that are used" {
     make_galaxies galaxies
     sed -i '6s/^./9/' galaxies/train.csv
     run_train --data galaxies --train 2
     [[ $stderr == "galaxies/train.csv: row 6: found '9', expected a label: 0, 1 or 2" ]]
 }
 
-@test "galaxy: the gradient of the reference is that of central differences" {
+@test "the gradient of the reference is that of central differences" {
     make_galaxies galaxies
-    make -s -C "$BATS_TEST_DIRNAME" build/galaxy/reference
+    make -s -C "$root/harness" build/galaxy/reference
     options=(--data galaxies --train 6 --test 3 --hidden 2 --lambda 2.5 --differences)
-    error=$("$BATS_TEST_DIRNAME/build/galaxy/reference" "${options[@]}")
+    error=$("$root/harness/build/galaxy/reference" "${options[@]}")
     awk -v error="$error" 'BEGIN { exit !(error < 1e-8) }'
     # Another λ in the gradient than in the cost has to show.
     sed 's|+= problem->lambda / samples|+= 1.01 * problem->lambda / samples|' \
-        "$root/studies/galaxy/reference.c" >wrong.c
+        "$study/reference.c" >wrong.c
     gcc -std=gnu11 -O2 -D_GNU_SOURCE -o wrong wrong.c -lz -lm
     awk -v error="$(./wrong "${options[@]}")" 'BEGIN { exit !(error > 1e-6) }'
 }
@@ -161,7 +161,8 @@ END
     make_galaxies galaxies
     options=(--data galaxies --train 6 --test 3 --hidden 2 --iterations 2 --quiet)
     for stage in 04_cuda 05_cuda_resident; do
-        train=$BATS_TEST_DIRNAME/build/galaxy/$stage.sim
+        train=$root/tests/build/galaxy/$stage.sim
+        make -s -C "$root/tests" "build/galaxy/$stage.sim"
         rm -f rows.csv
         "$train" "${options[@]}" --csv rows.csv
         bytes=$(awk -F, 'END { printf "%.0f", $NF * 1048576 }' rows.csv)

@@ -1,4 +1,4 @@
-"""Tests the CUDA stages on the simulated device, beyond what stages.py asks of every program. If
+"""Tests the CUDA stages on the simulated device, beyond what verify.py asks of every program. If
 there is nvcc, tests also that they compile for a real device without a warning."""
 
 import re
@@ -10,13 +10,16 @@ from programs import FULL, ROOT, Trainer, copy, make, needs_full, run, simulated
 from harness import ladders
 
 # Steps are for FULL=1 only.
-LADDERS = {name: [stage for stage in ladders.find_ladder(name).stages
-                  if stage.is_cuda and (FULL or not stage.is_step)] for name in ("", "mlp")}
+CUDA = [stage for ladder in ladders.ladders() for stage in ladder.stages
+        if stage.is_cuda and (FULL or not stage.is_step)]
+STAGES = [stage for stage in CUDA if stage.ladder is ladders.ladders()[0]]
+# With those of other ladders that take the same options.
+ALIKE = [stage for stage in CUDA if {"hidden", "batch", "epochs"} <= {
+    *stage.ladder.settings, *(axis["option"] for axis in stage.ladder.axes)}]
 
 
-def of_stages(*names):
-    found = [stage for name in names or [""] for stage in LADDERS[name]]
-    return pytest.mark.parametrize("each", found, indirect=True, ids=lambda stage: str(
+def of_stages(stages):
+    return pytest.mark.parametrize("each", stages, indirect=True, ids=lambda stage: str(
         stage.folder.relative_to(ROOT)))
 
 
@@ -27,19 +30,19 @@ def each(request, tmp_path):
     return trainer
 
 
-@of_stages()
+@of_stages(STAGES)
 def test_every_order_of_threads_and_blocks_gives_the_same_bytes(each):
     assert len({each.weights("--hidden 70", SIM_SEED=seed) for seed in range(4)}) == 1
 
 
 # hidden 70 is more than one or three multiprocessors of the device can keep in shared memory.
-@of_stages()
+@of_stages(STAGES)
 def test_every_number_of_multiprocessors_gives_the_same_bytes(each):
     assert len({each.weights("--hidden 70", SIM_MULTIPROCESSORS=count)
                 for count in (1, 3, 16)}) == 1
 
 
-@of_stages()
+@of_stages(STAGES)
 def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "simulated" in each.succeeds("--csv rows.csv").splitlines()[0]
     row, = each.rows()
@@ -49,7 +52,7 @@ def test_a_simulated_run_says_so_and_is_in_no_table(each):
 
 
 # The six images are two batches, so three epochs are six.
-@of_stages("", "mlp")
+@of_stages(ALIKE)
 def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
     options = "--epochs 3 --csv rows.csv --save-weights"
     assert not re.search("^forward|, forward ", each.succeeds(f"{options} simulated"), re.M)
@@ -63,7 +66,7 @@ def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
         assert simulated[name] == gpu[name]
 
 
-@of_stages()
+@of_stages(STAGES)
 def test_without_epochs_none_is_run_to_take_a_time_either(each):
     each.succeeds("--epochs 0 --csv rows.csv", SIM_NAME="GPU")
     row, = each.rows()
@@ -72,7 +75,7 @@ def test_without_epochs_none_is_run_to_take_a_time_either(each):
 
 
 # The device has the memory that the row names, and then a little less.
-@of_stages("", "mlp")
+@of_stages(ALIKE)
 def test_peak_vram_mib_is_what_a_run_needs_and_no_byte_more(each):
     each.succeeds("--hidden 70 --csv rows.csv")
     size = round(float(each.rows()[0]["peak_vram_mib"]) * 2**20)
@@ -80,14 +83,14 @@ def test_peak_vram_mib_is_what_a_run_needs_and_no_byte_more(each):
     each.fails(1, f"^{each.name}: out of device memory: ", "--hidden 70", SIM_MEMORY=size - 1)
 
 
-@of_stages()
+@of_stages(STAGES)
 def test_no_device_is_status_77_and_the_drivers_reason(each):
     each.fails(77, f"^{each.name}: no usable CUDA device: .*; try `make sim` or `make check`",
                SIM_DEVICES=0)
 
 
 # 784 × 1000 weights are 3 MiB.
-@of_stages()
+@of_stages(STAGES)
 def test_too_little_device_memory_says_how_much_was_asked_for_and_is_free(each):
     each.fails(1, f"^{each.name}: out of device memory: asked for [0-9.]+ MiB, "
                   r"[0-9.]+ MiB of 1\.9 MiB are free", "--hidden 1000", SIM_MEMORY=2000000)
@@ -115,7 +118,7 @@ def test_the_gdb_command_of_the_readme_stops_in_a_thread_that_has_work(tmp_path)
 
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("stage", LADDERS[""], ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_nvcc_compiles_every_cuda_stage_without_a_warning(stage, tmp_path):
     # One architecture: `make` has compiled for all of them.
     run(["make", "-s", "-C", stage.folder, f"OUTPUT={tmp_path}/train", "CUDA_ARCH=sm_75",

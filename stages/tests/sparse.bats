@@ -1,11 +1,10 @@
 #!/usr/bin/env bats
 # Tests what only 06 and its steps have: --rebuild, and data with no zeros or with nothing else.
 # shellcheck disable=SC2154 # helpers.bash sets them
-load helpers
+load ../../tests/helpers
 
 setup_file() {
-    make -s -C "$BATS_TEST_DIRNAME/../stages/00_serial"
-    for stage in "$BATS_TEST_DIRNAME"/../stages/06*; do
+    for stage in "$BATS_TEST_DIRNAME"/../{00_serial,06*}; do
         make -s -C "$stage"
     done
 }

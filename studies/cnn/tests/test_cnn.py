@@ -1,14 +1,29 @@
-"""Tests of studies/cnn beside those that every ladder has: images with ties, black images, units
+"""Tests of this study beside those that every ladder has: images with ties, black images, units
 that are off, --pad, --normalize, and the rows of --epochs-csv."""
 
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import FULL, LABELS, ROOT, Trainer, built, images, make, run, write_data, write_images
+from programs import (
+    FULL,
+    LABELS,
+    ROOT,
+    Trainer,
+    built,
+    images,
+    make,
+    run,
+    script,
+    write_data,
+    write_images,
+)
 
 from harness import ladders
 
+STUDY = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "harness/build/cnn/reference"
 STAGES = ladders.find_ladder("cnn").stages
 PARTS = {"W1": 72, "b1": 8, "W2": 1152, "b2": 16, "W3": 51200, "b3": 128, "W4": 1280, "b4": 10}
@@ -226,3 +241,105 @@ def test_no_order_of_threads_and_no_epoch_before_the_clock_changes_a_byte(each):
     size = round(float(gpu["peak_vram_mib"]) * 2**20)
     each.succeeds(SIM_MEMORY=size)
     each.fails(1, f"^{each.program.stem}: out of device memory: ", SIM_MEMORY=size - 1)
+
+
+# --- peers ---
+
+# It learns nothing.
+FAKE_PEER = """#!/usr/bin/env python3
+import peer
+
+class Fake(peer.Peer):
+    def __init__(self, options, images, labels):
+        self.samples, self.rate = len(images), options.learning_rate
+
+    def load(self, parameters):
+        self.weights = parameters
+
+    def epoch(self):
+        return self.samples * (2.5 if self.rate < 1 else float("nan")), self.samples / 2
+
+    def parameters(self):
+        return self.weights
+
+peer.main(Fake)
+"""
+
+
+@pytest.fixture
+def peer(tmp_path):
+    """A peer of this study."""
+    peer = Trainer(tmp_path, script(tmp_path / "peer_fake.py", FAKE_PEER),
+                   "--batch 4 --epochs 2 --quiet")
+    peer.variables["PYTHONPATH"] = STUDY / "peers"
+    ended = peer.run("--epochs 0")
+    if ended.returncode == 77:
+        pytest.skip(ended.stderr.rstrip())
+    return peer
+
+
+def same(one, other, names):
+    return all(one[name] == other[name] or float(one[name]) == float(other[name])
+               for name in names.split())
+
+
+def test_a_peers_epochs_go_into_a_stages_file_one_row_for_each(peer, tmp_path):
+    stage = Trainer(tmp_path, built(STAGES[0]), "--batch 4 --epochs 2")
+    files = "--csv rows.csv --epochs-csv epochs.csv"
+    for program, options in (
+            (peer, files), (stage, "--csv rows.csv --epochs 0"), (stage, files),
+            (peer, f"{files} --normalize"), (stage, "--csv rows.csv --epochs 0 --normalize"),
+            (peer, f"{files} --pad --epochs 3")):
+        program.succeeds(options)
+    runs, epochs = peer.rows(), peer.rows("epochs.csv")
+    first, untrained, trained, normal, untrained_normal, padded = runs
+    assert [(row["stage"], row["epoch"]) for row in epochs] == [
+        (row["stage"], str(epoch)) for row in runs for epoch in range(1, int(row["epochs"]) + 1)]
+    assert len({row["run"] for row in epochs}) == 4
+    settings = ("device batch learning_rate momentum normalize pad seed train_samples test_samples "
+                "dataset")
+    assert same(first, trained, f"{settings} epochs") and same(first, untrained, "test_accuracy")
+    assert same(normal, untrained_normal, "test_accuracy normalize pad")
+    settings = settings.replace("device ", "")
+    assert same(epochs[0], epochs[2], f"{settings} epoch")
+    for row, samples, start in (first, 6, 0), (normal, 6, 4), (padded, 8, 6):
+        times = [float(epoch["epoch_s"]) for epoch in epochs[start:start + int(row["epochs"])]]
+        mean, rate = float(row["epoch_s"]), float(row["samples_per_s"])
+        assert abs(sum(times) - float(row["train_s"])) < 1e-8 > abs(mean - sum(times) / len(times))
+        assert rate * mean == pytest.approx(samples, 0.01)
+        assert float(row["gflops"]) * 1e9 == pytest.approx(1200768 * rate, 0.01)
+        assert row["final_loss"] == "2.5" and row["train_accuracy"] == "0.5"
+        assert row["best_test_accuracy"] == row["test_accuracy"] and row["forward_s"] == ""
+    for row in epochs:
+        assert 1 < float(row["rss_mib"]) < 1000 and row["vram_mib"] == "" != row["threads"], row
+
+
+# Each of these errors ends the peer before it trains.
+def test_an_error_of_a_peer_with_epochs_is_one_line(peer):
+    peer.succeeds("--csv rows.csv --epochs-csv epochs.csv")
+    cut = peer.folder / "epochs.csv"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    os.mkfifo(peer.folder / "pipe")
+    (peer.folder / "astray").symlink_to("no/file")
+    for said, options in (
+            ("--epochs-csv: found same, which is the file of --csv: expected another$",
+             "--csv same --epochs-csv ./same"),
+            ("--save-weights: found same, which is the file of --epochs-csv: expected another$",
+             "--epochs-csv same --save-weights same"),
+            ("--epochs-csv: rows.csv begins with other columns than a result row's$",
+             "--epochs-csv rows.csv"),
+            ("--epochs-csv: epochs.csv ends within a row: complete or delete that row$",
+             "--epochs-csv epochs.csv"),
+            ("--save-weights: cannot write 'pipe': no regular file", "--save-weights pipe"),
+            ("--momentum: found '1', expected a number from 0 to below 1$", "--momentum 1"),
+            *((f"--{option}: cannot write '{name}': {why}", f"--{option} {name}")
+              for option in ("csv", "save-weights")
+              for name, why in (("x" * 256, "File name too long; expected"),
+                                ("astray", "No such file")))):
+        peer.fails(2, f"^{said}", options)
+    peer.succeeds(f"--save-weights {'x' * 245}")
+    assert (peer.folder / ("x" * 245)).stat().st_size and not [*peer.folder.glob("*.partial")]
+    # The epoch in which the loss is no number has no row.
+    peer.fails(1, "^peer_fake: the loss became nan in epoch 1: try a --learning-rate below 2$",
+              "--learning-rate 2 --epochs-csv new.csv --csv new.rows")
+    assert not [*peer.folder.glob("new.*")]
