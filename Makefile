@@ -23,7 +23,8 @@ endif
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell harness/start.py ladders stages 2>/dev/null)
 CUDA    = $(shell harness/start.py ladders stages --cuda)
-PEERS   = bench/peers $(dir $(wildcard $(addsuffix peers/Makefile,$(sort $(dir $(STAGES))))))
+ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
+              $(ladder)data/Makefile)))
 
 # As in common/flags.mk.
 NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
@@ -129,7 +130,7 @@ headline: ## headline RESULTS=report/results/MACHINE/stages: write these results
 	@harness/start.py report.tables --update README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
-	@for directory in $(STAGES) bench $(PEERS) data tests tests/simulator tests/lint; do \
+	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 

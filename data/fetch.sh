@@ -84,7 +84,7 @@ esac
 
 set=${2:-$(CDPATH='' cd "$(dirname "$0")" && pwd)/mnist.set}
 [[ -f $set ]] || fail "found no file '$set', expected one such as data/mnist.set"
-# shellcheck source=data/mnist.set
+# shellcheck source=/dev/null
 source "$set"
 name=${set##*/} name=${name%.set}
 sources=${name^^}_MIRRORS

@@ -18,7 +18,7 @@ fail() {
 here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 set=${2:-$here/mnist.set}
 [[ -f $set ]] || fail 2 "found no file '$set', expected one such as data/mnist.set"
-# shellcheck source=data/mnist.set
+# shellcheck source=/dev/null
 source "$set"
 home=$(CDPATH='' cd "$(dirname "$set")" && pwd)
 set=$(basename "$set" .set)

@@ -4,7 +4,7 @@
 
 First compares both with the reference, in the cell in which they are timed. Then runs the two in
 turn, in rounds of one run each: see pairs.py. A round in which the machine was disturbed is made
-again, as in a sweep. bench/README.md explains the statistics. RUNS and the options of the ladder
+again, as in a sweep. README.md explains the statistics. RUNS and the options of the ladder
 come from the environment, where make puts them, or from its ladder.toml.
 """
 

@@ -98,8 +98,8 @@ def declared(root):
     the variables. Make itself is asked, once for all."""
     folders = [str(folder.relative_to(root)) for ladder in ladders() for folder in (
         *ladder.folders, *[ladder.peers_folder] * (ladder.peers_folder / "Makefile").exists())]
-    command = ["make", "-s", "-f", str(Path(__file__).with_name("declared.mk")), *(f"-I{each}" for each in folders),
-               f"FOLDERS={' '.join(folders)}", "declared"]
+    command = ["make", "-s", "-f", str(Path(__file__).with_name("declared.mk")),
+               *(f"-I{each}" for each in folders), f"FOLDERS={' '.join(folders)}", "declared"]
     asked = subprocess.run(command, cwd=root, capture_output=True, check=False, text=True,
                            env={**os.environ, "MAKEFLAGS": ""})
     if asked.returncode:

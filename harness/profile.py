@@ -13,8 +13,8 @@ command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
-    RESULTS=dir      writes the folders of the stages there instead; RESULTS=stages/profiles changes those
-                     that are committed
+    RESULTS=dir      writes the folders of the stages there instead; RESULTS=stages/profiles changes
+                     those that are committed
     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its

@@ -394,7 +394,7 @@ class Sweep:
     # --- the runs ---
 
     def build(self):
-        self.screen.show("Building bench/ceiling")
+        self.screen.show("Building harness/ceiling")
         running.ceiling()
         for stage in self.stages:
             self.screen.show(f"Building {stage.name}", stage.is_cuda * "nvcc takes its time")

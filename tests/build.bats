@@ -156,6 +156,7 @@ builds_anew_for_flags() {
     make -s -C stages/03_cuda_unified sim &
     make -s -C stages/04_cuda_device_mem sim
     wait $!
+    make -s -C harness build/ceiling
     [[ -x stages/03_cuda_unified/train.sim && -x stages/04_cuda_device_mem/train.sim ]]
     make -s clean
     find . -type f -not -path '*__pycache__*' | sort | diff "$dir/before" -

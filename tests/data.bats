@@ -438,5 +438,5 @@ fake_data() { # directory
     fresh_copy
     echo '#error no compiler' >copy/synthesize.c
     OFFLINE=1 run --separate-stderr -1 copy/locate.sh
-    [[ ${stderr_lines[-1]} == *"data/synthesize does not build" && -z $output ]]
+    [[ ${stderr_lines[-1]} == *"/copy/synthesize does not build" && -z $output ]]
 }

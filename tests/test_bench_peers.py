@@ -1,4 +1,4 @@
-"""Tests bench/peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and
+"""Tests the peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and
 nothing depends on a peer. `make check-peers` compares the weights of all that are installed."""
 
 import gzip
@@ -95,7 +95,8 @@ def test_libxsmm_says_where_it_compiles_no_kernels(choose):
 
 def test_make_leaves_out_a_library_that_is_not_installed_and_names_its_package(tmp_path):
     peers = tmp_path / "stages/peers"
-    shutil.copytree(ROOT / "common", tmp_path / "common")
+    for folder in "common", "bench/peers":
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("env"))
     shutil.copytree(PEERS, peers, ignore=lambda folder, names: [
         name for name in names if not re.search(r"^Makefile$|\.c$", name)])
     # Without any library's headers.
@@ -235,7 +236,7 @@ def test_an_error_is_one_line(numpy):
             (2, "found 6 images and 6 labels, --train expects at least 7", "--train 7"),
             (2, "found no MNIST", "--data ."),
             (1, "the loss became (nan|inf)", "--learning-rate 1e30 --epochs 9"),
-            (2, "begins with other columns", f"--csv {PEERS}/requirements.txt")):
+            (2, "begins with other columns", f"--csv {ROOT}/README.md")):
         numpy.fails(status, said, options)
     (data / "t10k-labels-idx1-ubyte").write_bytes(b"")
     numpy.fails(2, "expected the header of an IDX file of labels")

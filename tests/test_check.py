@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -222,8 +223,9 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
     monkeypatch.delitem(LADDER.toml["work"], "backward")
+    monkeypatch.setattr(sys, "argv", ["check", stage, "", target, phase])
     with pytest.raises(SystemExit) as end:
-        check.main(stage, "", target, phase)
+        check.main()
     found = capsys.readouterr().err
     if phase != "fwd":
         said = f"TARGET: found '{target}', expected such as {said}"

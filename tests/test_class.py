@@ -58,7 +58,8 @@ def test_ladders_beside_each_other(site, tmp_path):
         (dora / "stages" / name).mkdir()
         shutil.copy(dora / "stages/runs.csv", dora / "stages" / name)
     studies = {path.parent.name for path in REPOSITORY.glob("studies/*/ladder.toml")}
-    for study in [path for path in REPOSITORY.glob("report/results/*/*") if path.name in studies][:1]:
+    results = (each for each in REPOSITORY.glob("report/results/*/*") if each.name in studies)
+    for study in [*results][:1]:
         shutil.copytree(study, dora / study.name)
     answer = subprocess.run(["make", "-s", "-C", REPOSITORY, "class", f"DIR={tmp_path}"],
                             capture_output=True, encoding="utf-8", check=True)

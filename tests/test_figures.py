@@ -9,11 +9,10 @@ whose heading is "The idea", "Exercise(s)" or names a prediction or arithmetic, 
 import contextlib
 import io
 import re
-from pathlib import Path
 
 import pytest
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 from harness import ladders
 from report import figures, view
 

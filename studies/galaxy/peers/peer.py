@@ -24,7 +24,8 @@ def parse_options():
     parser = program.Parser()
     count = program.whole(1, 2**31 - 1)
     parser.add_argument("--data", metavar="DIR", help="directory with train.csv and test.csv",
-                        default=os.environ.get("GALAXY_DIR") or str(Path(__file__).resolve().parents[1] / "data/galaxy"))
+                        default=os.environ.get("GALAXY_DIR")
+                        or str(Path(__file__).resolve().parents[1] / "data/galaxy"))
     for name, default in (("hidden", 8), ("train", 2700), ("test", 675)):
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
     parser.add_argument("--iterations", type=program.whole(0, 2**31 - 1), default=300, metavar="N")

@@ -90,7 +90,7 @@ run_train() { # --option... : with one message and no result row
     [[ $output == one ]]
     rm one/test.csv.gz
     run --separate-stderr -2 "$data/locate.sh" one "$set"
-    [[ $stderr == "locate.sh: DIR: found no data in 'one', expected train.csv and test.csv" ]]
+    [[ $stderr == "locate.sh: DIR: found no data in 'one', expected the galaxies' train.csv and test.csv" ]]
     run --separate-stderr -2 "$data/locate.sh" one stars.set
     [[ $stderr == "locate.sh: found no file 'stars.set', expected one such as data/mnist.set" ]]
 }

@@ -36,7 +36,7 @@ def test_hidden_takes_one_to_eight_widths(serial, widths):
     "", "0", "3,", ",3", "3,,3", "3,0", "-3", "3,-3", "3x", "3,x", "3.5", "3, 3", "100000001",
     "1,1,1,1,1,1,1,1,1", "99999999999999999999"])
 def test_anything_else_is_one_line(serial, widths):
-    serial.fails(2, f"^00_serial: --hidden: found '{widths}', expected the units of one to 8 layers",
+    serial.fails(2, f"^00_serial: --hidden: found '{widths}', expected the units of one to 8 lay",
                  f"--hidden '{widths}'")
 
 
