@@ -153,7 +153,7 @@ class Tree:
 
         def prepare():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if words[0] == "harness/start.py":
+            if words[0] == "harness/start.py" and "PYTHONPATH" not in variables:
                 run_here(words, environment)
         return subprocess.Popen(
             words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
