@@ -13,8 +13,8 @@ after them, where it wins. All of them are options as on a command line. `twice`
 must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
 well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
 one number of threads, for programs that take seconds to start. `real_data` tests on the real data,
-and not on random images. FULL=1 tests more numbers of threads. Without it, a stage that its Makefile
-starts with RUN is tested with 3 threads only, because mpirun takes a third of a second.
+and not on random images. FULL=1 tests more numbers of threads. Without it, a stage that its
+Makefile starts with RUN is tested with 3 threads only, because mpirun takes a third of a second.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest

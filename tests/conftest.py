@@ -86,12 +86,12 @@ def wait_until(is_so, seconds=30):
 
 
 def run_here(words, environment):
-    """Runs a Python program in this process, which is a fork of pytest's, and ends it. A sweep takes
-    0.8 s otherwise, and two thirds of that are to import pandas. Modules of harness/ and report/ are
+    """Runs a Python program in this process, which is a fork of pytest's, and ends it. A sweep
+    takes 0.8 s otherwise, two thirds of it to import pandas. Modules of harness/ and report/ are
     those of the working directory."""
     os.closerange(3, 256)  # so that subprocess knows that the program has begun
-    sys.stdout = open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     for name in [name for name in sys.modules if name.split(".")[0] in ("harness", "report")]:
         del sys.modules[name]
     os.environ.clear()
