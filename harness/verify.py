@@ -13,8 +13,8 @@ after them, where it wins. All of them are options as on a command line. `twice`
 must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
 well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
 one number of threads, for programs that take seconds to start. `real_data` tests on the real data,
-and not on random images. A stage that its Makefile starts with RUN is tested with 3 threads only,
-because mpirun takes a third of a second, and with FULL=1 as all others.
+and not on random images. FULL=1 tests more numbers of threads. Without it, a stage that its
+Makefile starts with RUN is tested with 3 threads only, because mpirun takes a third of a second.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest
@@ -42,7 +42,6 @@ from harness import ladders, running
 from harness.running import TOO_SLOW
 
 BUILD = Path(__file__).resolve().parent / "build"
-THREADS = 1, 2, 3, 5, 17
 FULL = bool(os.environ.get("FULL"))
 LIMIT = 600  # seconds that a run may take
 NOT_HERE = 77  # the exit status of a stage without its device
@@ -80,6 +79,9 @@ class Start(NamedTuple):
 
 
 AS_IT_IS = Start()
+AGAIN = Start(3, True)
+THREADS = [Start(threads, many) for many in (False, True) for threads in (1, 2, 3, 5, 17)] if FULL \
+    else [Start(1), AGAIN, Start(17, True)]
 
 
 def first_line(errors):
@@ -355,9 +357,8 @@ class Tester:
         twice = case in self.tests.get("twice", self.tests["cases"])
         starts, again = [AS_IT_IS], AS_IT_IS
         if program.threads and self.tests["threads"]:
-            again = Start(3, True)
-            starts += [again] if program.starts_slowly and not FULL else [
-                Start(threads, many) for many in (False, True) for threads in THREADS]
+            again = AGAIN
+            starts = [AGAIN] if program.starts_slowly and not FULL else [AS_IT_IS, *THREADS]
         for start in starts:
             run, items = self.compare(program, text, start)
             if self.verbose:
