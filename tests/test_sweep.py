@@ -672,9 +672,11 @@ def test_what_becomes_of_programs(tree):
                       "[ $hidden = 8 ] || { echo 'out of memory' >&2; exit 1; }"),
         "04_crash": ("failed", "at hidden 8, batch 4: killed by signal 11", "kill -SEGV $$"),
         "05_no_row": ("failed", "at hidden 8, batch 4: wrote no row to its --csv", "exit 0"),
-        "06_phases": ("failed", "at hidden 8, batch 4: forward_s + backward_s is 1 s, more than "
+        "06_phases": ("failed", "at hidden 8, batch 4: its times cannot be right: "
+                   "forward_s + backward_s is 1 s, more than "
                       "time_s, 0.4 s", "phase_s=0.5"),
-        "07_clock": ("failed", "at hidden 8, batch 4: load_s + setup_s + time_s is 40.11 s, more "
+        "07_clock": ("failed", "at hidden 8, batch 4: its times cannot be right: "
+                   "load_s + setup_s + time_s is 40.11 s, more "
                      "than the whole run by the harness's clock, 0.N s", "time_s=40"),
         "08_loss": ("differs", "hidden 16, batch 4: loss is 0.32, and 0.3 in most others",
                     "[ $hidden = 8 ] || loss=0.32")}
