@@ -755,7 +755,13 @@ def test_gpu(tree):
     for name, about in (("one", "Peer one, eager. No GPU."), ("two", "Peer two on a GPU, eager.")):
         tree.write(f"stages/peers/peer_{name}.py",
                    f'#!/usr/bin/python3\n"""{about}"""\nimport sys\nsys.exit(77)\n', 0o755)
-    tree.sweep("--gpu --peers", NVCC="true")
+    tree.script("bin/nvidia-smi", "exit 9")
+    path = f"{tree.root}/bin:{os.environ['PATH']}"
+    tree.sweep("--gpu --peers", PATH=path, NVCC="true")
+    assert tree.rows("stage") == ""
+    assert tree.notes()["03_cuda"] == "no device: found no GPU (nvidia-smi lists none)"
+    tree.script("bin/nvidia-smi", "echo GPU 0")
+    tree.sweep("--gpu --peers", PATH=path, NVCC="true")
     assert tree.rows("stage") == "03_cuda"
     assert tree.notes().keys() == {"peer_two"}
 
