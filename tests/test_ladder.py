@@ -1,6 +1,7 @@
 """Tests the ladder as something to read and to add to. Adjacent stages differ only in what a README
 declares, `make step` shows a step, and a copy of a stage works as a stage."""
 
+import itertools
 import os
 import re
 import shutil
