@@ -683,6 +683,8 @@ def test_what_becomes_of_programs(tree):
     for name, (*_, commands) in cases.items():
         tree.stage(name, commands)
     tree.stage("10_cuda", source="run.cu")
+    tree.script("bin/nvidia-smi", "echo GPU 0")
+    tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
     cases["10_cuda"] = "left out", "found no no-such-nvcc (the CUDA toolkit) in PATH", ""
     output = tree.sweep("--hidden 8,16", 1, NVCC="no-such-nvcc")
     assert {name: re.sub(r"0\.\d+ s$", "0.N s", note) if "clock" in note else note
