@@ -201,6 +201,15 @@ class Tree:
         return file.read_text().splitlines() if file.exists() else []
 
 
+@pytest.fixture(scope="module")
+def default_limits():
+    """RATE and OTHERS as they are for users: tests/Makefile sets them for the busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OTHERS", raising=False)
+        patch.delenv("RATE", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def made_up(tmp_path_factory):
     """The repository that each test has a copy of."""

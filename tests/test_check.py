@@ -106,7 +106,7 @@ MISTAKES = {
     "overflow": ("00", r"max = z\[(0\]|o\] > max \? z\[o\] : max)", "max = 0", "",
                  "--learning-rate 25: its loss is not a number"),
     "abort": ("01", ".* = batch->samples, vectors = .*", r"\g<0>if (n == 128) abort();", "",
-              "--batch 128 --train 165 --epochs 25 --seed 19: ended by a signal: Aborted"),
+              "--batch 128 --train 165 --epochs 10 --seed 19: ended by a signal: Aborted"),
     # The loss becomes NaN only after more batches than the tests train.
     "late NaN": ("01", "double loss = 0;",
                  "static int calls; double loss = ++calls > 90 ? NAN : 0;", "",
@@ -222,7 +222,7 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
     ("01", "50%", "backward", "1.2x: stages/ladder.toml has no [work.backward]")])
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
-    monkeypatch.delitem(LADDER.toml["work"], "backward")
+    monkeypatch.delitem(stages.ladders.find_ladder("").toml["work"], "backward")
     monkeypatch.setattr(sys, "argv", ["check", stage, "", target, phase])
     with pytest.raises(SystemExit) as end:
         check.main()

@@ -4,7 +4,6 @@ one."""
 
 import csv
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,8 +11,8 @@ import subprocess
 import pytest
 from look import REPOSITORY, Page, imported, look_at
 
-for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
-    os.environ.pop(limit, None)
+pytestmark = pytest.mark.usefixtures("default_limits")
+
 STUDY = """
 title = "The study"
 program = "run"

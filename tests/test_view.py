@@ -12,8 +12,8 @@ import pytest
 from harness import ladders, rows
 from report import tables, view
 
-for limit in ("OTHERS", "RATE"):  # tests/Makefile sets them
-    os.environ.pop(limit, None)
+pytestmark = pytest.mark.usefixtures("default_limits")
+
 LADDER = """\
 title = "A ladder"
 program = "train"
