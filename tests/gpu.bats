@@ -126,7 +126,7 @@ END
     fake nvcc '
 [[ $* != *--version* ]] || { echo "Cuda compilation tools, release 13.0, V13"; exit; }
 while [[ $1 != -o ]]; do shift; done
-if [[ -e ../ladder.toml ]]; then
+if [[ -e ../ladder.toml && $PWD != */peers ]]; then
     make -s sim OUTPUT="$2.fake" && mv "$2.fake.sim" "$2"
 else
     printf "#!/bin/sh\nexit 77\n" >"$2" && chmod +x "$2"
