@@ -75,6 +75,7 @@ def save(figure, path):
     if rows.attempt(rows.target, path):
         style = f"<style>@media (prefers-color-scheme: dark){{{DARK}}}</style>"
         text = picture.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+        text = re.sub(r" ?\n(?=[MLCQz][ \n\"])", " ", text)  # a path is a line
         rows.write(path, re.sub("<svg [^>]*>", rf"\g<0>{style}", text, count=1))
 
 
