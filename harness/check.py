@@ -29,8 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import compare, running
-from harness.verify import TOO_SLOW, UNSET, Program, Start, Tester, Wrong, ladders
+from harness import compare, ladders, pairs, running
+from harness.running import TOO_SLOW
+from harness.verify import UNSET, Program, Start, Tester, Wrong
 
 # Seconds that a run may take, with an origin and without one. It may take TIMES_ORIGIN times as
 # long as its origin, if that is more.
@@ -323,7 +324,7 @@ def part_of_ceiling(stage, phase, options):
         rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
             row, phase, "operations") / row[f"{phase}_s"]
         parts.append(100 * rate / ceiling)
-    return (compare.pairs.Ratio(statistics.median(parts), *compare.pairs.interval(parts),
+    return (pairs.Ratio(statistics.median(parts), *pairs.interval(parts),
                                 len(parts)), running.why_no_verdict(others()))
 
 
@@ -340,7 +341,7 @@ def test_target(stage, target, phase, ratios, why, options):
     if why:
         print(f"{stage.name}: TARGET={target} not judged: {why}")
         sys.exit(1)
-    shown = compare.pairs.digits
+    shown = pairs.digits
     # What is shown counts.
     low, high = (float(shown(each)) for each in (found.low, found.high))
     wanted = read_target(stage, target, phase)

@@ -189,7 +189,7 @@ class Program:
         self.path = stage.program if stage and path == stage.folder else path
         self.command = [*under, *(stage.command[:-1] if stage else ()), str(self.path)]
         name = path.parent if path.name == self.ladder.program else path
-        self.name = str(name).rpartition("/build/")[2].removeprefix(f"{ladders.ROOT}/")
+        self.name = re.sub("^(.*/)?build/", "", str(name).removeprefix(f"{ladders.ROOT}/"))
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
         self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from programs import FULL, ROOT, copy, make, run, script
 
-from harness import check, compare, running
-from harness import verify as stages
+from harness import check, compare, ladders, running, verify
 from report import view
 
-LADDER = stages.ladders.find_ladder("")
-needs_no_gpu = pytest.mark.skipif(stages.ladders.has_gpu(), reason="found a GPU")
+LADDER = ladders.find_ladder("")
+needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +221,7 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
     ("01", "50%", "backward", "1.2x: stages/ladder.toml has no [work.backward]")])
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
-    monkeypatch.delitem(stages.ladders.find_ladder("").toml["work"], "backward")
+    monkeypatch.delitem(ladders.find_ladder("").toml["work"], "backward")
     monkeypatch.setattr(sys, "argv", ["check", stage, "", target, phase])
     with pytest.raises(SystemExit) as end:
         check.main()
@@ -245,7 +244,7 @@ def test_the_part_of_the_ceiling_is_that_of_as_many_threads_as_the_stage_uses(mo
 
 
 def test_its_threads_do_not_wait_as_in_no_table(monkeypatch):
-    class Program(stages.ladders.Stage):
+    class Program(ladders.Stage):
         command = "sh", "-c", '[ "$GOMP_SPINCOUNT $OMP_PLACES" = "2000 cores" ] && exit 3'
 
     program = LADDER.find("02")
@@ -261,10 +260,10 @@ def run_script(tmp_path):
     def run_it(text, limit):
         program = script(tmp_path / "script", f"#!/bin/bash\n{text}\n")
         (tmp_path / "data").mkdir()
-        tester = stages.Tester(LADDER, "check", tmp_path / "data")
-        tester.expected = lambda case: stages.Expected([], None)
+        tester = verify.Tester(LADDER, "check", tmp_path / "data")
+        tester.expected = lambda case: verify.Expected([], None)
         clock = time.monotonic()
-        ended = tester.run(stages.Program(program), "", limit=limit)
+        ended = tester.run(verify.Program(program), "", limit=limit)
         seconds = time.monotonic() - clock
         time.sleep(0.1)
         child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
@@ -277,9 +276,9 @@ def run_script(tmp_path):
 
 
 @pytest.mark.parametrize("text, limit, status", [
-    ("trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, stages.TOO_SLOW),
+    ("trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, running.TOO_SLOW),
     # A child with a group of its own, as mpirun's, and one that outlives its program.
-    ("set -m; trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, stages.TOO_SLOW),
+    ("set -m; trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, running.TOO_SLOW),
     ("sleep 100 & echo $! >${0%/*}/child", 50, 0)])
 def test_no_process_outlives_a_run(run_script, text, limit, status):
     found, seconds, is_alive = run_script(text, limit)
@@ -356,9 +355,9 @@ W1 = np.arange(60) < 50
 def test_the_words_for_a_step(capsys, said, found, options):
     """Of W1 (5 × 10) and b1 (10), after a step of so many images of 32."""
     states, loss = options.get("states", [BEFORE, AFTER]), {"final_loss": options.get("loss", 1)}
-    items = [stages.compare_column("final_loss", loss, 1, 0.01, 0)]
+    items = [verify.compare_column("final_loss", loss, 1, 0.01, 0)]
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
-        items.append(stages.compare_part(name, found[place].reshape(shape).astype(np.float32),
+        items.append(verify.compare_part(name, found[place].reshape(shape).astype(np.float32),
                                          states[-1][place].reshape(shape), "norm", 5e-5))
         items[-1].slice = place
     checker = check.Checker.__new__(check.Checker)
@@ -389,4 +388,4 @@ train.cu:61:20: runtime error: index 5 out of bounds for type 'float [5]'
     (UBSAN, "train.cu:61: tile: runtime error: index 5 out of bounds for type 'float [5]'"),
     ("20_mine: no\nmore\n", "20_mine: no")])
 def test_a_sanitizers_report_names_the_kernel_and_the_line(report, line):
-    assert stages.first_line(report) == line
+    assert verify.first_line(report) == line
