@@ -2,11 +2,12 @@
 
     harness/start.py check STAGE [STUDY] [TARGET] [PHASE]
 
-Runs the tests of verify.py, and stops at the first mistake. Where the runs of a ladder take steps
-(`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
-spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
-that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin, in
-a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time.
+Runs the tests of verify.py, and stops at the first mistake. Where a ladder's runs make updates of
+weights (`updates` in [tests] of its ladder.toml), it compares after the first ones too, before a
+mistake has spread, and says in plain words what is wrong with one. Where it finds no words, it
+prints those that `hints` has for the wrong parts. Then it compares the stage's time with that of
+its origin, in a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device,
+without a time.
 There, the case of [tests.gpu] also runs under AddressSanitizer and UndefinedBehaviorSanitizer.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
@@ -40,9 +41,9 @@ RERUNS = 3  # of a wrong run, which may show that it is a race
 
 
 def fit(found, right, before):
-    """(times, again): the step that was found is `times` the right one plus `again` times the step
+    """(times, again): the update found is `times` the right one plus `again` times the one
     before, by least squares. None if what this leaves is more than a hundredth of what it explains.
-    Anything fits a few elements, so for them only a step of zero is good."""
+    Anything fits a few elements, so for them only an update of zero is good."""
     ff, fr, rr = (found * found).sum(), (found * right).sum(), (right * right).sum()
     fb, rb, bb = (found * before).sum(), (right * before).sum(), (before * before).sum()
     many = found.size >= 5
@@ -59,23 +60,23 @@ def fit(found, right, before):
 
 
 def explain_fit(name, times, again, count, size):
-    """What a fit means for the elements of this name, after a step of `count` of `size` items."""
-    step = f"The step of {name} is {times:.5g} times the right one"
+    """What a fit means for the elements of this name, after an update by `count` of `size`."""
+    update = f"The update of {name} is {times:.5g} times the right one"
     if again:
-        return (f"The step of {name} is {times:.5g} × the right one + {again:.5g} × that of the "
+        return (f"The update of {name} is {times:.5g} × the right one + {again:.5g} × that of the "
                 "one before: is its gradient set to zero?")
     if abs(times) < 0.01:
         return f"{name} did not move."
     if count < size and math.isclose(times, count / size, rel_tol=0.01):
-        return f"{step}: divided by {size}, not {count}?"
+        return f"{update}: divided by {size}, not {count}?"
     if count > 1 and math.isclose(times, count, rel_tol=0.01):
-        return f"{step}: not divided by {count}?"
-    return f"{step}."
+        return f"{update}: not divided by {count}?"
+    return f"{update}."
 
 
 def fit_part(item, found, states):
     """(name, times, again) of what explain_fit() explains, or None. `states` are what is expected:
-    before the first step, and after each."""
+    before the first update, and after each."""
     rows, columns = np.nonzero(item.wrong)
     box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
     ranges = "".join(f"[{each.start}]" if each.stop - each.start == 1 else
@@ -83,7 +84,7 @@ def fit_part(item, found, states):
     found, *states = (each[item.slice].reshape(item.wrong.shape) for each in (found, *states))
     earlier, before, after = [states[0], *states][-3:]
     for name, place in ((item.name, ...), (item.name + ranges, box)):
-        fitted = fit(*(step[place] for step in (found - before, after - before, before - earlier)))
+        fitted = fit(*(each[place] for each in (found - before, after - before, before - earlier)))
         if fitted:
             return name, *fitted
     return None
@@ -145,16 +146,16 @@ class Checker(Tester):
                 sys.exit(1)
 
     def report(self, program, case, start, run, items):
-        self.test_steps(program, case, start)
-        self.show(program, "right after the first steps, WRONG at the end" if self.steps(case)
+        self.test_updates(program, case, start)
+        self.show(program, "right after the first updates, WRONG at the end" if self.updates(case)
                   else "WRONG", self.now, items)
         self.stop_at_cause(program, case, start, run)
         sys.exit(1)
 
-    def steps(self, case):
-        """[(items of each step, words for the last)]. What a step leaves behind shows only in the
+    def updates(self, case):
+        """[(items of each update, words for the last)]. What one leaves behind shows only in the
         second one. A wrong number of items shows only in a short one."""
-        names = self.tests.get("steps", [])
+        names = self.tests.get("updates", [])
         rounds, items, size = [int(re.search(rf"--{name} (\d+)", case)[1])
                                for name in names] or [0] * 3
         first = min(size, items)
@@ -163,24 +164,24 @@ class Checker(Tester):
             *([([first, size], "a second")] if first + size <= self.items else []),
             *([([first, items % first], "a second that is short")] if items % first else [])]
 
-    def test_steps(self, program, case, start):
+    def test_updates(self, program, case, start):
         """Compares early, before everything that follows from a mistake is wrong as well."""
-        for counts, last in self.steps(case):
-            rounds, items, step = self.tests["steps"]
+        for counts, last in self.updates(case):
+            rounds, items, size = self.tests["updates"]
             totals = [*itertools.accumulate(counts)]
             cases = [re.sub(rf"--{items} \d+", f"--{items} {total}",
                             re.sub(rf"--{rounds} \d+", f"--{rounds} {times}", case))
                      for times, total in ((0, totals[0]), *((1, total) for total in totals))]
             run, compared = self.compare(program, cases[-1], start)
             if not all(item.right for item in compared):
-                self.show(program, f"right after the first {step}, WRONG after {last}" if last else
-                          f"WRONG after the first {step}", self.now, compared)
+                self.show(program, f"right after the first {size}, WRONG after {last}" if last else
+                          f"WRONG after the first {size}", self.now, compared)
                 self.stop_at_cause(program, cases[-1], start, run)
                 self.explain(compared, run.values, [self.expected(each).values for each in cases],
-                             counts[-1], int(re.search(rf"--{step} (\d+)", case)[1]))
+                             counts[-1], int(re.search(rf"--{size} (\d+)", case)[1]))
                 sys.exit(1)
             if not self.shown:
-                self.show(program, f"right after the first {step}", self.now, compared)
+                self.show(program, f"right after the first {size}", self.now, compared)
 
     def explain(self, items, found, states, count, size):
         """Prints a line for each wrong part that it can explain, or the ladder's hint."""
@@ -192,7 +193,7 @@ class Checker(Tester):
                 and said[0].endswith("right one.") and all(
                     math.isclose(times, fits[0][1], rel_tol=1e-3) and not again
                     for _, times, again in fits)):
-            said = [f"All steps are {fits[0][1]:.5g} times the right ones: is it the learning "
+            said = [f"All updates are {fits[0][1]:.5g} times the right ones: is it the learning "
                     "rate, or the gradient of the outputs?"]
         columns = [item.name for item in items if not item.right and not item.slice]
         names = [part.name for part in parts]
@@ -215,10 +216,10 @@ class Checker(Tester):
         return len(tests)
 
     def test(self, program, text, case):
-        """The first steps are compared first, on one thread and on several."""
+        """The first updates are compared first, on one thread and on several."""
         for start in (Start(1), Start(3, True)) if program.threads else (Start(),):
             if case in self.tests.get("twice", []):
-                self.test_steps(program, text, start)
+                self.test_updates(program, text, start)
         super().test(program, text, case)
 
 

@@ -136,7 +136,7 @@ def shape_of(toml):
                     for column in results},
         "measures": [{"column!": name(*COLUMNS, *texts), "title!": TEXT, "unit": TEXT,
                       "better": one_of("lower", "higher")}, ...],
-        "tests": {**CASES, **SELECTIONS, "cases!": [WORDS], "steps": (OPTION,) * 3,
+        "tests": {**CASES, **SELECTIONS, "cases!": [WORDS], "updates": (OPTION,) * 3,
                   "hints": {TEXT: TEXT}, "changed_lines": whole(1)}}
 
 
@@ -211,7 +211,7 @@ def check(given):
     tests = toml.get("tests", {"cases": []})
     for cases in (tests["cases"], tests.get("check", tests).get("cases", [])):
         for case in cases:
-            for option in tests.get("steps", ()):
+            for option in tests.get("updates", ()):
                 if not re.search(rf"--{option} [0-9]", case):
-                    wrong("tests.cases", shown(case), f"--{option} N, which tests.steps has")
+                    wrong("tests.cases", shown(case), f"--{option} N, which tests.updates has")
     return toml

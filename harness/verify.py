@@ -240,12 +240,12 @@ class Tester:
         """The case of a cell, from its options. An epoch is cut down to its first batches and its
         last one, which may be short. There are two, so that something comes after that."""
         options = {**self.ladder.settings, **cell}
-        if "steps" in self.tests:
-            rounds, items, size = self.tests["steps"]
-            step = int(options[size])
-            first = max(1, min(CELL_BATCHES, CELL_ITEMS // step)) * step
+        if "updates" in self.tests:
+            rounds, items, size = self.tests["updates"]
+            each = int(options[size])
+            first = max(1, min(CELL_BATCHES, CELL_ITEMS // each)) * each
             cell = {**cell, rounds: 2,
-                    items: min(int(options[items]), first + int(options[items]) % step)}
+                    items: min(int(options[items]), first + int(options[items]) % each)}
             self.items = max(self.items, cell[items])
         return " ".join(word for option, value in cell.items() if option != "runs"
                         for word in self.ladder.words_of(option, value))

@@ -176,7 +176,7 @@ operations = ["n_seeds 2", "points /pace"]
 energy = ["0.01 energy", "2 /points"]
 [tests]
 cases = ["--seeds 2 --points 3 --pace 1"]
-steps = ["seeds", "points", "pace"]
+updates = ["seeds", "points", "pace"]
 [tests.check]
 sizes = ["--layers 8"]
 [[measures]]
@@ -280,7 +280,8 @@ MISTAKES = (
     ('["--seeds 2 --points 3 --pace 1"]', "[]", "tests.cases: found an empty list"),
     ("--points 3", "'--points 3", "tests.cases[0]: found"),
     ("--points 3", "", "tests.cases: found '--seeds 2 --pace 1', expected --points N"),
-    ('["seeds", "points", "pace"]', '["seeds"]', "tests.steps: found a list, expected a list of 3"),
+    ('["seeds", "points", "pace"]', '["seeds"]',
+     "tests.updates: found a list, expected a list of 3"),
     ('sizes = ["--layers 8"]', 'sizes = "--layers 8"', "tests.check.sizes: found '--layers 8'"),
     ('sizes = ["--layers 8"]', "threads = 1", "tests.check.threads: found 1, expected true"),
     ("[tests.check]", "[tests.chekc]", "tests: found the key 'chekc', expected 'check'"),
