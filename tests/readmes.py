@@ -11,7 +11,8 @@ number, and ... for anything. "(gdb) ..." is typed into the command before it. I
 All commands run in one clean copy of the checkout, from its root. The path of the copy has signs
 that make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C,
 and passes if it has not failed until then. TO_THE_END=1 lets all of them finish. Of commands that
-differ only in the values of make's variables, the first is run, and with FULL=1 all of them.
+differ only in the values of make's variables, or in the ladder and the stage, the first is run, and
+with FULL=1 all of them.
 """
 
 import os
@@ -42,6 +43,8 @@ NOT_RUN = {
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
            r"found no (\S*nvcc|ncu|mpirun)")
+# What commands of one kind differ in: a variable's value, and which ladder and stage.
+NAMES = re.compile(r"=\S+|(?<=--study )\S+|\b(stages|studies/\w+)/\w+")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
 
@@ -141,8 +144,7 @@ def run_all(readmes, folder):
         print(f"# {readme}")
         text = (ROOT / readme).read_text(encoding="utf-8")
         made = set(re.findall(r"make new-stage .*NAME=(\w+)", text))
-        found = [(*each, frozenset(re.sub(r"=\S+", "", each[0]).split()))
-                 for each in commands(text)]
+        found = [(*each, frozenset(NAMES.sub("", each[0]).split())) for each in commands(text)]
         is_new = any(kind not in kinds or shown for _, _, shown, kind in found)
         for command, typed, shown, kind in found:
             if (command, typed) in done and not any(name in command for name in made):
