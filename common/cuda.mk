@@ -18,12 +18,12 @@ include $(ROOT)/common/program.mk
 CUDA_ARCH = $(if $(GPU),native,sm_75)
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
-# These are C. As one object file they do not get in the way of other builds.
-$(OUTPUT): $(SOURCE) $(OUTPUT).o
-	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $^ $(LDLIBS)
+SHARED := $(call shared,$(CC) $(CFLAGS))
+$(OUTPUT): $(SOURCE) $(SHARED) $(wildcard Makefile) $(OUTPUT).flags
+	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
 
-$(OUTPUT).o: $(COMMON) $(OUTPUT).flags
-	$(CC) $(CPPFLAGS) $(CFLAGS) -r -nostdlib -o $@ $(COMMON_SOURCES)
+$(SHARED): $(COMMON)
+	$(call compile_shared,$(CC) $(CFLAGS))
 
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) $(LDLIBS))
@@ -35,6 +35,7 @@ SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
 SIM_OUTPUT := $(OUTPUT)$(if $(SANITIZE),.sanitized).sim
+SIM_SHARED := $(call shared,$(CC) $(CFLAGS) -O1 $(SIM_EXTRA))
 SIM_PARTS  := $(patsubst %.cpp,%.o,$(wildcard $(SIM)/*.cpp))
 # The simulated device wraps these, to keep kernels away from the host's heap and stack.
 WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
@@ -43,13 +44,14 @@ WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
 sim: $(SIM_OUTPUT)
 
 # translate.sed keeps the line numbers, so that messages and gdb name the lines of $(SOURCE).
-$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_OUTPUT).o $(SIM_PARTS)
+$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_SHARED) $(SIM_PARTS) \
+    $(wildcard Makefile) $(SIM_OUTPUT).flags
 	{ echo '#line 1 "$(SOURCE)"'; sed -E -f $(SIM)/translate.sed $(SOURCE); } | \
 	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) -o $@ \
 	    -x c++ - -x none $(WRAP) $(filter %.o,$^) $(LDLIBS) -ldl
 
-$(SIM_OUTPUT).o: $(COMMON) $(SIM_OUTPUT).flags
-	$(CC) $(CPPFLAGS) $(CFLAGS) -O1 $(SIM_EXTRA) -r -nostdlib -o $@ $(COMMON_SOURCES)
+$(SIM_SHARED): $(COMMON)
+	$(call compile_shared,$(CC) $(CFLAGS) -O1 $(SIM_EXTRA))
 
 $(SIM_OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) $(LDLIBS))
@@ -63,9 +65,8 @@ $(SIM)/simulator.flags: FORCE
 	$(call record,$(CXX) $(CXXFLAGS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SIM_PARTS) \
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SHARED) $(SIM_SHARED) $(SIM_PARTS) \
 	    $(SIM)/simulator.flags
 
-.INTERMEDIATE: $(OUTPUT).o $(SIM_OUTPUT).o
 .PHONY: sim clean
 endif

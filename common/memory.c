@@ -20,7 +20,7 @@ void *try_allocate_array(size_t count, size_t size) {
 void *allocate_array(size_t count, size_t size) {
     void *array = try_allocate_array(count, size);
     if (!array) {
-        fprintf(stderr, STAGE ": out of memory: asked for %.1f MiB; try a smaller run\n",
+        fprintf(stderr, "%s: out of memory: asked for %.1f MiB; try a smaller run\n", stage_name,
                 (double)count * (double)size / (1 << 20));
         exit(EXIT_RUN_FAILED);
     }
@@ -35,6 +35,6 @@ int write_arrays(const char *option, const char *path, const struct array *array
                   arrays[i].count;
     if (end_file(&file, true))
         return 0;
-    fprintf(stderr, STAGE ": --%s: cannot write %s: %s\n", option, path, strerror(errno));
+    fprintf(stderr, "%s: --%s: cannot write %s: %s\n", stage_name, option, path, strerror(errno));
     return EXIT_RUN_FAILED;
 }

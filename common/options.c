@@ -36,7 +36,7 @@ static const char *const ARGUMENTS[] = {
 _Noreturn __attribute__((format(printf, 3, 4))) static void
 complain(const struct field *field, const char *text, const char *format, ...) {
     va_list values;
-    fprintf(stderr, STAGE ": --%s: found '%s', expected ", field->option, text);
+    fprintf(stderr, "%s: --%s: found '%s', expected ", stage_name, field->option, text);
     va_start(values, format);
     vfprintf(stderr, format, values);
     va_end(values);
@@ -145,8 +145,8 @@ static bool is_writable(const char *path) {
 static void check_written(const char *option, const char *path, bool can_be_written) {
     if (can_be_written)
         return;
-    fprintf(stderr, STAGE ": --%s: cannot write %s: %s; expected a file in a writable directory\n",
-            option, *path ? path : "''", strerror(errno));
+    fprintf(stderr, "%s: --%s: cannot write %s: %s; expected a file in a writable directory\n",
+            stage_name, option, *path ? path : "''", strerror(errno));
     exit(EXIT_BAD_INPUT);
 }
 
@@ -157,8 +157,8 @@ void check_other_file(const char *option, const char *path, const char *other_op
     if (other)
         resolve(other, others);
     if (strcmp(resolved, others) == 0) {
-        fprintf(stderr, STAGE ": --%s: found %s, the same file as --%s; expected another file\n",
-                option, path, other_option);
+        fprintf(stderr, "%s: --%s: found %s, the same file as --%s; expected another file\n",
+                stage_name, option, path, other_option);
         exit(EXIT_BAD_INPUT);
     }
 }
@@ -168,9 +168,9 @@ static void check_saved_file(const char *option, const char *path, const char *c
     struct stat file;
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode) && !S_ISDIR(file.st_mode)) {
         fprintf(stderr,
-                STAGE ": --%s: %s is not a regular file; expected a new file, or a regular one to "
-                      "replace\n",
-                option, path);
+                "%s: --%s: %s is not a regular file; expected a new file, or a regular one to "
+                "replace\n",
+                stage_name, option, path);
         exit(EXIT_BAD_INPUT);
     }
     check_written(option, path, try_file(path));
@@ -198,7 +198,7 @@ static void add_options(struct parse *parse, const struct field *fields, void *v
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     const struct parse *parse = state->input;
     if (key == ARGP_KEY_ARG) {
-        fprintf(stderr, STAGE ": found '%s', expected options only: see --help\n", arg);
+        fprintf(stderr, "%s: found '%s', expected options only: see --help\n", stage_name, arg);
         exit(EXIT_BAD_INPUT);
     }
     if (key < FIRST || key >= FIRST + parse->count)

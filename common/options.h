@@ -11,6 +11,13 @@ extern "C" {
 
 struct field;
 
+// The program's name, for messages. The stage's own source, which is compiled with -DSTAGE, has it.
+// What stages share is compiled once for all of them.
+extern const char stage_name[] __attribute__((weak));
+#ifdef STAGE
+const char stage_name[] = STAGE;
+#endif
+
 // Exit statuses, the same for every stage.
 enum { EXIT_RUN_FAILED = 1, EXIT_BAD_INPUT = 2, EXIT_NO_DEVICE = 77 };
 

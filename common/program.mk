@@ -32,4 +32,12 @@ LADDER         := $(dir $(wildcard ../ladder.toml))
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
                   $(if $(LADDER),$(filter-out ../reference.c,$(wildcard ../*.c)))
 COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
-                  $(MAKEFILE_LIST)
+                  $(filter $(ROOT)/%,$(MAKEFILE_LIST))
+# It is compiled once for all stages with the same flags. $(call shared,COMPILER FLAGS) is the object
+# file, and $(call compile_shared,COMPILER FLAGS) its recipe. Two stages may do so at the same time,
+# so the file gets its name when it is whole.
+shared = $(or $(LADDER),./)build/$(firstword $(shell printf %s $(call quote,$1) | cksum)).o
+define compile_shared
+@mkdir -p $(@D)
+$1 -I$(ROOT) -r -nostdlib -o $@.$$$$ $(COMMON_SOURCES) && mv $@.$$$$ $@
+endef

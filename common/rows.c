@@ -80,8 +80,8 @@ static void print_value(FILE *file, const struct field *field, const void *run) 
 }
 
 static void complain(const char *option, const char *path, const char *why) {
-    fprintf(stderr, STAGE ": --%s: cannot write %s: %s; this run's row is not saved\n", option,
-            path, why);
+    fprintf(stderr, "%s: --%s: cannot write %s: %s; this run's row is not saved\n", stage_name,
+            option, path, why);
 }
 
 // A single write keeps rows whole, for other readers and if this run is stopped. The lock keeps two
@@ -100,7 +100,7 @@ int append_row(const char *option, const char *path, const struct field *fields,
     FILE *stream = open_memstream(&text, &length);
     if (before.st_size == 0)
         print_header(stream, fields);
-    fputs(STAGE, stream);
+    fputs(stage_name, stream);
     for (const struct field *field = fields; field->column || field->option; ++field)
         if (field->column) {
             fputc(',', stream);
@@ -113,7 +113,7 @@ int append_row(const char *option, const char *path, const struct field *fields,
     if (!is_whole) {
         complain(option, path, written < 0 ? strerror(errno) : "the disk is full");
         if (written > 0 && ftruncate(file, before.st_size) < 0)
-            fprintf(stderr, STAGE ": --%s: %s ends with part of a row\n", option, path);
+            fprintf(stderr, "%s: --%s: %s ends with part of a row\n", stage_name, option, path);
     }
     free(text);
     close(file);
@@ -130,8 +130,8 @@ void check_rows(const char *option, const char *path, const struct field *fields
     FILE *file = fopen(path, "r");
     if (!file) {
         fprintf(stderr,
-                STAGE ": --%s: cannot read %s: %s; expected a new file or one that a stage wrote\n",
-                option, path, strerror(errno));
+                "%s: --%s: cannot read %s: %s; expected a new file or one that a stage wrote\n",
+                stage_name, option, path, strerror(errno));
         exit(EXIT_BAD_INPUT);
     }
     FILE *stream = open_memstream(&header, &length);
@@ -140,22 +140,22 @@ void check_rows(const char *option, const char *path, const struct field *fields
     const bool begins = fgets(line, sizeof line, file) && !strncmp(line, header, length - 1);
     if (begins && strcmp(line + length - 1, "\r\n") == 0) {
         fprintf(stderr,
-                STAGE ": --%s: %s has the line ends of Windows; expected those of Linux: "
-                      "sed -i 's/\\r$//' %s\n",
-                option, path, path);
+                "%s: --%s: %s has the line ends of Windows; expected those of Linux: "
+                "sed -i 's/\\r$//' %s\n",
+                stage_name, option, path, path);
         exit(EXIT_BAD_INPUT);
     }
     if (!begins || strcmp(line + length - 1, "\n") != 0) {
-        fprintf(stderr,
-                STAGE
-                ": --%s: %s begins with other columns than a result row has; expected a new file, "
-                "or one that a stage wrote\n",
-                option, path);
+        fprintf(
+            stderr,
+            "%s: --%s: %s begins with other columns than a result row has; expected a new file, "
+            "or one that a stage wrote\n",
+            stage_name, option, path);
         exit(EXIT_BAD_INPUT);
     }
     if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n') {
-        fprintf(stderr, STAGE ": --%s: %s ends within a row: complete or delete that row\n", option,
-                path);
+        fprintf(stderr, "%s: --%s: %s ends within a row: complete or delete that row\n", stage_name,
+                option, path);
         exit(EXIT_BAD_INPUT);
     }
     free(header);

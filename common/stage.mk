@@ -13,15 +13,20 @@ ifneq ($(strip $(MISSING)),)
 $(OUTPUT): FORCE
 	@echo "$(STAGE): left out, found no $(strip $(MISSING)) in PATH"
 else
-$(OUTPUT): $(SOURCE) $(COMMON) $(OUTPUT).flags
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(COMMON_SOURCES) $(LDLIBS)
+COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
+SHARED  := $(call shared,$(COMPILE))
+$(OUTPUT): $(SOURCE) $(SHARED) Makefile $(OUTPUT).flags
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
+
+$(SHARED): $(COMMON)
+	$(call compile_shared,$(COMPILE))
 endif
 
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) $(LDLIBS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).flags
+	rm -f $(OUTPUT) $(OUTPUT).flags $(SHARED)
 
 .PHONY: clean
 endif

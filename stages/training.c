@@ -96,7 +96,7 @@ double report_epoch(const struct options *options, int epoch, double loss, doubl
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result) {
     if (options->epochs > 0 && !isfinite(result->final_loss)) {
-        fprintf(stderr, STAGE ": the loss became %g: try a --learning-rate below %g\n",
+        fprintf(stderr, "%s: the loss became %g: try a --learning-rate below %g\n", stage_name,
                 result->final_loss, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
@@ -116,8 +116,8 @@ int report_result(const struct options *options, const struct data *data,
     const int status = options->csv ? append_row("csv", options->csv, FIELDS, &run) : 0;
     print_line("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
                "accuracy %.4f\n",
-               STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
-               phases, run.gflops, loss, result->test_accuracy);
+               stage_name, options->hidden, options->batch, options->epochs, data->name,
+               result->train_s, phases, run.gflops, loss, result->test_accuracy);
     return status;
 }
 

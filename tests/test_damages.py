@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 from look import REPOSITORY, Page, imported
 
-DAMAGES = int(os.environ.get("DAMAGES") or (1000 if os.environ.get("FULL") else 100))
+DAMAGES = int(os.environ.get("DAMAGES") or (1000 if os.environ.get("FULL") else 25))
 SEED = int(os.environ.get("SEED") or 1)
 BATCH = 25  # folders of one report
 LIMIT_S = 10  # of processor time, for one reader of one folder

@@ -151,9 +151,8 @@ static int pad(struct dataset *dataset, int batch) {
     if (!labels) {
         fprintf(
             stderr,
-            STAGE
-            ": --pad: out of memory: %zu images as floats need %.1f MiB; try a smaller --batch\n",
-            padded, (double)padded * PIXELS * sizeof(float) / (1 << 20));
+            "%s: --pad: out of memory: %zu images as floats need %.1f MiB; try a smaller --batch\n",
+            stage_name, padded, (double)padded * PIXELS * sizeof(float) / (1 << 20));
         free(images);
         return EXIT_BAD_INPUT;
     }
@@ -215,8 +214,8 @@ int report_epoch(const struct options *options, const struct data *data, struct 
     result->test_accuracy = epoch->test_accuracy;
     result->best_test_accuracy = fmax(result->best_test_accuracy, epoch->test_accuracy);
     if (!isfinite(result->final_loss)) {
-        fprintf(stderr, STAGE ": the loss became %g in epoch %d: try a --learning-rate below %g\n",
-                result->final_loss, epoch->number, (double)options->learning_rate);
+        fprintf(stderr, "%s: the loss became %g in epoch %d: try a --learning-rate below %g\n",
+                stage_name, result->final_loss, epoch->number, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
     if (!options->common.quiet)
@@ -265,8 +264,8 @@ int report_result(const struct options *options, const struct data *data,
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line(
         "%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
-        STAGE, options->batch, options->epochs, data->name, result->train_s, phases, run.gflops,
-        loss, result->test_accuracy);
+        stage_name, options->batch, options->epochs, data->name, result->train_s, phases,
+        run.gflops, loss, result->test_accuracy);
     return status;
 }
 

@@ -260,7 +260,7 @@ void free_galaxies(struct data *data) {
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result) {
     if (!isfinite(result->minimum.cost)) {
-        fprintf(stderr, STAGE ": the cost became %g: try a smaller --lambda than %g\n",
+        fprintf(stderr, "%s: the cost became %g: try a smaller --lambda than %g\n", stage_name,
                 result->minimum.cost, (double)options->lambda);
         return EXIT_RUN_FAILED;
     }
@@ -273,7 +273,7 @@ int report_result(const struct options *options, const struct data *data,
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
                "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
-               STAGE, options->hidden, result->minimum.iterations, data->name, result->train_s,
+               stage_name, options->hidden, result->minimum.iterations, data->name, result->train_s,
                result->cost.total, result->gradient.total, run.gflops, result->minimum.evaluations,
                result->minimum.cost, result->test_accuracy);
     return status;

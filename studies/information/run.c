@@ -84,7 +84,7 @@ void free_activations(struct activations *activations) {
 
 int report_result(const struct options *options, const struct result *result) {
     if (!isfinite(result->entropy) || !isfinite(result->information)) {
-        fprintf(stderr, STAGE ": the entropy became %g and the mutual information %g\n",
+        fprintf(stderr, "%s: the entropy became %g and the mutual information %g\n", stage_name,
                 result->entropy, result->information);
         return EXIT_RUN_FAILED;
     }
@@ -100,7 +100,7 @@ int report_result(const struct options *options, const struct result *result) {
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line("%s: samples %d, features %d: pass %.6f s, %.1f GFLOP/s, entropy %.7g, "
                "mutual information %.7g\n",
-               STAGE, options->samples, options->features, result->time_s, run.gflops,
+               stage_name, options->samples, options->features, result->time_s, run.gflops,
                result->entropy, result->information);
     return status;
 }

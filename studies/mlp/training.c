@@ -52,11 +52,11 @@ static void parse_hidden(struct options *options) {
         char *end;
         const unsigned long width = *next >= '1' && *next <= '9' ? strtoul(next, &end, 10) : 0;
         if (width < 1 || width > MAX_WIDTH || count == MAX_HIDDEN || (*end && *end != ',')) {
-            fprintf(stderr,
-                    STAGE
-                    ": --hidden: found '%s', expected the units of one to %d layers, from 1 to %d "
-                    "each, such as 128,128\n",
-                    options->hidden, MAX_HIDDEN, MAX_WIDTH);
+            fprintf(
+                stderr,
+                "%s: --hidden: found '%s', expected the units of one to %d layers, from 1 to %d "
+                "each, such as 128,128\n",
+                stage_name, options->hidden, MAX_HIDDEN, MAX_WIDTH);
             exit(EXIT_BAD_INPUT);
         }
         options->sizes[++count] = width;
@@ -126,7 +126,7 @@ double report_epoch(const struct options *options, int epoch, double loss, doubl
 int report_result(const struct options *options, const struct data *data,
                   const struct result *result) {
     if (options->epochs > 0 && !isfinite(result->final_loss)) {
-        fprintf(stderr, STAGE ": the loss became %g: try a --learning-rate below %g\n",
+        fprintf(stderr, "%s: the loss became %g: try a --learning-rate below %g\n", stage_name,
                 result->final_loss, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
@@ -147,8 +147,8 @@ int report_result(const struct options *options, const struct data *data,
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
     print_line("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
                "accuracy %.4f\n",
-               STAGE, options->hidden, options->batch, options->epochs, data->name, result->train_s,
-               phases, run.gflops, loss, result->test_accuracy);
+               stage_name, options->hidden, options->batch, options->epochs, data->name,
+               result->train_s, phases, run.gflops, loss, result->test_accuracy);
     return status;
 }
 

@@ -105,7 +105,7 @@ int report_result(const struct options *options, const float *mean, const struct
     const struct array array = {mean, features * features * features};
     const float largest = find_largest(mean, array.count);
     if (!isfinite(largest)) {
-        fprintf(stderr, STAGE ": an element of the mean became %g\n", (double)largest);
+        fprintf(stderr, "%s: an element of the mean became %g\n", stage_name, (double)largest);
         return EXIT_RUN_FAILED;
     }
     if (!options->common.quiet) {
@@ -130,7 +130,7 @@ int report_result(const struct options *options, const float *mean, const struct
     if (options->common.csv)
         status = append_row("csv", options->common.csv, FIELDS, &run);
     print_line("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n",
-               STAGE, options->triplets, options->features, result->time_s, run.gflops,
+               stage_name, options->triplets, options->features, result->time_s, run.gflops,
                (double)largest);
     return status;
 }
