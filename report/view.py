@@ -88,7 +88,6 @@ def environment(**options):
     made.tests["matching"] = lambda text, pattern: re.search(pattern, text)
     made.filters |= {
         "wrap": lambda text: textwrap.fill(text, WIDTH), "columns": columns,
-        "relative": os.path.relpath,
         "link": lambda path, folder: Markup(url(os.path.relpath(path, folder)))}
     return made
 
