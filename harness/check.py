@@ -4,10 +4,11 @@
 
 Runs the tests of verify.py, and stops at the first mistake. Where the runs of a ladder take steps
 (`steps` in [tests] of its ladder.toml), it compares after the first ones too, before a mistake has
-spread, and says in plain words what is wrong with a step. Where it finds no words, it prints those
-that `hints` has for the wrong parts. Then it compares the stage's time with that of its origin, in
-a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time.
-There, the case of [tests.gpu] also runs under AddressSanitizer and UndefinedBehaviorSanitizer.
+spread, and says in plain words what is wrong with an update. Where it finds none, it prints the
+words that `hints` has for the wrong parts. Then it compares the stage's time with that of its
+origin, in a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device,
+without a time. There, the case of [tests.gpu] also runs under AddressSanitizer and
+UndefinedBehaviorSanitizer.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
 uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
@@ -60,17 +61,17 @@ def fit(found, right, before):
 
 def explain_fit(name, times, again, count, size):
     """What a fit means for the elements of this name, after a step of `count` of `size` items."""
-    step = f"The step of {name} is {times:.5g} times the right one"
+    update = f"The update of {name} is {times:.5g} times the right one"
     if again:
-        return (f"The step of {name} is {times:.5g} × the right one + {again:.5g} × that of the "
-                "one before: is its gradient set to zero?")
+        return (f"The update of {name} is {times:.5g} × the right one + {again:.5g} × that of "
+                "the one before: is its gradient set to zero?")
     if abs(times) < 0.01:
         return f"{name} did not move."
     if count < size and math.isclose(times, count / size, rel_tol=0.01):
-        return f"{step}: divided by {size}, not {count}?"
+        return f"{update}: divided by {size}, not {count}?"
     if count > 1 and math.isclose(times, count, rel_tol=0.01):
-        return f"{step}: not divided by {count}?"
-    return f"{step}."
+        return f"{update}: not divided by {count}?"
+    return f"{update}."
 
 
 def fit_part(item, found, states):
@@ -146,7 +147,7 @@ class Checker(Tester):
 
     def report(self, program, case, start, run, items):
         self.test_steps(program, case, start)
-        self.show(program, "right after the first steps, WRONG at the end" if self.steps(case)
+        self.show(program, "right after the first updates, WRONG at the end" if self.steps(case)
                   else "WRONG", self.now, items)
         self.stop_at_cause(program, case, start, run)
         sys.exit(1)
@@ -192,7 +193,7 @@ class Checker(Tester):
                 and said[0].endswith("right one.") and all(
                     math.isclose(times, fits[0][1], rel_tol=1e-3) and not again
                     for _, times, again in fits)):
-            said = [f"All steps are {fits[0][1]:.5g} times the right ones: is it the learning "
+            said = [f"All updates are {fits[0][1]:.5g} times the right ones: is it the learning "
                     "rate, or the gradient of the outputs?"]
         columns = [item.name for item in items if not item.right and not item.slice]
         names = [part.name for part in parts]
@@ -367,6 +368,6 @@ def main():
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
     is_compared = before and not target.endswith("%")
-    ratios, why = compare_times(stage, before, options) if is_compared else ({}, "")
+    _, ratios, why = compare_times(stage, before, options) if is_compared else ([], {}, "")
     if target:
         test_target(stage, target, phase, ratios, why, options)

@@ -121,9 +121,9 @@ if FULL:
     MISTAKES |= {
         "not set to zero": ("01", r", db1 = \{0\}|bias1\[v\] -= learning_rate \* db1;",
                             gradient_kept, "b1",
-                            "The step of b1 is 1 × the right one + 1 × that of the one before"),
+                            "The update of b1 is 1 × the right one + 1 × that of the one before"),
         "stride": ("01", r"dz\[s\] /= \(float\)n", "dz[s] /= (float)network->stride", "W1 b1 W2 b2",
-                   "The step of b2 is 0.53125 times the right one: divided by 32, not 17?"),
+                   "The update of b2 is 0.53125 times the right one: divided by 32, not 17?"),
         "last rows": ("01", "k < PIXELS; k [+]= rows", "k < PIXELS - rows; k += rows", "W1",
                       "..783][0..32] did not move."),
         "NaN": ("01", r"return logf\(sum\)", "return 0 * logf(-1)", "",
@@ -342,12 +342,12 @@ W1 = np.arange(60) < 50
 
 
 @pytest.mark.parametrize("said, found, options", [
-    ("All steps are 2 times the right ones: is it the learning rate, or the gradient of the "
+    ("All updates are 2 times the right ones: is it the learning rate, or the gradient of the "
      "outputs?\n", 2 * AFTER, {}),
-    ("The step of W1 is 2 times the right one.\n", np.where(W1, 2, 1) * AFTER, {}),
-    ("The step of b1 is 1 × the right one + 1 × that of the one before: is its gradient set to "
+    ("The update of W1 is 2 times the right one.\n", np.where(W1, 2, 1) * AFTER, {}),
+    ("The update of b1 is 1 × the right one + 1 × that of the one before: is its gradient set to "
      "zero?\n", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
-    ("The step of W1 is 0.53125 times the right one: divided by 32, not 17?", 17 / 32 * AFTER,
+    ("The update of W1 is 0.53125 times the right one: divided by 32, not 17?", 17 / 32 * AFTER,
      {"count": 17}),
     # A wrong loss of right weights does not blame forward alone.
     ("how train takes the epoch's mean", AFTER, {"loss": 1.5}),
