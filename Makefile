@@ -88,9 +88,9 @@ step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on 
 diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
 	@harness/start.py step diff "$$STUDY" "$$STAGE"
 
-asm: ## asm STAGE=01 [FUNCTION= STUDY=]: show its instructions, each under its line of the source
+asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: show the instructions of its hot loop, or all of them
 	@./deps.sh run
-	@harness/start.py step asm "$$STUDY" "$$STAGE" "$$FUNCTION"
+	@harness/start.py asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
 	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"

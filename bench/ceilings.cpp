@@ -17,6 +17,15 @@ static void multiply_add(benchmark::State &state) {
                            benchmark::Counter::kIsRate);
 }
 
+// A chain: each addition waits for the one before. One is an iteration.
+static void addition(benchmark::State &state) {
+    float sum = 0;
+    for (auto _ : state) {
+        sum += 1;
+        asm volatile("" : "+" VECTOR_REGISTER(sum));
+    }
+}
+
 // Loads each vector once and does nothing with it.
 static void read_vectors(const vec *data, size_t count) {
     for (size_t i = 0; i < count; i += 8)
@@ -89,6 +98,8 @@ int main(int argc, char **argv) {
     multiply_adds->UseRealTime()->Threads(1);
     if (all > 1)
         multiply_adds->Threads(all);
+
+    benchmark::RegisterBenchmark("ceilings/addition", addition);
 
     // Read half of each cache, so that the rest of the program has room beside it. Of the memory,
     // read so much that a cache holds only a small part of it.

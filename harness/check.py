@@ -368,6 +368,6 @@ def main():
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
     is_compared = before and not target.endswith("%")
-    ratios, why = compare_times(stage, before, options) if is_compared else ({}, "")
+    _, ratios, why = compare_times(stage, before, options) if is_compared else ([], {}, "")
     if target:
         test_target(stage, target, phase, ratios, why, options)

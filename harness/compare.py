@@ -122,7 +122,7 @@ def read_options(ladder, table):
 
 def compare(stages, options):
     """Runs two stages that are built, with these options, and prints what the runs say. Returns the
-    ratios, and why they say nothing."""
+    rows of both, the ratios, and why they say nothing."""
     ladder = stages[0].ladder
     running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
@@ -130,23 +130,25 @@ def compare(stages, options):
           f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}", flush=True)
     names = [stage.name for stage in stages]
     check_results(ladder, names, rows)
-    return print_comparison(ladder, names, rows, why), why
+    return rows, print_comparison(ladder, names, rows, why), why
+
+
+def compare_in_cell(stages, options):
+    """Builds two stages, tests them where they will be timed, and compares them: see compare()."""
+    for stage in dict.fromkeys(stages):
+        build(stage)
+    verify.check_cell(dict.fromkeys(stages), options)
+    return compare(stages, options)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", help="a ladder (the main one)")
-    parser.add_argument("--table", default="compare", choices=("compare", "step"),
-                        help="of its ladder.toml (compare)")
     parser.add_argument("a", metavar="A", help="a stage or a peer, by name or the beginning of it")
     parser.add_argument("b", metavar="B")
     arguments = parser.parse_args()
     ladder = ladders.find_ladder(arguments.study)
     among = ladder.stages + ladder.peers
     stages = ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)
-    options = read_options(ladder, arguments.table)
-    for stage in dict.fromkeys(stages):
-        build(stage)
-    verify.check_cell(dict.fromkeys(stages), options)
-    compare(stages, options)
+    compare_in_cell(stages, read_options(ladder, "compare"))

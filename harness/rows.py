@@ -316,17 +316,24 @@ def read_epochs(path, ladder):
     return read_rows(path, ladder, needed, EPOCHS)
 
 
+# Of `make bench`: an addition that needs the one before, a barrier, the start and end of a region.
+WAITS = "addition", "barrier", "parallel_region"
+
+
 def read_ceilings(path):
     """[(level, threads, rate)] of the JSON that Google Benchmark writes for bench/ceilings: single
-    runs and medians. The levels are "flops", "L1", ..., "memory"; the rates are operations of
-    float32 or bytes a second."""
+    runs and medians. The levels are "flops", "L1", ..., "memory" and those of WAITS. The rates are
+    operations of float32, bytes or waits a second."""
     found = []
     try:
         for run in json.loads(read(path))["benchmarks"]:
             is_one = run.get("run_type") == "iteration" or run.get("aggregate_name") == "median"
-            name = re.fullmatch(r"ceilings/(multiply_add|read/(\w{1,20}))(?:/[a-z_]+)*"
-                                r"(?:/threads:(\d{1,9}))?", run.get("run_name", run["name"]))
-            if is_one and name:
+            name = re.fullmatch(rf"ceilings/(multiply_add|read/(\w{{1,20}})|{'|'.join(WAITS)})"
+                                r"(?:/[a-z_]+)*(?:/threads:(\d{1,9}))?(?:/[a-z_]+)*",
+                                run.get("run_name", run["name"]))
+            if is_one and name and name[1] in WAITS:
+                found.append((name[1], int(name[3] or 1), 1e9 / run["real_time"]))  # of ns
+            elif is_one and name:
                 level = name[2] or "flops"
                 rate = run["bytes_read" if name[2] else "flops"]
                 if type(rate) not in (int, float) or not 1 < rate < LARGEST:

@@ -79,7 +79,7 @@ FIRST = {
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
-            "numbers": "float32"}
+            "numbers": "float32", "unit": "ms a run", "units": ["1"]}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
@@ -119,7 +119,8 @@ def shape_of(toml):
                       for kind in map(options.get, of_axes)),
         "title!": TEXT, "program!": NAME, "baseline": TEXT, "epochs": OPTION,
         "time!": matching("a column that ends in _s", "[a-z][a-z0-9_]*_s"),
-        "save": matching(f'{OPTION.expected}, or ""', "([a-z][a-z0-9-]*)?"),
+        "unit": matching("s, ms or µs of what, such as 'µs a batch'", r"(s|ms|µs) \w[\w ]*"),
+        "units": [whole_term], "save": matching(f'{OPTION.expected}, or ""', "([a-z][a-z0-9-]*)?"),
         "data": PATH, "numbers": one_of("float32", "float64"),
         "heading": Kind(f"text, and in braces only: {' '.join(shown)}", lambda value: (
             TEXT.accepts(value)

@@ -4,24 +4,21 @@
                                    before, and the times of both on this machine
     step.py diff STUDY STAGE       shows what a stage changed, with colours and a pager where git
                                    uses them
-    step.py asm STUDY STAGE [FUNCTION]
-                                   shows the instructions of a stage, or of a function in it, each
-                                   under the line of the source that it comes from
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
 """
 
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
+from statistics import median
 
-from harness import ladders
+from harness import ladders, rows, running
 from harness.ladders import fail
 
 # The parts of a stage's README that a reader sees, in this order.
-SECTIONS = "The idea", "Predict before you measure", "The prediction", "What the profile shows"
+SECTIONS = ("The idea", "Predict before you measure", "What the diff shows", "The arithmetic",
+            "The prediction", "What the profile shows")
 
 
 def run(*words, expected=(0,)):
@@ -46,76 +43,78 @@ def diff(ladder, stage):
     show_diff(stage, stage.before)
 
 
-def output(*words, **options):
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, **options)
-    if done.returncode:
-        sys.exit(1)  # it has said why
-    return done.stdout
-
-
-def kernels(stage):
-    """(functions, heading, instructions) for each kernel."""
-    if not shutil.which("cuobjdump"):
-        fail("found no cuobjdump (the CUDA toolkit) in PATH: it shows a kernel's instructions", 77)
-    text = output("c++filt", "-p", input=output("cuobjdump", "-sass", stage.program))
-    text = re.sub(r"\s*/\* 0x[0-9a-f]+ \*/", "", text)  # the instructions as numbers
-    parts = re.split(r"^\s*Function : (.*)\n", text, flags=re.MULTILINE)
-    for name, text in zip(parts[1::2], parts[2::2]):
-        yield [name.split("<")[0]], name, text
-
-
-def instructions(stage):
-    """(functions, heading, instruction) for each instruction that comes from the stage's source.
-    It is in the first of the functions, which was inlined into the others."""
-    source = stage.source.read_text(encoding="utf-8").split("\n")
-    here = re.compile(rf".*/{stage.name}/{stage.source.name}:(\d+)")
-    intel = ("-M", "intel") if os.uname().machine == "x86_64" else ()
-    listing = output("objdump", "-dl", "--inlines", "--no-show-raw-insn", *intel, stage.program)
-    name = place = ""
-    # Above an instruction, objdump prints its function and line if they are others than before. It
-    # always prints which functions that one was inlined into.
-    for head, text in re.findall(r"((?:.*\n)*?)( +[0-9a-f]+:\t.*)\n", listing):
-        if found := re.search(r"^([\w.]+)\(\):\n(/.*:\d+)?", head, re.MULTILINE):
-            name, place = found[1], found[2] or ""
-        elif found := re.search(r"^/.*:\d+", head, re.MULTILINE):
-            place = found[0]
-        callers = re.findall(r"^inlined by (.*) \((.*)\)$", head, re.MULTILINE)
-        own = {function.split(".")[0]: int(found[1])
-               for where, function in ((place, name), *callers) if (found := here.match(where))}
-        if own:
-            function, line = next(iter(own.items()))
-            yield own, f"{function}, {line}: {source[line - 1].strip()}", text
-
-
-def asm(ladder, stage, function=""):
-    stage = ladder.find(stage)
-    run(*stage.build, "-s")
-    if not stage.program.exists():
-        sys.exit(77)  # make has said why
-    functions, shown = {}, None
-    for within, place, text in (kernels if stage.is_cuda else instructions)(stage):
-        functions.update(dict.fromkeys(within))
-        if function in ("", *within):
-            print(*([] if place == shown else [place]), text, sep="\n")
-            shown = place
-    if not shown:
-        fail(f"FUNCTION: found '{function}', expected one of: {' '.join(functions)}")
-
-
 def heading(text):
     print(f"\033[1m{text}\033[m\n" if sys.stdout.isatty() else f"{text}\n")
 
 
+def ask(unit, what, before):
+    """The reader's answer, which is asked for on a terminal: (number, whether it is a factor), or
+    None."""
+    factor = f", or how many times as fast as {before.name}, such as 2x" if before else ""
+    while sys.stdin.isatty() and sys.stdout.isatty():
+        print(f"Your answer: {what} in {unit}{factor}? Press Enter to go on: ", end="", flush=True)
+        words = sys.stdin.readline().strip()
+        found = re.fullmatch(r"(\d*\.?\d+)(x|×|)", words.replace(",", ""))
+        if not words or (found and float(found[1]) and (before or not found[2])):
+            print()
+            return words and (float(found[1]), bool(found[2]))
+        print(f"Found '{words}', expected a number such as 350.")
+    return None
+
+
+def ceilings(ladder, threads):
+    """{"flops" or what `make bench` measures: how many a second}, of this machine with so many
+    threads. The first is measured now. The others were, if `make bench` has been run."""
+    name = subprocess.run([ladders.ROOT / "harness/machine.sh", "--name"], stdout=subprocess.PIPE,
+                          text=True, check=True).stdout.strip()
+    file = ladders.ROOT / "report/results" / name / "bench/ceilings.json"
+    found = rows.read_ceilings(file) if file.exists() else ()
+    return {what: rate for what, count, rate in found if count == threads} | {
+        "flops": 1e9 * running.rate(threads) / ladder.width}
+
+
+def show_answers(stage, column, terms, answer, sides, made_for):
+    """Prints the time that the terms predict, the reader's and the measured one, in the ladder's
+    unit. `sides` are the rows of the stage before, if there is one, and of the stage. In
+    the terms, a time is in seconds, and `before` is the time of the stage before."""
+    ladder, row = stage.ladder, sides[-1][0]
+    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], row)
+    times = [median(each[column] for each in side) / units for side in sides]
+    before, measured = times[0], times[-1]
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
+    known = ceilings(ladder, row["threads"] or 1) if terms else {}
+    words = re.findall(r"[A-Za-z]\w*", " ".join(terms))
+    used = {word: known[word] for word in words if word in known}
+    missing = [word for word in words if word not in {"before", *row, *known}]
+    predicted = terms and not missing and ladder.sum_of(terms, row | known | {"before": before})
+    answered = answer and (before / answer[0] if answer[1] else answer[0] / scale)
+    head = f"{column.removesuffix('_s')}, {unit}"
+    print(f"\n{head:24}    predicted  your answer     measured\n{stage.name:24}", end="")
+    for time in (predicted, answered, measured):
+        print(f"{float(f'{scale * time:.3g}'):13,.9g}" if time else f"{'-':>13}", end="")
+    if predicted:
+        print(f"\n\nPredicted for this machine: {column} = {' + '.join(terms)}", *(
+            f"{word}: {rate / 1e9:.3g} billion a second" for word, rate in used.items()), sep="; ")
+    else:
+        print(f"\n\nThe prediction above {made_for}."
+              + f" For this one, it needs {' and '.join(missing)} of `make bench`." * bool(missing))
+
+
 def step(ladder, stage):
+    from harness import compare  # needs numpy, and a diff does not
+
     stage = ladder.find(stage)
     before = stage.before
     readme = stage.folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
+    pictures = re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE)
+    declared = re.search(r"<!-- predicted: (\w+) = (.*) -->", text)
+    column, terms = (declared[1], declared[2].split(" + ")) if declared else (ladder.time, [])
     text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|^<!--.*?-->\n|<!--.*?-->", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     contents = dict(zip(parts[::2], parts[1::2]))
-    idea, question, prediction, profile = SECTIONS
+    idea, question, *explanation, profile = SECTIONS
 
     def section(name):
         if name in contents:
@@ -124,17 +123,17 @@ def step(ladder, stage):
 
     heading(title.split("\n")[0].removeprefix("# "))
     section(idea)
+    for picture in pictures:
+        print(f"picture: {(stage.folder / picture).relative_to(ladders.ROOT)}\n")
     section(question)
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        print("Your answer? Press Enter to go on: ", end="", flush=True)
-        sys.stdin.readline()
-        print()
+    answer = ask(ladder.toml["unit"], column.removesuffix("_s"), before)
     if before:
         heading(f"The diff against {before.name}")
         show_diff(stage, before)
         print()
-    section(prediction)
-    options = ladder.options("step")
+    for name in explanation:
+        section(name)
+    options = compare.read_options(ladder, "step")
     shown = [f"{name} {value}" for name, value in options.items() if name != "runs"]
     heading(f"On this machine: {', '.join(shown)}")
     others = [before] if before else []
@@ -146,15 +145,23 @@ def step(ladder, stage):
         if not each.program.exists():
             print(f"Building {each.name}")
         run(*each.build, "-s")  # says so if it leaves the stage out
-    can_run = stage.program.exists()
-    for other in others if can_run else []:
-        can_run = run("harness/start.py", "compare", "--study", ladder.name, "--table",
-                      "step", "--", other.name, stage.name, expected=(0, 77)) == 0
-    if not others and can_run:
-        run(*stage.command, *ladder.words(options), "--quiet")
+    sides = []
+    if stage.program.exists():
+        try:
+            for other in reversed(others):
+                sides = compare.compare_in_cell((other, stage), options)[0]
+            sides = sides or [[compare.run(stage, ladder.words(options))]]
+        except ladders.Failure as failure:
+            if failure.code != 77:
+                raise
+    if sides:
+        named = re.search("reference machine|EPYC of family [0-9]+|H100",
+                          contents.get(explanation[-1], ""))
+        show_answers(stage, column, terms, answer, sides,
+                     f"is for the {named[0]}" if named else "names no machine")
     print()
     section(profile)
-    if stage.is_cuda and not can_run:
+    if stage.is_cuda and not sides:
         print(f"{stage.name} cannot run here. `make check STAGE={stage.name}"
               f"{ladder.chosen_by('STUDY=')}` tests it on a simulated\ndevice, and `make sim` "
               "builds it for one.")
@@ -195,10 +202,10 @@ def new(ladder, origin, name):
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
-    commands = {function.__name__: function for function in (step, diff, asm, new)}
+    commands = {function.__name__: function for function in (step, diff, new)}
     command, *words = sys.argv[1:] or [""]
-    numbers = {"step": (2,), "diff": (2,), "asm": (2, 3), "new": (3,)}
+    numbers = {"step": (2,), "diff": (2,), "new": (3,)}
     if len(words) not in numbers.get(command, ()):
-        fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, asm "
-             "STUDY STAGE [FUNCTION], or new STUDY FROM NAME")
+        fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, "
+             "or new STUDY FROM NAME")
     commands[command](ladders.find_ladder(words[0]), *words[1:])

@@ -369,6 +369,8 @@ class Group:
         places = {self.folder, above, above.parent / above.name.removesuffix("-quick")}
         for path in sorted(path for place in places for path in place.glob("bench/*.json")):
             for level, threads, rate in rows.or_nothing(rows.read_ceilings, path) or ():
+                if level in rows.WAITS:
+                    continue
                 found[level][threads].append(
                     rate / self.ladder.width if level == "flops" else rate)
         return {level: {threads: median(rates) for threads, rates in by_threads.items()}

@@ -2,6 +2,7 @@
 declares, `make step` shows a step, and a copy of a stage works as a stage."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY, wait_until
 
-from harness import ladders
+from harness import ladders, rows, step
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -138,23 +139,82 @@ def repository(checkout):
 def test_step(repository):
     """It prints the README and the diff, and measures."""
     output = repository.run(f"make -s step STAGE=02 {QUICK}")
-    for text in ("02_openmp: all cores", "The idea", "+// Stage 02: ", "The prediction",
-                 "What the profile shows"):
-        assert text in output
+    parts = ("02_openmp: all cores", "The idea", "picture: stages/02_openmp/picture.svg",
+             "Predict before you measure", "+// Stage 02: ", "What the diff shows",
+             "The arithmetic", "The prediction", "What the profile shows")
+    places = [output.index(text) for text in parts]
+    assert places == sorted(places)
     # The README speaks of all of 02's steps, so the time before them is shown, too.
     for before in (r"02\.\d_[a-z_]*", "01_vectorized"):
         assert re.search(rf"^median +{before} +02_openmp", output, re.MULTILINE)
-    # It prints the prediction beside the measured ratio, but not the whole README.
+    # It prints the prediction beside the measured time, but not the whole README.
+    assert re.search(r"\ntrain, µs a batch +predicted +your answer +measured\n"
+                     r"02_openmp +\S+ +- +\d[\d,.]*\n", output)
     assert "Pitfalls" not in output
-    assert re.search("^00_serial: hidden 256, batch 128, .* GFLOP/s",
-                     repository.run("make -s step STAGE=00 TRAIN=640"), re.MULTILINE)
     assert "STAGE: found '77', expected one of: 00_serial " in repository.run(
         "make -s step STAGE=77", 2)
 
 
+def test_step_predicts_for_this_machine(repository):
+    """From what `make bench` has measured on it. Else it says for which machine the prediction
+    is."""
+    def table(stage):
+        output = repository.run(f"make -s step STAGE={stage} {QUICK}")
+        return output[output.index("train, µs a batch"):].split("\n\nWhat the profile")[0]
+
+    folder = Path("report/results", subprocess.run(
+        ["harness/machine.sh", "--name"], stdout=subprocess.PIPE, text=True,
+        check=True).stdout.strip(), "bench")
+    shutil.rmtree(folder, ignore_errors=True)
+    assert re.search(r"\n00_serial +- +- +\d.*\n\nThe prediction above is for the reference machine"
+                     r"\. For this one, it needs addition of `make bench`\.", table("00"))
+    repository.write(folder / "ceilings.json", json.dumps({"benchmarks": [
+        {"name": "ceilings/addition", "run_type": "iteration", "real_time": 2}]}))
+    assert re.search(r"\n00_serial +105,000 +- +\d.*\n\nPredicted for this machine: .* /addition; "
+                     "addition: 0.5 billion a second", table("00"))  # 256 · 128 · 1598 · 2 ns
+    readme = Path("stages/00_serial/README.md")
+    readme.write_text(re.sub("<!-- predicted.*\n", "", readme.read_text()))
+    assert "\n\nThe prediction above is for the reference machine." in table("00")
+
+
+def test_answers_have_one_unit(monkeypatch, capsys):
+    """That of the ladder, whether they are times or factors. A formula may begin with what the
+    stage before takes."""
+    monkeypatch.setattr(step, "ceilings", lambda ladder, threads: {"barrier": 1e6 * threads})
+    row = {"epochs": 1, "train_samples": 1000, "batch": 100, "threads": 2}
+    sides = [[row | {"train_s": seconds} for seconds in times]
+             for times in ((0.004,), (1, 0.001, 0))]
+    for terms, answer, expected in (
+            ([], (2.0, True), "- 200 100"), ([], (150.0, False), "- 150 100"),
+            (["before", "-4 /barrier"], None, "398 - 100"), (["batch /L9"], None, "- - 100")):
+        step.show_answers(MAIN[1], "train_s", terms, answer, sides, "is for the moon")
+        line, _, words = capsys.readouterr().out.splitlines()[2:]
+        assert line.split() == [MAIN[1].name, *expected.split()]
+        assert ("moon" in words) == (not terms or "L9" in terms[0]) and ("L9" in words) == (
+            terms == ["batch /L9"])
+
+
+def test_declared_predictions():
+    """They are of a time, and made of numbers, columns and ceilings."""
+    known, count = {"flops", "L1", "L2", "L3", "memory", "before", *rows.WAITS}, 0
+    for stage in STAGES:
+        *_, section = ("\n## The prediction" + (stage.folder / "README.md").read_text()).split(
+            "\n## The prediction")
+        for column, formula in re.findall("<!-- predicted: (.*?) = (.*?) -->", section):
+            count += 1
+            ladder = stage.ladder
+            assert column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)), stage.name
+            columns = {*rows.parameters(ladder), "threads"}
+            values = dict.fromkeys({*known, *columns}, 1.0)
+            assert ladder.sum_of(formula.split(" + "), values) > 0, stage.name
+        readme = (stage.folder / "README.md").read_text()
+        assert readme.count("<!-- predicted:") == section.count("<!-- predicted:") <= 1, stage.name
+    assert count > 1
+
+
 @pytest.mark.skipif(not shutil.which("script"), reason="found no script (bsdutils)")
 def test_step_on_a_terminal(repository):
-    """It waits for a key there, and shows no links."""
+    """It asks for an answer there, and shows no links."""
     readme = Path("stages/00_serial/README.md")
     links = "![a](b.svg)\n[`c` d](e.md) <!-- f -->\n"
     repository.edit(readme, "## The idea\n", f"## The idea\n\n{links}")
@@ -166,29 +226,55 @@ def test_step_on_a_terminal(repository):
         wait_until(lambda: Path("output").read_text().endswith("Press Enter to go on: "))
         time.sleep(0.5)
         assert "The prediction" not in Path("output").read_text()
-        keys.write("\n")
+        keys.write("2x\n")  # times as fast as nothing
+        keys.flush()
+        wait_until(lambda: Path("output").read_text().count("Press Enter to go on: ") == 2)
+        keys.write("24,500\n")
         keys.flush()
         repository.end(process)
     output = Path("output").read_text()
-    assert "The prediction" in output and "\n00_serial: hidden 256" in output
+    assert "Found '2x', expected a number such as 350." in output
+    assert "The prediction" in output
+    assert re.search(r"\n00_serial +\S+ +24,500 +\d", output)
     assert "\n`c` d " in output and not re.search(r"]\(|<!--", output)
     # Without a terminal, it does not ask. Your own stage need not have a README.
     assert "Press Enter" not in repository.run("make -s step STAGE=00 TRAIN=640")
     readme.unlink()
-    assert "\n00_serial: hidden 256" in "\n" + repository.run("make -s step STAGE=00 TRAIN=640")
+    assert re.search(r"\n00_serial +- +- +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
+
+
+def loop_of(output):
+    """[instruction] of a loop, which is far shorter than the function."""
+    count, whole, text = re.match(
+        r"The loop with the most arithmetic: (\d+) of (\d+) instructions\. ALL=1 prints all of them"
+        r"\.\n\n((?s:.*))", output).groups()
+    found = re.findall(r"^ +([0-9a-f]+):\t(.*)", text, re.MULTILINE)
+    assert len(found) == int(count) < 70 < int(whole)
+    assert f" {found[0][0]} <" in re.sub(r"\s", " ", found[-1][1])  # it jumps to its begin
+    return found
 
 
 def test_asm(repository):
-    """It shows the instructions of a function under their lines, also where it is inlined."""
+    """It shows the hot loop of a function under its lines, also where it is inlined."""
     source = Path("stages/01_vectorized/train.c").read_text()
-    line = source[:source.index("sum[r][c] += x")].count("\n") + 1
+    line = source[:source.index("sum[r][c] += x[r")].count("\n") + 1
     output = repository.run("make -s asm STAGE=01 FUNCTION=forward")
-    # The tile is inlined into what forward() calls.
-    assert re.search(rf"\nforward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|mul)", output)
-    assert "\nevaluate, " not in output
-    assert "\nbackward, " in repository.run("make -s asm STAGE=00")
-    assert re.fullmatch("step: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
-                        repository.run("harness/start.py step asm '' 00 nothing", 2))
+    # The tile is inlined into what forward() calls. It has no store.
+    assert re.search(rf"\nforward_tile, {line}: sum.*\n(.*\n){{0,8}}.*(fma|fmla|mul)", output)
+    assert sum("fm" in text for _, text in loop_of(output)) > 7
+    # Not the update, which is inlined too, and has vectors.
+    output = repository.run("make -s asm STAGE=00 FUNCTION=backward")
+    assert loop_of(output) and "\nbackward, " in output and "sum += x[s" in output
+    everything = repository.run("make -s asm STAGE=01 FUNCTION=forward ALL=1")
+    assert everything.startswith("forward, ") and "\nevaluate, " not in everything
+    assert everything.count("\n") > 400
+    output = repository.run("make -s asm STAGE=00")
+    assert re.match(r"Instructions of each function, with what was inlined into it:\n\n"
+                    r"( +\d+ \w+\n)+\nThe loop", output)
+    assert loop_of(output[output.index("The loop"):])
+    assert repository.run("make -s asm STAGE=00 FUNCTION=destroy").startswith("No loop with arith")
+    assert re.fullmatch("asm: FUNCTION: found 'nothing', expected one of: .*forward.*\n",
+                        repository.run("harness/start.py asm '' 00 nothing", 2))
 
 
 def fake_cuda_stage(tree, name, commands=":"):
@@ -197,16 +283,24 @@ def fake_cuda_stage(tree, name, commands=":"):
 
 
 def test_asm_of_a_cuda_stage(repository):
-    """It shows the kernels, or says what is missing."""
+    """It shows the kernels' hot loop, or says what is missing."""
     fake_cuda_stage(repository, "04_cuda_device_mem")
-    said = repository.run("harness/start.py step asm '' 04", 77, NVCC="true", PATH="/usr/bin:/bin")
+    said = repository.run("harness/start.py asm '' 04", 77, NVCC="true", PATH="/usr/bin:/bin")
     assert "found no cuobjdump" in said and said.count("\n") == 1
-    repository.script("bin/cuobjdump", r"""echo '	code for sm_75'
-        printf '\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD \
-            3oneILi4EEvPf MOV""")
-    output = repository.run("harness/start.py step asm '' 04 one", NVCC="true",
-                            PATH="bin:/usr/bin:/bin")
-    assert output == "one<4>\n        /*0000*/  MOV ;\n\n"
+    loop = ["  FFMA R1, R2, R3, R1", "@P0 BRA 0x10", "  BRA 0x30"]
+    sass = "".join(f"        /*{16 * number:04x}*/  {text} ; /* 0x00 */\\n"
+                   for number, text in enumerate(["  MOV R1, RZ", *loop]))
+    repository.script("bin/cuobjdump", rf"""echo '	code for sm_75'
+        printf '\t\tFunction : _Z%s\n        /*0000*/  %s ; /* 0x00 */\n' 4sumsPKf ADD
+        printf '\t\tFunction : _Z3oneILi4EEvPf\n{sass}'""")
+    shown = [f"        /*{16 * number:04x}*/  {text} ;" for number, text in enumerate(loop, 1)]
+    for words, expected in (("one", shown[:2]), ("sums", ["        /*0000*/  ADD ;"]),
+                            ("", shown[:2])):
+        output = repository.run(f"harness/start.py asm '' 04 {words}", NVCC="true",
+                                PATH="bin:/usr/bin:/bin")
+        assert output.splitlines()[-len(expected):] == expected
+        assert ("\n\none<4>\n" in output) == (words != "sums")
+    assert "      4 one\n" in output
 
 
 @pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -219,7 +313,7 @@ def test_step_of_a_stage_that_cannot_run_here(repository, nvcc):
                             f"echo '{name}: no usable CUDA device: none' >&2; exit 77")
     # Two jobs, so that a make within would have jobs to warn of.
     output = repository.run(f"make -j2 step STAGE=04 NVCC={nvcc}")
-    assert re.search(f"found no {nvcc}|compare: 03_cuda_unified: exit status 77: no usable CUDA "
+    assert re.search(f"found no {nvcc}|step: 03_cuda_unified: exit status 77: no usable CUDA "
                      "device: none", output)
     assert "\nWhat the profile shows\n" in output
     assert " ".join(output.splitlines()[-2:]) == (
@@ -254,4 +348,4 @@ def test_a_copy_of_a_step(repository):
     repository.edit("stages/20_mine/train.c", "dz[s] /= (float)n;", "dz[s] /= 0.99f * (float)n;")
     output = run("make -s check STAGE=20_mine", 2)
     assert "20_mine: WRONG" in output
-    assert "All steps are 1.0101 times the right ones" in output
+    assert "All updates are 1.0101 times the right ones" in output

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 
-from harness import ladders, step
+from harness import asm, ladders, step
 
 
 @pytest.fixture
@@ -119,10 +119,11 @@ def test_what_is_not_found(two, monkeypatch, capsys):
                              ("02", "more of a name of: 02_gpu 02_gpu_too")):
         assert says(ladders, "stages", "other", wanted) == (
             f"STAGE: found '{wanted}', expected {expected}")
-    for words in ("", "step", "diff other", "new other 00", "asm other 00 forward more",
-                  "setp other 00"):
+    for words in ("", "step", "diff other", "new other 00", "setp other 00"):
         line = says(step, *words.split())
         assert line.startswith(f"found '{words}', expected: step STUDY STAGE, ")
+    assert says(asm, "other", "00", "forward", "more") == (
+        "found 'other 00 forward more', expected: asm STUDY STAGE [FUNCTION]")
     assert says(step, "new", "", "x", "20_mine") == (
         "FROM: found 'x', expected one of: 00_serial 02_gpu")
     assert says(ladders, "stages", "third") == "STUDY: found 'third', expected one of: stages other"
@@ -212,6 +213,8 @@ MISTAKES = (
     ("[quick]", 'numbers = "float16"\n[quick]', "columns: found the key 'numbers', expected one"),
     ("data =", 'numbers = "float16"\ndata =', "numbers: found 'float16', expected one of: float32"),
     ("data =", "save = true\ndata =", "save: found true"),
+    ("data =", 'unit = "h a run"\ndata =', "unit: found 'h a run', expected s, ms or µs of what"),
+    ("data =", 'units = ["epochs"]\ndata =', "units[0]: found 'epochs', expected numbers and"),
     ("data =", "epochs = 5\ndata =", "epochs: found 5"),
     ("{pace}", "{typo}", "heading: found '{n_seeds} seeds, {typo} Hz', expected text, and in braces"
      " only: n_seeds pace layers wide dataset"),

@@ -110,7 +110,9 @@ def lab(tmp_path, monkeypatch, capfd):
             (self.results.parent / "bench").mkdir(exist_ok=True)
             (self.results.parent / "bench/ceilings.json").write_text(json.dumps({"benchmarks": [
                 {"name": f"ceilings/multiply_add/real_time/threads:{name[1:]}",
-                 "run_type": "iteration", "flops": rate} for name, rate in rates.items()]}))
+                 "run_type": "iteration", "flops": rate} for name, rate in rates.items()] + [
+                {"name": "ceilings/barrier/threads:2/manual_time", "run_type": "iteration",
+                 "real_time": 250}]}))
 
         def forget(self):
             """As in a new process."""
@@ -359,7 +361,9 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
                     ("peer_a", 1 if hidden == 8 else 4, {"threads": 2, "gflops": 15}),
                     ("peer_b", 2 if hidden == 8 else 1, {"threads": 2, "gflops": 30}),
                     ("peer_c", 0.1, {"threads": "", "device": "cuda", "gflops": 999}))))
-    lab.ceilings(t1=100e9, t2=200e9)
+    lab.ceilings(t1=100e9, t2=200e9)  # and a barrier, which no run can be drawn under
+    assert rows.read_ceilings(lab.results.parent / "bench/ceilings.json") == [
+        ("flops", 1, 100e9), ("flops", 2, 200e9), ("barrier", 2, 4e6)]
     text = lab.show("--markdown")
     assert text.startswith(
         "A cell has the training time, the speedup over 00_plain and the part of the ceiling. The "
