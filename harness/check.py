@@ -7,8 +7,8 @@ weights (`updates` in [tests] of its ladder.toml), it compares after the first o
 mistake has spread, and says in plain words what is wrong with one. Where it finds no words, it
 prints those that `hints` has for the wrong parts. Then it compares the stage's time with that of
 its origin, in a cell that is tested first. Without a GPU, a CUDA stage runs on a simulated device,
-without a time.
-There, the case of [tests.gpu] also runs under AddressSanitizer and UndefinedBehaviorSanitizer.
+without a time. There, the case of [tests.gpu] also runs under AddressSanitizer and
+UndefinedBehaviorSanitizer.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
 uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
