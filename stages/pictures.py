@@ -177,7 +177,7 @@ def panels(stage):
                          f"A cell is a vector of {lanes} floats, and its place in memory.",
                          "Stripes: what one tile reads, down from k = 0."] if packed else
                         [f"The tile reads places 0, 1, then {vectors}, {vectors + 1}: it jumps",
-                         f"{HIDDEN * 4} bytes at each step of k."]))
+                         f"{HIDDEN * 4} bytes for each k."]))
     return picture
 
 

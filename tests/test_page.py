@@ -468,7 +468,7 @@ def test_pictures_are_what_their_script_draws(tmp_path):
     assert pictures and pictures == committed
     sizes = re.findall(r"font(?:-size)?: (\d+)", "".join(pictures.values()))
     assert min(map(int, sizes)) >= 11
-    source = tmp_path / "stages/01.2_register_tile/train.c"
+    source = tmp_path / "stages/01.3_register_tile/train.c"
     source.write_text(re.sub(r"\bTILE_ROWS = \d+", "TILE_ROWS = PIXELS", source.read_text()))
     answer = subprocess.run(draw, capture_output=True, encoding="utf-8", check=False)
     assert answer.returncode == 2 and answer.stderr.endswith(

@@ -1,8 +1,8 @@
-// Stage 01.4: W1 in panels. A product reads them from end to end.
+// Stage 01.3: a tile of sums in registers. It serves the forward product.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other.
+// and gradients are products of each other. Arrays are row-major: x[s][k] is x[s * 784 + k].
 //
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
@@ -13,35 +13,29 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
-// The others are for its operands.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
-// at least, because four sums would not hide the latency.
-enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
-INLINED size_t tile_rows(size_t columns) {
-    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
-}
-
 struct network {
-    size_t hidden;   // H
-    size_t vectors;  // V
-    vec *weights1;   // V × 784: a panel for each vector of hidden units, read from end to end
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+
+    float *weights1; // 784 × H
     float *bias1;    // H
     float *weights2; // H × 10
     float *bias2;    // 10
@@ -54,19 +48,19 @@ struct network {
     // The gradients: d_X is the gradient of X.
     float *d_logits;      // n × 10: dz
     float *d_activations; // n × H: da
-    float *d_weights1;    // V × 784 vectors
+    float *d_weights1;    // 784 × H
     float *d_bias1;       // H
     float *d_weights2;    // H × 10
     float *d_bias2;       // 10
 };
 
 static struct network create(const struct options *options) {
-    const size_t vectors = ((size_t)options->hidden + LANES - 1) / LANES;
-    const size_t hidden = vectors * LANES, n = largest_batch(options); // rows are padded
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES, hidden = vectors * LANES;
     struct network network = {
-        .hidden = (size_t)options->hidden,
+        .units = units,
         .vectors = vectors,
-        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .weights1 = allocate_floats(PIXELS * hidden),
         .bias1 = allocate_floats(hidden),
         .weights2 = allocate_floats(hidden * CLASSES),
         .bias2 = allocate_floats(CLASSES),
@@ -82,11 +76,12 @@ static struct network create(const struct options *options) {
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < network.hidden; ++h)
-            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[k * hidden + h] = draw_weight(&generator, PIXELS);
     generator = pcg32_start(options->seed, 2);
-    for (size_t i = 0; i < network.hidden * CLASSES; ++i)
-        network.weights2[i] = draw_weight(&generator, network.hidden);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h * CLASSES + o] = draw_weight(&generator, units);
     return network;
 }
 
@@ -107,62 +102,41 @@ static void destroy(struct network *network) {
 }
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
 // multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
-    const size_t stride = network->vectors * LANES;
+    const size_t vectors = network->vectors;
     const float *x = batch->images + s * PIXELS;
-    const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[NARROW_ROWS][TILE_COLUMNS];
+    const vec *weights1 = (vec *)network->weights1 + v, *bias1 = (vec *)network->bias1 + v;
+    vec *a = (vec *)network->activations + s * vectors + v;
+    vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = *(vec *)(network->bias1 + (v + c) * LANES);
+            sum[r][c] = bias1[c];
     for (size_t k = 0; k < PIXELS; ++k) {
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+                sum[r][c] += x[r * PIXELS + k] * weights1[k * vectors + c];
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            *(vec *)(network->activations + (s + r) * stride + (v + c) * LANES) =
-                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+            a[r * vectors + c] = (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
 // The same for all samples. The last tile may compute some samples of the tile before once more:
 // that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
-    const size_t n = batch->samples, rows = tile_rows(columns);
+    const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + rows <= n; s += rows)
-        forward_tile(network, batch, s, rows, v, columns);
-    if (s < n && n > rows)
-        forward_tile(network, batch, n - rows, rows, v, columns);
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
-}
-
-// dW1 = xᵀ·da for `columns` vectors of hidden units, in tiles of `rows` pixels.
-INLINED void backward_panels(const struct network *network, const struct batch *batch, size_t v,
-                             size_t columns) {
-    _Static_assert(PIXELS % TILE_ROWS == 0 && PIXELS % NARROW_ROWS == 0, "pixels fill whole tiles");
-    const size_t rows = tile_rows(columns);
-    const size_t stride = network->vectors * LANES;
-    const float *x = batch->images;
-    const float *da = network->d_activations + v * LANES;
-    vec *d_weights1 = (vec *)network->d_weights1 + v * PIXELS;
-    for (size_t k = 0; k < PIXELS; k += rows) {
-        vec sum[NARROW_ROWS][TILE_COLUMNS] = {0};
-        for (size_t s = 0; s < batch->samples; ++s)
-            for (size_t r = 0; r < rows; ++r)
-                for (size_t c = 0; c < columns; ++c)
-                    sum[r][c] += x[s * PIXELS + k + r] * *(vec *)(da + s * stride + c * LANES);
-        for (size_t r = 0; r < rows; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                d_weights1[c * PIXELS + k + r] = sum[r][c];
-    }
 }
 
 // Sets a, z and p for a batch. Returns its loss.
@@ -170,13 +144,11 @@ static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
     float *a = network->activations, *p = network->probabilities;
 
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        forward_panels(network, batch, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= vectors; v += 2)
-        forward_panels(network, batch, v, 2);
-    for (; v < vectors; ++v)
-        forward_panels(network, batch, v, 1);
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else
+            forward_panels(network, batch, v, 1);
 
     // z = a·W2 + b2
     for (size_t s = 0; s < n; ++s) {
@@ -213,10 +185,10 @@ static void update(float *parameters, const float *gradient, size_t count, float
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
-    const float *a = network->activations, *p = network->probabilities;
+    const float *x = batch->images, *a = network->activations, *p = network->probabilities;
     float *dz = network->d_logits, *da = network->d_activations;
 
     // dz = (p − onehot(label)) / n
@@ -250,14 +222,14 @@ static void backward(struct network *network, const struct batch *batch, float l
         }
     }
 
-    // dW1 = xᵀ·da, db1 = Σ da
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        backward_panels(network, batch, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= vectors; v += 2)
-        backward_panels(network, batch, v, 2);
-    for (; v < vectors; ++v)
-        backward_panels(network, batch, v, 1);
+    // dW1 = xᵀ·da, in the same order; db1 = Σ da
+    for (size_t k = 0; k < PIXELS; ++k) {
+        for (size_t h = 0; h < hidden; ++h)
+            network->d_weights1[k * hidden + h] = 0;
+        for (size_t s = 0; s < n; ++s)
+            for (size_t h = 0; h < hidden; ++h)
+                network->d_weights1[k * hidden + h] += x[s * PIXELS + k] * da[s * hidden + h];
+    }
     for (size_t h = 0; h < hidden; ++h) {
         float sum = 0;
         for (size_t s = 0; s < n; ++s)
@@ -265,7 +237,7 @@ static void backward(struct network *network, const struct batch *batch, float l
         network->d_bias1[h] = sum;
     }
 
-    update((float *)network->weights1, network->d_weights1, PIXELS * hidden, learning_rate);
+    update(network->weights1, network->d_weights1, PIXELS * hidden, learning_rate);
     update(network->bias1, network->d_bias1, hidden, learning_rate);
     update(network->weights2, network->d_weights2, hidden * CLASSES, learning_rate);
     update(network->bias2, network->d_bias2, CLASSES, learning_rate);
@@ -310,17 +282,15 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, turned back from panels into rows. Returns the exit status.
+// Writes the weights, without the padding. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    for (size_t h = 0; h < hidden; ++h) {
-        const size_t v = h / LANES, i = h % LANES;
+    const size_t units = network->units, hidden = network->vectors * LANES;
+    float *weights1 = allocate_floats(PIXELS * units);
+    for (size_t h = 0; h < units; ++h)
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[v * PIXELS + k][i];
-    }
+            weights1[k * units + h] = network->weights1[k * hidden + h];
     int status =
-        write_weights(path, hidden, weights1, network->bias1, network->weights2, network->bias2);
+        write_weights(path, units, weights1, network->bias1, network->weights2, network->bias2);
     free(weights1);
     return status;
 }

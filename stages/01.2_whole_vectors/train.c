@@ -1,6 +1,8 @@
-// Stage 01.2: a tile of sums in registers. It serves the forward product.
+// Stage 01.2: rows of whole vectors. No product has a remainder.
 //
-// Shapes: n samples in a batch, H hidden units. Arrays are row-major: x[s][k] is x[s * 784 + k].
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
+// and gradients are products of each other. Arrays are row-major: x[s][k] is x[s * 784 + k].
 //
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
@@ -10,34 +12,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
-// The others are for its operands.
+// The widest vectors of the machine that is compiled for.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
-#elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
-typedef float vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(float))));
-typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
-
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
-#define INLINED static inline __attribute__((always_inline))
-
-// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
-// at least, because four sums would not hide the latency.
-enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
-INLINED size_t tile_rows(size_t columns) {
-    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
-}
 
 struct network {
-    size_t hidden;   // H
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+
     float *weights1; // 784 × H
     float *bias1;    // H
     float *weights2; // H × 10
@@ -58,9 +46,11 @@ struct network {
 };
 
 static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES, hidden = vectors * LANES;
     struct network network = {
-        .hidden = hidden,
+        .units = units,
+        .vectors = vectors,
         .weights1 = allocate_floats(PIXELS * hidden),
         .bias1 = allocate_floats(hidden),
         .weights2 = allocate_floats(hidden * CLASSES),
@@ -76,11 +66,13 @@ static struct network create(const struct options *options) {
         .d_bias2 = allocate_floats(CLASSES),
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t i = 0; i < PIXELS * hidden; ++i)
-        network.weights1[i] = draw_weight(&generator, PIXELS);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[k * hidden + h] = draw_weight(&generator, PIXELS);
     generator = pcg32_start(options->seed, 2);
-    for (size_t i = 0; i < hidden * CLASSES; ++i)
-        network.weights2[i] = draw_weight(&generator, hidden);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h * CLASSES + o] = draw_weight(&generator, units);
     return network;
 }
 
@@ -100,66 +92,21 @@ static void destroy(struct network *network) {
     free(network->d_bias2);
 }
 
-// A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
-// multiply-adds. The sums stay in registers.
-INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
-                          size_t rows, size_t v, size_t columns) {
-    const size_t stride = network->hidden;
-    const float *x = batch->images + s * PIXELS;
-    const float *weights1 = network->weights1 + v * LANES;
-    vec sum[NARROW_ROWS][TILE_COLUMNS];
-    for (size_t r = 0; r < rows; ++r)
-        for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = *(vec *)(network->bias1 + (v + c) * LANES);
-    for (size_t k = 0; k < PIXELS; ++k) {
-        for (size_t r = 0; r < rows; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[r * PIXELS + k] * *(vec *)(weights1 + k * stride + c * LANES);
-    }
-    for (size_t r = 0; r < rows; ++r)
-        for (size_t c = 0; c < columns; ++c)
-            *(vec *)(network->activations + (s + r) * stride + (v + c) * LANES) =
-                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
-}
-
-// The same for all samples. The last tile may compute some samples of the tile before once more:
-// that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
-INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
-                            size_t columns) {
-    const size_t n = batch->samples, rows = tile_rows(columns);
-    size_t s = 0;
-    for (; s + rows <= n; s += rows)
-        forward_tile(network, batch, s, rows, v, columns);
-    if (s < n && n > rows)
-        forward_tile(network, batch, n - rows, rows, v, columns);
-    else
-        for (; s < n; ++s)
-            forward_tile(network, batch, s, 1, v, columns);
-}
-
 // Sets a, z and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
-    const size_t n = batch->samples, hidden = network->hidden, vectors = hidden / LANES;
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
     const float *x = batch->images;
     float *a = network->activations, *p = network->probabilities;
 
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        forward_panels(network, batch, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= vectors; v += 2)
-        forward_panels(network, batch, v, 2);
-    for (; v < vectors; ++v)
-        forward_panels(network, batch, v, 1);
-
-    // a = max(0, x·W1 + b1) for the last hidden units, which fill no vector
+    // a = max(0, x·W1 + b1). The loops over h add to sums that do not wait for each other, and walk
+    // along rows. So the compiler makes vectors of them by itself.
     for (size_t s = 0; s < n; ++s) {
-        for (size_t h = vectors * LANES; h < hidden; ++h)
+        for (size_t h = 0; h < hidden; ++h)
             a[s * hidden + h] = network->bias1[h];
         for (size_t k = 0; k < PIXELS; ++k)
-            for (size_t h = vectors * LANES; h < hidden; ++h)
+            for (size_t h = 0; h < hidden; ++h)
                 a[s * hidden + h] += x[s * PIXELS + k] * network->weights1[k * hidden + h];
-        for (size_t h = vectors * LANES; h < hidden; ++h)
+        for (size_t h = 0; h < hidden; ++h)
             a[s * hidden + h] = a[s * hidden + h] > 0 ? a[s * hidden + h] : 0;
     }
 
@@ -198,9 +145,9 @@ static void update(float *parameters, const float *gradient, size_t count, float
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
-    const size_t n = batch->samples, hidden = network->hidden;
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
     const float *x = batch->images, *a = network->activations, *p = network->probabilities;
     float *dz = network->d_logits, *da = network->d_activations;
 
@@ -295,10 +242,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
+// Writes the weights, without the padding. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    return write_weights(path, network->hidden, network->weights1, network->bias1,
-                         network->weights2, network->bias2);
+    const size_t units = network->units, hidden = network->vectors * LANES;
+    float *weights1 = allocate_floats(PIXELS * units);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t k = 0; k < PIXELS; ++k)
+            weights1[k * units + h] = network->weights1[k * hidden + h];
+    int status =
+        write_weights(path, units, weights1, network->bias1, network->weights2, network->bias2);
+    free(weights1);
+    return status;
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-// Stage 01.7: the second layer's gradients on vectors, in one pass over the hidden units.
+// Stage 01.7: panels. What belongs to one vector of hidden units lies together.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
@@ -13,74 +13,67 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
-// The others are for its operands.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
-// at least, because four sums would not hide the latency.
-enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
-INLINED size_t tile_rows(size_t columns) {
-    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
-}
-
 struct network {
-    size_t hidden;  // H
+    size_t units;   // the hidden units that were asked for
     size_t vectors; // V
-    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
-    vec *bias1;     // V
-    vec *weights2;  // V × 10: panels, too
-    float *bias2;   // 10
+
+    vec *weights1; // V × 784: a panel for each vector of hidden units, read from end to end
+    float *bias1;  // H
+    vec *weights2; // V × 10: panels, too
+    float *bias2;  // 10
 
     // One batch's intermediate values.
-    float *activations;   // n × H: a
+    size_t stride;        // N
+    vec *activations;     // V × N: a
     float *logits;        // n × 10: z
     float *probabilities; // n × 10: p
-
-    // The gradients of a and z: d_X is the gradient of X.
     float *d_logits;      // n × 10: dz
-    float *d_activations; // n × H: da
+    vec *d_activations;   // V × N: da
 };
 
 static struct network create(const struct options *options) {
-    const size_t vectors = ((size_t)options->hidden + LANES - 1) / LANES;
-    const size_t hidden = vectors * LANES, n = largest_batch(options); // rows are padded
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES, hidden = vectors * LANES;
     struct network network = {
-        .hidden = (size_t)options->hidden,
+        .units = units,
         .vectors = vectors,
         .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
-        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .bias1 = allocate_floats(hidden),
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .bias2 = allocate_floats(CLASSES),
-        .activations = allocate_floats(n * hidden),
+        .stride = n,
+        .activations = (vec *)allocate_floats(vectors * n * LANES),
         .logits = allocate_floats(n * CLASSES),
         .probabilities = allocate_floats(n * CLASSES),
         .d_logits = allocate_floats(n * CLASSES),
-        .d_activations = allocate_floats(n * hidden),
+        .d_activations = (vec *)allocate_floats(vectors * n * LANES),
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < network.hidden; ++h)
+        for (size_t h = 0; h < units; ++h)
             network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
     generator = pcg32_start(options->seed, 2);
-    for (size_t h = 0; h < network.hidden; ++h)
+    for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[h / LANES * CLASSES + o][h % LANES] =
-                draw_weight(&generator, network.hidden);
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
     return network;
 }
 
@@ -97,28 +90,27 @@ static void destroy(struct network *network) {
 }
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
 // multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
-    const size_t stride = network->vectors * LANES;
     const float *x = batch->images + s * PIXELS;
-    const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[NARROW_ROWS][TILE_COLUMNS];
+    const vec *weights1 = network->weights1 + v * PIXELS, *bias1 = (vec *)network->bias1 + v;
+    vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = network->bias1[v + c];
+            sum[r][c] = bias1[c];
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
         // recognise the stream and do so itself.
-        __builtin_prefetch(x + tile_rows(columns) * (PIXELS + k));
+        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            *(vec *)(network->activations + (s + r) * stride + (v + c) * LANES) =
+            network->activations[(v + c) * network->stride + s + r] =
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
@@ -126,58 +118,63 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
 // that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
-    const size_t n = batch->samples, rows = tile_rows(columns);
+    const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + rows <= n; s += rows)
-        forward_tile(network, batch, s, rows, v, columns);
-    if (s < n && n > rows)
-        forward_tile(network, batch, n - rows, rows, v, columns);
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, in tiles of `rows` pixels. The gradient goes from
-// the registers straight to the weights, and dW1 is never written.
-INLINED void backward_panels(const struct network *network, const struct batch *batch,
-                             float learning_rate, size_t v, size_t columns) {
-    _Static_assert(PIXELS % TILE_ROWS == 0 && PIXELS % NARROW_ROWS == 0, "pixels fill whole tiles");
-    const size_t rows = tile_rows(columns);
-    const size_t stride = network->vectors * LANES;
-    const float *x = batch->images;
-    const float *da = network->d_activations + v * LANES;
-    vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t k = 0; k < PIXELS; k += rows) {
-        vec sum[NARROW_ROWS][TILE_COLUMNS] = {0};
-        for (size_t s = 0; s < batch->samples; ++s)
-            for (size_t r = 0; r < rows; ++r)
-                for (size_t c = 0; c < columns; ++c)
-                    sum[r][c] += x[s * PIXELS + k + r] * *(vec *)(da + s * stride + c * LANES);
+// A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct batch *batch,
+                           float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + k;
+    const vec *da = network->d_activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
-                weights1[c * PIXELS + k + r] -= learning_rate * sum[r][c];
-    }
+                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
+}
+
+// The same for all pixels.
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
+    size_t k = 0;
+    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
+    if (k < PIXELS)
+        backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
 }
 
 // Sets a, z and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
-    float *a = network->activations, *p = network->probabilities;
+    const vec *a = network->activations, *w2 = network->weights2;
+    float *p = network->probabilities;
 
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        forward_panels(network, batch, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= vectors; v += 2)
-        forward_panels(network, batch, v, 2);
-    for (; v < vectors; ++v)
-        forward_panels(network, batch, v, 1);
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else
+            forward_panels(network, batch, v, 1);
 
     // z = a·W2 + b2
     for (size_t s = 0; s < n; ++s) {
         for (size_t o = 0; o < CLASSES; ++o) {
             float sum = network->bias2[o];
             for (size_t h = 0; h < hidden; ++h)
-                sum += a[s * hidden + h] * network->weights2[h / LANES * CLASSES + o][h % LANES];
+                sum += a[h / LANES * network->stride + s][h % LANES] *
+                       w2[h / LANES * CLASSES + o][h % LANES];
             network->logits[s * CLASSES + o] = sum;
         }
     }
@@ -201,39 +198,39 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
-    const size_t n = batch->samples, vectors = network->vectors;
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
     const float *p = network->probabilities;
     float *dz = network->d_logits;
+    vec *a = network->activations, *da = network->d_activations, *w2 = network->weights2;
 
     // dz = (p − onehot(label)) / n
     for (size_t s = 0; s < n; ++s)
         for (size_t o = 0; o < CLASSES; ++o)
             dz[s * CLASSES + o] = (p[s * CLASSES + o] - (o == batch->labels[s])) / (float)n;
 
-    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of dW2 stays in registers.
-    for (size_t v = 0; v < vectors; ++v) {
-        const vec *a = (vec *)network->activations + v;
-        vec *restrict da = (vec *)network->d_activations + v;
-        vec *restrict w2 = network->weights2 + v * CLASSES;
-        vec dw2[CLASSES] = {0}, db1 = {0};
-        for (size_t s = 0; s < n; ++s) {
-            vec sum = {0};
-            for (size_t o = 0; o < CLASSES; ++o) {
-                dw2[o] += dz[s * CLASSES + o] * a[s * vectors];
-                sum += dz[s * CLASSES + o] * w2[o];
-            }
-            da[s * vectors] = (vec)((vec_mask)sum & (a[s * vectors] > 0));
-            db1 += da[s * vectors];
+    // da = (dz·W2ᵀ) ⊙ [a > 0], with W2 as it was in forward()
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t h = 0; h < hidden; ++h) {
+            const size_t v = h / LANES, i = h % LANES;
+            float sum = 0;
+            for (size_t o = 0; o < CLASSES; ++o)
+                sum += dz[s * CLASSES + o] * w2[v * CLASSES + o][i];
+            da[v * network->stride + s][i] = a[v * network->stride + s][i] > 0 ? sum : 0;
         }
-        for (size_t o = 0; o < CLASSES; ++o)
-            w2[o] -= learning_rate * dw2[o];
-        network->bias1[v] -= learning_rate * db1;
     }
 
-    // b2 −= lr·Σ dz
+    // W2 −= lr·aᵀ·dz, b2 −= lr·Σ dz
+    for (size_t h = 0; h < hidden; ++h) {
+        const size_t v = h / LANES, i = h % LANES;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = 0;
+            for (size_t s = 0; s < n; ++s)
+                sum += a[v * network->stride + s][i] * dz[s * CLASSES + o];
+            w2[v * CLASSES + o][i] -= learning_rate * sum;
+        }
+    }
     for (size_t o = 0; o < CLASSES; ++o) {
         float sum = 0;
         for (size_t s = 0; s < n; ++s)
@@ -241,13 +238,18 @@ static void backward(struct network *network, const struct batch *batch, float l
         network->bias2[o] -= learning_rate * sum;
     }
 
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= vectors; v += 2)
-        backward_panels(network, batch, learning_rate, v, 2);
-    for (; v < vectors; ++v)
-        backward_panels(network, batch, learning_rate, v, 1);
+    // W1 −= lr·xᵀ·da, b1 −= lr·Σ da
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, batch, learning_rate, v, 1);
+    for (size_t h = 0; h < hidden; ++h) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += da[h / LANES * network->stride + s][h % LANES];
+        network->bias1[h] -= learning_rate * sum;
+    }
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
@@ -291,18 +293,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 
 // Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES);
-    for (size_t h = 0; h < hidden; ++h) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
         const size_t v = h / LANES, i = h % LANES;
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[v * PIXELS + k][i];
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
         for (size_t o = 0; o < CLASSES; ++o)
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
-    int status = write_weights(path, hidden, weights1, (const float *)network->bias1, weights2,
-                               network->bias2);
+    int status = write_weights(path, units, weights1, network->bias1, weights2, network->bias2);
     free(weights1);
     free(weights2);
     return status;
