@@ -24,7 +24,7 @@ struct run {
     OPTION("learning-rate", FLOAT_ABOVE_0, learning_rate, "0.01", "learning_rate",                 \
            "step of the gradient descent"),                                                        \
         OPTION("momentum", FLOAT_BELOW_1, momentum, "0.9", "momentum",                             \
-               "part of a step that the next one repeats"),                                        \
+               "part of an update that the next one repeats"),                                     \
         OPTION("normalize", FLAG, normalize, NULL, "normalize",                                    \
                "take 0.1307 off the pixels / 255, and divide by 0.3081"),                          \
         OPTION("pad", FLAG, pad, NULL, "pad",                                                      \

@@ -76,7 +76,7 @@ static inline size_t largest_batch(const struct options *options) {
 // from stream l. free() releases them.
 float *draw_weights(const struct options *options, int layer);
 
-// How well the samples of some batches were classified, before the step that learns from them.
+// How well the samples of some batches were classified, before the update that learns from them.
 struct score {
     double loss;  // the sum of −log p[label]
     size_t right; // samples whose most probable class is their label

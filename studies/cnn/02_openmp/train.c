@@ -1,10 +1,18 @@
 // Stage 02: the same kernels, on all cores. The threads divide the blocks of a batch. Each adds up
 // a gradient of its own, so nobody waits within a block. Once a batch the threads meet: each sums a
-// slice of the gradients of all, takes the step for its slice of the weights, and they meet again.
+// slice of the gradients of all, updates its slice of the weights, and they meet again.
 //
-// Shapes: a block has LANES samples, the vectors' lanes. It goes forward and backward through the
-// network before the next block does. Arrays of vectors are in the order channel, row, column. T
-// threads.
+// Shapes of a sample's values, of which a block has n. Arrays are row-major, in the order channel,
+// row, column, sample.
+//
+//     a1 = max(0, W1 ∗ x + b1)     x   1 × 28 × 28    W1  8 × 1 × 3 × 3   a1  8 × 26 × 26
+//     m1 = pool(a1)                m1  8 × 13 × 13
+//     a2 = max(0, W2 ∗ m1 + b2)    W2  16 × 8 × 3 × 3     a2  16 × 11 × 11
+//     m2 = pool(a2)                m2  16 × 5 × 5, which is 400
+//     a3 = max(0, m2·W3 + b3)      W3  400 × 128          a3  128
+//     z  = a3·W4 + b4              W4  128 × 10           z   10
+//     p  = softmax(z)
+//     loss = mean over the batch of −log p[label]
 #include "studies/cnn/training.h"
 
 #include <limits.h>
@@ -23,68 +31,61 @@ enum { VECTOR_BYTES = 16, REGISTERS = 32 };
 #else
 enum { VECTOR_BYTES = 16, REGISTERS = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
-typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+enum { LANES = VECTOR_BYTES / sizeof(float), BLOCK = LANES }; // samples of a block
+typedef float vec __attribute__((vector_size(VECTOR_BYTES))); // the same number of each of them
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
 
 // The sizes of the tiles. A third of the registers to a half has sums, the others operands.
 enum {
     TILE_FILTERS = 2,                         // of a convolution, with the 4 outputs of each
-    TILE_STEP = REGISTERS == 32 ? KERNEL : 1, // weights of a filter at a time
+    TILE_TAPS = REGISTERS == 32 ? KERNEL : 1, // weights of a filter at a time
     TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
     TILE_OUTPUTS = TILE_ROWS * POOL,
     TILE_KERNELS = REGISTERS / 16, // of a convolution's weights, 9 each
-    TILE_UNITS = REGISTERS / 2,    // of the hidden layer
-    TILE_INPUTS = 5,               // of the hidden layer's weights, with 2 vectors of units
+    TILE_SUMS = REGISTERS / 2,     // of a dense layer's outputs, or of its inputs' gradients
+    TILE_INPUTS = 5,               // of the hidden layer's weights,
+    TILE_UNITS = 2 * LANES,        // with so many hidden units
 };
 
-enum {
-    WINDOW = POOL * POOL,      // outputs of which a pool takes one
-    PATCH = POOL + KERNEL - 1, // rows and columns of the inputs that they come from
-    PIXELS1 = CHANNELS1 * POOLED1 * POOLED1,
-    PANELS = HIDDEN / LANES, // vectors of hidden units
-
-    // The weights of the hidden layer's two sides, and all others.
-    PANEL_WEIGHTS = WEIGHTS3 + WEIGHTS4,
-    OTHERS = WEIGHTS1 + CHANNELS1 + WEIGHTS2 + CHANNELS2 + HIDDEN + CLASSES
-};
+enum { WINDOW = POOL * POOL };      // outputs of which a pool takes one
+enum { PATCH = POOL + KERNEL - 1 }; // rows and columns of the inputs that they come from
 
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 #define UNROLLED _Pragma("GCC unroll 16")
 
-// Weights, or their velocities. Those between the hidden layer and another are in panels, one for
-// each vector of hidden units: weight3 of input k and unit h is in [h / LANES][k][h % LANES].
+// Weights, or their velocities.
 struct parameters {
-    float weights3[WEIGHTS3]; // PANELS × 400 × LANES
-    float weights4[WEIGHTS4]; // PANELS × 10 × LANES
+    float weights3[WEIGHTS3];
     float weights1[WEIGHTS1], bias1[CHANNELS1];
     float weights2[WEIGHTS2], bias2[CHANNELS2];
-    float bias3[HIDDEN], bias4[CLASSES];
+    float bias3[HIDDEN];
+    float weights4[WEIGHTS4], bias4[CLASSES];
 };
+enum { OTHERS = sizeof(struct parameters) / sizeof(float) - WEIGHTS3 };
 
-// A batch's gradient, in the same order. Panels have hidden units in their lanes. Each of the
+// A batch's gradient, in the same order. That of W3 has hidden units in its lanes. Each of the
 // others has samples in its lanes, and is their sum.
 struct gradient {
-    vec weights3[WEIGHTS3 / LANES], weights4[WEIGHTS4 / LANES];
+    vec weights3[WEIGHTS3 / LANES];
     vec weights1[WEIGHTS1], bias1[CHANNELS1];
     vec weights2[WEIGHTS2], bias2[CHANNELS2];
-    vec bias3[HIDDEN], bias4[CLASSES];
+    vec bias3[HIDDEN];
+    vec weights4[WEIGHTS4], bias4[CLASSES];
 };
 
-// One block's values, with the names of stage 00. A pool's `taken` is which of its outputs is the
-// largest, 0 to 3, or WINDOW if none is above 0.
+// One block's values, with the shapes above, and their gradients. Those of a1, a2 and a3 are taken
+// before the ReLU. A pool's `taken` says which of its outputs is the largest, 0 to 3, or WINDOW if
+// none is above 0.
 struct values {
     vec x[PIXELS];
-    vec m1[PIXELS1], d_m1[PIXELS1];
-    vec_mask taken1[PIXELS1];
+    vec m1[CHANNELS1 * POOLED1 * POOLED1], d_m1[CHANNELS1 * POOLED1 * POOLED1];
     vec m2[FEATURES], d_m2[FEATURES];
-    vec_mask taken2[FEATURES];
+    vec_mask taken1[CHANNELS1 * POOLED1 * POOLED1], taken2[FEATURES];
     vec d_a2[FEATURES][WINDOW]; // of a pool's four outputs
     vec a3[HIDDEN], d_a3[HIDDEN];
-    vec turned_a3[HIDDEN], turned_d_a3[HIDDEN]; // PANELS × LANES: a sample's units in a vector
-    vec z[CLASSES];                             // z, then p, then dz
+    vec turned_d_a3[HIDDEN]; // a sample's hidden units in a vector
+    vec z[CLASSES], p[CLASSES], d_z[CLASSES];
 };
 
 struct network {
@@ -107,40 +108,30 @@ struct range {
     size_t first, last;
 };
 
-// Copies weights from rows × HIDDEN to panels, or back. W4 is HIDDEN × rows.
-static void copy_panels(float *panels, float *weights, size_t rows, bool transposed, bool back) {
-    for (size_t h = 0; h < HIDDEN; ++h) {
-        for (size_t k = 0; k < rows; ++k) {
-            float *panel = &panels[(h / LANES * rows + k) * LANES + h % LANES];
-            float *weight = &weights[transposed ? h * rows + k : k * HIDDEN + h];
-            *(back ? weight : panel) = *(back ? panel : weight);
-        }
-    }
-}
-
 static struct network create(const struct options *options) {
     // More threads than cores would make each other wait at each barrier. More threads than blocks
     // would have nothing to do.
-    const size_t blocks = (largest_batch(options) + LANES - 1) / LANES;
+    const size_t blocks = (largest_batch(options) + BLOCK - 1) / BLOCK;
     size_t threads =
         (size_t)(options->common.threads ? options->common.threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < blocks ? threads : blocks;
-    const struct network network = {.parameters = allocate_array(1, sizeof *network.parameters),
-                                    .velocity = allocate_array(1, sizeof *network.velocity),
-                                    .gradient = allocate_array(threads, sizeof *network.gradient),
-                                    .values = allocate_array(threads, sizeof *network.values),
-                                    .scores = allocate_array(threads, sizeof *network.scores),
-                                    .threads = threads};
-    float *weights[LAYERS];
-    for (int l = 0; l < LAYERS; ++l)
-        weights[l] = draw_weights(options, l + 1);
-    memcpy(network.parameters->weights1, weights[0], sizeof network.parameters->weights1);
-    memcpy(network.parameters->weights2, weights[1], sizeof network.parameters->weights2);
-    copy_panels(network.parameters->weights3, weights[2], FEATURES, false, false);
-    copy_panels(network.parameters->weights4, weights[3], CLASSES, true, false);
-    for (int l = 0; l < LAYERS; ++l)
-        free(weights[l]);
+    const struct network network = {
+        .parameters = allocate_array(1, sizeof *network.parameters),
+        .velocity = allocate_array(1, sizeof *network.velocity),
+        .gradient = allocate_array(threads, sizeof *network.gradient),
+        .values = allocate_array(threads, sizeof *network.values),
+        .scores = allocate_array(threads, sizeof *network.scores),
+        .threads = threads,
+    };
+    float *const weights[LAYERS] = {network.parameters->weights1, network.parameters->weights2,
+                                    network.parameters->weights3, network.parameters->weights4};
+    const size_t counts[LAYERS] = {WEIGHTS1, WEIGHTS2, WEIGHTS3, WEIGHTS4};
+    for (int l = 0; l < LAYERS; ++l) {
+        float *drawn = draw_weights(options, l + 1);
+        memcpy(weights[l], drawn, counts[l] * sizeof *drawn);
+        free(drawn);
+    }
     return network;
 }
 
@@ -169,30 +160,10 @@ INLINED vec choose(vec_mask mask, vec a, vec b) {
     return (vec)((mask & (vec_mask)a) | (~mask & (vec_mask)b));
 }
 
-// Rows become columns: number i of row l goes to lane l of column i.
-static void turn(const float *const rows[LANES], vec *columns, size_t count) {
-    for (size_t k = 0; k < count; ++k) {
-        float column[LANES];
-        for (size_t l = 0; l < LANES; ++l)
-            column[l] = rows[l][k];
-        memcpy(&columns[k], column, sizeof column);
-    }
-}
-
-// The same for the hidden units: a vector gets the units of a panel of one sample.
-static void turn_hidden(const vec *values, vec *turned) {
-    for (size_t v = 0; v < PANELS; ++v) {
-        const float *rows[LANES];
-        for (size_t l = 0; l < LANES; ++l)
-            rows[l] = (const float *)&values[v * LANES + l];
-        turn(rows, turned + v * LANES, LANES);
-    }
-}
-
 // m = pool(max(0, W ∗ x + b)) for TILE_FILTERS filters, in one place. `x` is the first of its 4 × 4
 // inputs in each channel, and images are side × side. The first filter's weights begin at
-// `weights`. Each step has 8 inputs and 6 weights for 24 multiply-adds, or with few registers 4
-// inputs and 2 weights for 8.
+// `weights`. Each iteration has 8 inputs and 6 weights for 24 multiply-adds, or with few registers
+// 4 inputs and 2 weights for 8.
 INLINED void convolve_tile(const float *weights, const float *bias, const vec *x, vec *m,
                            vec_mask *taken, size_t channels, size_t side, size_t places) {
     vec sum[TILE_FILTERS][WINDOW];
@@ -203,7 +174,7 @@ INLINED void convolve_tile(const float *weights, const float *bias, const vec *x
         for (size_t i = 0; i < KERNEL; ++i) {
             const vec *image = x + (c * side + i) * side;
             const float *w = weights + c * TAPS + i * KERNEL;
-#pragma GCC unroll TILE_STEP
+#pragma GCC unroll TILE_TAPS
             for (size_t j = 0; j < KERNEL; ++j)
                 for (size_t f = 0; f < TILE_FILTERS; ++f)
                     for (size_t q = 0; q < WINDOW; ++q)
@@ -242,56 +213,76 @@ INLINED void convolve(const float *weights, const float *bias, const vec *x, vec
     }
 }
 
-// y = x·W + b, with zeros where `mask` is not above 0: x `inputs`, y HIDDEN. Without a mask it is y
-// itself, which makes it the ReLU.
-INLINED void multiply(const float *weights, const float *bias, const vec *mask, const vec *x,
-                      vec *y, size_t inputs) {
-    for (size_t h = 0; h < HIDDEN; h += TILE_UNITS) {
-        const float *w = weights + h * inputs;
-        vec sum[TILE_UNITS] = {0};
-        for (size_t u = 0; u < TILE_UNITS && bias; ++u)
-            sum[u] += bias[h + u];
+// y = x·W + b, and max(0, y) with `relu`: x `inputs`, W inputs × outputs, y `outputs`. A tile has
+// so many outputs.
+INLINED void multiply(const float *weights, const float *bias, const vec *x, vec *y, size_t inputs,
+                      size_t outputs, size_t tile, bool relu) {
+    for (size_t o = 0; o < outputs; o += tile) {
+        vec sum[TILE_SUMS];
+        for (size_t t = 0; t < tile; ++t)
+            sum[t] = bias[o + t] + (vec){0};
         for (size_t k = 0; k < inputs; ++k)
-            for (size_t u = 0; u < TILE_UNITS; ++u)
-                sum[u] += w[(u / LANES * inputs + k) * LANES + u % LANES] * x[k];
-        for (size_t u = 0; u < TILE_UNITS; ++u)
-            y[h + u] = (vec)((vec_mask)sum[u] & ((mask ? mask[h + u] : sum[u]) > 0));
+            for (size_t t = 0; t < tile; ++t)
+                sum[t] += x[k] * weights[k * outputs + o + t];
+        for (size_t t = 0; t < tile; ++t)
+            y[o + t] = relu ? (vec)((vec_mask)sum[t] & (sum[t] > 0)) : sum[t];
     }
 }
 
-// The way back, x = y·Wᵀ + b: y HIDDEN, x `inputs`. A tile has ten inputs.
-INLINED void multiply_transposed(const float *weights, const float *bias, const vec *y, vec *x,
-                                 size_t inputs) {
-    for (size_t k = 0; k < inputs; k += CLASSES) {
-        vec sum[CLASSES] = {0};
-        for (size_t r = 0; r < CLASSES && bias; ++r)
-            sum[r] += bias[k + r];
-        for (size_t h = 0; h < HIDDEN; ++h)
-            for (size_t r = 0; r < CLASSES; ++r)
-                sum[r] += weights[(h / LANES * inputs + k + r) * LANES + h % LANES] * y[h];
-        for (size_t r = 0; r < CLASSES; ++r)
-            x[k + r] = sum[r];
-    }
+// dW += xᵀ·dy, db += dy
+static void multiply_weight_gradient(const vec *x, const vec *d_y, vec *d_weights, vec *d_bias,
+                                     size_t inputs, size_t outputs) {
+    for (size_t k = 0; k < inputs; ++k)
+        for (size_t o = 0; o < outputs; ++o)
+            d_weights[k * outputs + o] += x[k] * d_y[o];
+    for (size_t o = 0; o < outputs; ++o)
+        d_bias[o] += d_y[o];
 }
 
-// dW += xᵀ·y: x `inputs`, with samples in its lanes; y PANELS × LANES, with units in its lanes.
-INLINED void multiply_weight_gradient(const vec *x, const vec *y, vec *d_weights, size_t inputs) {
-    for (size_t v = 0; v < PANELS; v += 2) {
-        for (size_t k = 0; k < inputs; k += TILE_INPUTS) {
-            const float *values = (const float *)(x + k);
-            vec *gradient = d_weights + v * inputs + k;
+// Rows become columns: number l of row s, where a row has as many numbers as there are rows.
+static void turn(const vec *rows, vec *columns) {
+    for (size_t l = 0; l < LANES; ++l)
+        for (size_t s = 0; s < LANES; ++s)
+            columns[s][l] = rows[l][s];
+}
+
+// dW3 += m2ᵀ·da3, db3 += da3. A vector of dW3 has hidden units in its lanes. For them da3 is
+// turned.
+static void hidden_weight_gradient(const vec *m2, const vec *d_a3, vec *turned_d_a3, vec *d_weights,
+                                   vec *d_bias) {
+    for (size_t h = 0; h < HIDDEN; ++h)
+        d_bias[h] += d_a3[h];
+    for (size_t h = 0; h < HIDDEN; h += LANES)
+        turn(d_a3 + h, turned_d_a3 + h);
+    for (size_t h = 0; h < HIDDEN; h += TILE_UNITS) {
+        for (size_t k = 0; k < FEATURES; k += TILE_INPUTS) {
+            vec *gradient = d_weights + (k * HIDDEN + h) / LANES;
             vec sum[TILE_INPUTS][2];
             for (size_t r = 0; r < TILE_INPUTS; ++r)
                 for (size_t c = 0; c < 2; ++c)
-                    sum[r][c] = gradient[c * inputs + r];
+                    sum[r][c] = gradient[r * HIDDEN / LANES + c];
             for (size_t s = 0; s < LANES; ++s)
                 for (size_t r = 0; r < TILE_INPUTS; ++r)
                     for (size_t c = 0; c < 2; ++c)
-                        sum[r][c] += values[r * LANES + s] * y[(v + c) * LANES + s];
+                        sum[r][c] +=
+                            ((const float *)&m2[k + r])[s] * turned_d_a3[h + c * LANES + s];
             for (size_t r = 0; r < TILE_INPUTS; ++r)
                 for (size_t c = 0; c < 2; ++c)
-                    gradient[c * inputs + r] = sum[r][c];
+                    gradient[r * HIDDEN / LANES + c] = sum[r][c];
         }
+    }
+}
+
+// dx = (dy·Wᵀ) ⊙ [x > 0], where x is the result of a ReLU.
+INLINED void multiply_input_gradient(const float *weights, const vec *d_y, const vec *x, vec *d_x,
+                                     size_t inputs, size_t outputs) {
+    for (size_t k = 0; k < inputs; k += TILE_SUMS) {
+        vec sum[TILE_SUMS] = {0};
+        for (size_t o = 0; o < outputs; ++o)
+            for (size_t t = 0; t < TILE_SUMS; ++t)
+                sum[t] += d_y[o] * weights[(k + t) * outputs + o];
+        for (size_t t = 0; t < TILE_SUMS; ++t)
+            d_x[k + t] = (vec)((vec_mask)sum[t] & (x[k + t] > 0));
     }
 }
 
@@ -301,8 +292,8 @@ INLINED vec unpool(vec d_m, vec_mask taken, size_t q) {
     return (vec)((vec_mask)d_m & (taken == (int32_t)q));
 }
 
-// dW and db of a convolution are added up. A tile has the weights of TILE_KERNELS filters for one
-// channel. Each step has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each. The
+// dW += Σ x·da, db += Σ da. A tile has the weights of TILE_KERNELS filters for one channel. A
+// pool's place has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each. The
 // gradients are in d_a, or are made here if d_a is NULL.
 INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_mask *taken,
                                       const vec (*d_a)[WINDOW], vec *d_weights, vec *d_bias,
@@ -359,7 +350,7 @@ INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_ma
 static void convolve_input_gradient(const float *weights, const vec *d_m, const vec_mask *taken,
                                     vec (*d_a)[WINDOW], vec *d_x) {
     const size_t out = POOLED2, places = out * out;
-    memset(d_x, 0, PIXELS1 * sizeof *d_x);
+    memset(d_x, 0, sizeof(vec[CHANNELS1 * POOLED1 * POOLED1]));
     for (size_t row = 0; row < POOLED2; ++row) {
         for (size_t column = 0; column < POOLED2; ++column) {
             const size_t place = row * POOLED2 + column;
@@ -405,23 +396,23 @@ static vec sum_gradients(const struct network *network, size_t threads, size_t i
 static void update(struct network *network, const struct worker *worker,
                    const struct options *options) {
     const float momentum = options->momentum, learning_rate = options->learning_rate;
-    vec *panels = (vec *)network->parameters, *velocities = (vec *)network->velocity;
-    struct range range = part_of(worker, PANEL_WEIGHTS / LANES);
+    vec *weights3 = (vec *)network->parameters, *velocity3 = (vec *)network->velocity;
+    struct range range = part_of(worker, WEIGHTS3 / LANES);
     // All threads' gradients are complete.
 #pragma omp barrier
     for (size_t i = range.first; i < range.last; ++i) {
         const vec gradient = sum_gradients(network, worker->threads, i);
-        velocities[i] = momentum * velocities[i] - learning_rate * gradient;
-        panels[i] += velocities[i];
+        velocity3[i] = momentum * velocity3[i] - learning_rate * gradient;
+        weights3[i] += velocity3[i];
     }
-    float *parameters = (float *)network->parameters + PANEL_WEIGHTS;
-    float *velocity = (float *)network->velocity + PANEL_WEIGHTS;
+    float *parameters = (float *)network->parameters + WEIGHTS3;
+    float *velocity = (float *)network->velocity + WEIGHTS3;
     range = part_of(worker, OTHERS);
     for (size_t i = range.first; i < range.last; ++i) {
-        const vec lanes = sum_gradients(network, worker->threads, PANEL_WEIGHTS / LANES + i);
+        const vec gradient = sum_gradients(network, worker->threads, WEIGHTS3 / LANES + i);
         float sum = 0;
         for (size_t l = 0; l < LANES; ++l)
-            sum += lanes[l];
+            sum += gradient[l];
         velocity[i] = momentum * velocity[i] - learning_rate * sum;
         parameters[i] += velocity[i];
     }
@@ -430,89 +421,68 @@ static void update(struct network *network, const struct worker *worker,
     memset(worker->gradient, 0, sizeof *worker->gradient);
 }
 
-// Returns e^x for x <= 0, where x = i·ln 2 + r, by the Taylor series of e^r. Adding 1.5·2^23 rounds
-// to the whole number i and leaves it in the low bits. From there it is added to the exponent. ln 2
-// is subtracted in two parts. The first has few enough bits to be exact.
-INLINED vec exponential(vec x) {
-    const vec shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
-    const vec r = x - i * 0.693359375f + i * 2.12194440e-4f;
-    vec e = 1 + r * (1.0f / 8);
-    for (int degree = 7; degree > 0; --degree)
-        e = 1 + r * (1.0f / (float)degree) * e;
-    e = (vec)((vec_bits)e + ((vec_bits)shifted << 23));
-    return (vec)((vec_mask)e & (x > -87)); // below that, e^x is no normal float
-}
-
-// z becomes p = softmax(z). Adds the block's samples to the score.
-static void softmax(vec *z, const struct batch *block, struct score *score) {
-    vec max = z[0], sum = {0};
-    vec_mask best = {0};
-    for (size_t o = 1; o < CLASSES; ++o) {
-        const vec_mask higher = z[o] > max;
-        max = choose(higher, z[o], max);
-        best = (higher & (int32_t)o) | (~higher & best);
-    }
-    vec x[CLASSES];
-    for (size_t o = 0; o < CLASSES; ++o) {
-        x[o] = z[o] - max;
-        z[o] = exponential(x[o]);
-        sum += z[o];
-    }
-    for (size_t o = 0; o < CLASSES; ++o)
-        z[o] /= sum;
-    for (size_t s = 0; s < block->samples; ++s) {
-        score->loss += logf(sum[s]) - x[block->labels[s]][s];
-        score->right += best[s] == block->labels[s];
+// p = softmax(z), shifted by the largest z, so that exp() cannot overflow. Adds the samples to the
+// score. The loss is taken from z: there −log p is exact even if p underflows.
+static void softmax(const vec *z, vec *p, const struct batch *batch, struct score *score) {
+    for (size_t s = 0; s < batch->samples; ++s) {
+        float sum = 0;
+        size_t best = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            best = z[o][s] > z[best][s] ? o : best;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[o][s] = expf(z[o][s] - z[best][s]);
+            sum += p[o][s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[o][s] /= sum;
+        score->loss += logf(sum) - (z[batch->labels[s]][s] - z[best][s]);
+        score->right += best == batch->labels[s];
     }
 }
 
 // Sets all values of a block, up to p. Adds its samples to the score.
 static void forward(const struct network *network, const struct worker *worker,
                     const struct batch *block, struct score *score) {
+    const size_t n = block->samples;
     const struct parameters *parameters = network->parameters;
     struct values *values = worker->values;
 
-    // Lanes without a sample repeat the first one. backward() takes no gradient from them.
-    const float *images[LANES];
-    for (size_t l = 0; l < LANES; ++l)
-        images[l] = block->images + (l < block->samples ? l : 0) * PIXELS;
-    turn(images, values->x, PIXELS);
-
+    // Lanes without a sample keep an older one. backward() takes no gradient from them.
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t s = 0; s < n; ++s)
+            values->x[k][s] = block->images[s * PIXELS + k];
     convolve(parameters->weights1, parameters->bias1, values->x, values->m1, values->taken1, 1,
              SIDE, CHANNELS1);
     convolve(parameters->weights2, parameters->bias2, values->m1, values->m2, values->taken2,
              CHANNELS1, POOLED1, CHANNELS2);
-    multiply(parameters->weights3, parameters->bias3, NULL, values->m2, values->a3, FEATURES);
-    multiply_transposed(parameters->weights4, parameters->bias4, values->a3, values->z, CLASSES);
-    softmax(values->z, block, score);
+    multiply(parameters->weights3, parameters->bias3, values->m2, values->a3, FEATURES, HIDDEN,
+             TILE_SUMS, true);
+    multiply(parameters->weights4, parameters->bias4, values->a3, values->z, HIDDEN, CLASSES,
+             CLASSES / 2, false);
+    softmax(values->z, values->p, block, score);
 }
 
-// Adds the gradient of the block that forward() has just seen, a part of a batch of n samples.
+// Adds the gradient of the block that forward() has just seen, a part of a batch.
 static void backward(const struct network *network, const struct worker *worker,
-                     const struct batch *block, size_t n) {
+                     const struct batch *block, size_t batch_samples) {
     const struct parameters *parameters = network->parameters;
     struct gradient *gradient = worker->gradient;
     struct values *values = worker->values;
-    vec *dz = values->z;
 
-    // dz = (p − onehot(label)) / n, and 0 in lanes without a sample
-    vec_mask labels = (vec_mask){0} - 1;
+    // dz = (p − onehot(label)) / batch_samples, and 0 in lanes without a sample
+    memset(values->d_z, 0, sizeof values->d_z);
     for (size_t s = 0; s < block->samples; ++s)
-        labels[s] = block->labels[s];
-    for (size_t o = 0; o < CLASSES; ++o) {
-        dz[o] = (dz[o] + __builtin_convertvector(labels == (int32_t)o, vec)) / (float)n;
-        dz[o] = (vec)((vec_mask)dz[o] & (labels >= 0));
-        gradient->bias4[o] += dz[o];
-    }
+        for (size_t o = 0; o < CLASSES; ++o)
+            values->d_z[o][s] = (values->p[o][s] - (o == block->labels[s])) / (float)batch_samples;
 
-    multiply(parameters->weights4, NULL, values->a3, dz, values->d_a3, CLASSES);
-    for (size_t h = 0; h < HIDDEN; ++h)
-        gradient->bias3[h] += values->d_a3[h];
-    turn_hidden(values->a3, values->turned_a3);
-    turn_hidden(values->d_a3, values->turned_d_a3);
-    multiply_weight_gradient(dz, values->turned_a3, gradient->weights4, CLASSES);
-    multiply_weight_gradient(values->m2, values->turned_d_a3, gradient->weights3, FEATURES);
-    multiply_transposed(parameters->weights3, NULL, values->d_a3, values->d_m2, FEATURES);
+    multiply_weight_gradient(values->a3, values->d_z, gradient->weights4, gradient->bias4, HIDDEN,
+                             CLASSES);
+    multiply_input_gradient(parameters->weights4, values->d_z, values->a3, values->d_a3, HIDDEN,
+                            CLASSES);
+    hidden_weight_gradient(values->m2, values->d_a3, values->turned_d_a3, gradient->weights3,
+                           gradient->bias3);
+    multiply_input_gradient(parameters->weights3, values->d_a3, values->m2, values->d_m2, FEATURES,
+                            HIDDEN);
     convolve_input_gradient(parameters->weights2, values->d_m2, values->taken2, values->d_a2,
                             values->d_m1);
     convolve_weight_gradient(values->m1, NULL, NULL, values->d_a2, gradient->weights2,
@@ -524,17 +494,17 @@ static void backward(const struct network *network, const struct worker *worker,
 // Returns the block that begins at sample s of a batch.
 static struct batch block_at(const struct batch *batch, size_t s) {
     const size_t left = batch->samples - s;
-    return (struct batch){left < LANES ? left : LANES, batch->images + s * PIXELS,
+    return (struct batch){left < BLOCK ? left : BLOCK, batch->images + s * PIXELS,
                           batch->labels + s};
 }
 
 // Returns the fraction of samples whose most probable class is their label.
 static double evaluate(const struct network *network, const struct dataset *dataset) {
     const struct worker worker = take_worker(network); // the only one: no other thread is at work
-    const struct batch batch = batch_at(dataset, 0, dataset->samples);
+    struct batch block;
     struct score score = {0};
-    for (size_t s = 0; s < batch.samples; s += LANES) {
-        const struct batch block = block_at(&batch, s);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += block.samples) {
+        block = batch_at(dataset, first, BLOCK);
         forward(network, &worker, &block, &score);
     }
     return (double)score.right / dataset->samples;
@@ -564,9 +534,9 @@ static int train(struct network *network, const struct data *data, const struct 
             for (size_t first = 0; first < (size_t)data->train.samples; first += batch.samples) {
                 double forward_s = 0, backward_s = 0;
                 batch = batch_at(&data->train, first, options->batch);
-                const struct range blocks = part_of(&worker, (batch.samples + LANES - 1) / LANES);
+                const struct range blocks = part_of(&worker, (batch.samples + BLOCK - 1) / BLOCK);
                 for (size_t b = blocks.first; b < blocks.last; ++b) {
-                    const struct batch block = block_at(&batch, b * LANES);
+                    const struct batch block = block_at(&batch, b * BLOCK);
                     forward(network, &worker, &block, &score);
                     lap(&forward_s, &clock);
                     backward(network, &worker, &block, batch.samples);
@@ -595,19 +565,14 @@ static int train(struct network *network, const struct data *data, const struct 
     return status;
 }
 
-// Writes the weights, turned back from panels into rows. Returns the exit status.
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
 static int save(const struct network *network, const struct options *options) {
     struct parameters *parameters = network->parameters;
-    float *weights[LAYERS] = {parameters->weights1, parameters->weights2, allocate_floats(WEIGHTS3),
-                              allocate_floats(WEIGHTS4)};
-    float *biases[LAYERS] = {parameters->bias1, parameters->bias2, parameters->bias3,
-                             parameters->bias4};
-    copy_panels(parameters->weights3, weights[2], FEATURES, false, true);
-    copy_panels(parameters->weights4, weights[3], CLASSES, true, true);
-    const int status = write_weights(options, weights, biases);
-    free(weights[2]);
-    free(weights[3]);
-    return status;
+    float *const weights[LAYERS] = {parameters->weights1, parameters->weights2,
+                                    parameters->weights3, parameters->weights4};
+    float *const biases[LAYERS] = {parameters->bias1, parameters->bias2, parameters->bias3,
+                                   parameters->bias4};
+    return write_weights(options, weights, biases);
 }
 
 int main(int argc, char **argv) {

@@ -506,7 +506,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // dm2 = (da3·W3ᵀ) ⊙ [m2 > 0] for a tile of samples and inputs. The sums run along the rows of both.
-// So both tiles are turned on their way to shared memory: there a step reads one row of each.
+// So both tiles are turned on their way to shared memory: there an iteration reads one row of each.
 __global__ void __launch_bounds__(THREADS)
     multiply_input_gradient(const float *d_y, const float *weights, const float *x, float *d_x,
                             size_t n) {
@@ -629,7 +629,8 @@ __global__ void __launch_bounds__(IMAGE_THREADS)
 }
 
 // Adds up the images' shares in the gradients of W1, b1, W2 and b2, in the same order each time,
-// and takes the step. A block has 32 parameters. Each row of its threads adds up every 32nd image.
+// and updates W1 and W2. A block has 32 parameters. Each row of its threads adds up every 32nd
+// image.
 __global__ void __launch_bounds__(WARP *WARP)
     update_filters(const float *d_filters, float *parameters, float *velocity, size_t n,
                    float learning_rate, float momentum) {
@@ -673,8 +674,8 @@ static void forward(struct network *network, const struct batch *batch) {
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen. The gradient of m2
-// needs W3 as it was before the step, so it comes first. Only update_filters() changes W2.
+// Updates the weights by the gradient of the batch that forward() has just seen. The gradient of m2
+// needs W3 as it was before the update, so it comes first. Only update_filters() changes W2.
 static void backward(struct network *network, const struct batch *batch,
                      const struct options *options, float learning_rate) {
     const size_t n = batch->samples;

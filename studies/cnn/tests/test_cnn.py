@@ -106,7 +106,7 @@ def test_units_that_are_off_for_all_images_learn_nothing(each):
     early, late = (checked(each, f"--learning-rate 5 --momentum 0 --batch 6 --epochs {epochs}")
                    for epochs in (3, 6))
     moved = distances(late, early)
-    # The first steps have turned off all units of the convolutions. The others have their biases.
+    # The first updates have turned off all units of the convolutions. The others have their biases.
     assert [name for name in moved if not moved[name]] == ["W1", "b1", "W2", "b2", "W3"]
 
 
