@@ -23,7 +23,7 @@ static const struct field FIELDS[] = {
     OPTION("epochs", INT_FROM_0, epochs, "5", "epochs",
            "passes over the training set; 0 trains nothing"),
     OPTION("learning-rate", FLOAT_ABOVE_0, learning_rate, "0.1", "learning_rate",
-           "step of the gradient descent"),
+           "an update is so many times the gradient"),
     OPTION("seed", UINT64, seed, "1", "seed", "seed of the initial weights"),
     OPTION("train", INT_FROM_1, train_samples, "37800", "train_samples",
            "the first N training images"),

@@ -22,7 +22,7 @@ struct run {
 // The settings of each epoch.
 #define SETTINGS                                                                                   \
     OPTION("learning-rate", FLOAT_ABOVE_0, learning_rate, "0.01", "learning_rate",                 \
-           "step of the gradient descent"),                                                        \
+           "an update is so many times the gradient"),                                             \
         OPTION("momentum", FLOAT_BELOW_1, momentum, "0.9", "momentum",                             \
                "part of an update that the next one repeats"),                                     \
         OPTION("normalize", FLAG, normalize, NULL, "normalize",                                    \
