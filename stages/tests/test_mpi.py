@@ -1,5 +1,5 @@
-"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs between machines is
-given to each process as its working directory. slurm.bats has run_all.sbatch."""
+"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs between
+machines is given to each process as its working directory. slurm.bats has run_all.sbatch."""
 
 import contextlib
 import os
@@ -63,7 +63,8 @@ def are_close(one, other):
     return one.size == other.size and np.linalg.norm(one - other) <= 5e-5 * np.linalg.norm(other)
 
 
-each_program = pytest.mark.parametrize("program", [STEP, PROGRAM], ids=lambda each: each.parent.name)
+each_program = pytest.mark.parametrize("program", [STEP, PROGRAM],
+                                       ids=lambda each: each.parent.name)
 
 
 # 25 epochs of two batches. With one hidden unit there is one slice, and all processes but one have
