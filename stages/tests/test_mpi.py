@@ -1,5 +1,5 @@
-"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs between
-machines is given to each process as its working directory. slurm.bats has run_all.sbatch."""
+"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs
+between machines is given to each as its working directory. slurm.bats has run_all.sbatch."""
 
 import contextlib
 import os
