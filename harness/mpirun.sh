@@ -37,10 +37,11 @@ export OMP_PROC_BIND=false
 # Copies to standard error what the programs say there. What MPI says lies between lines of dashes, or
 # begins with [machine:process], or with [warn] from its libevent. It is kept until the exit status
 # comes, as the last line. If the run has failed and no program has said why, then MPI's first block
-# is the reason, or else its first line.
+# is the reason, or else its first line. Open MPI 4 may lose all of them: beside other load, mpirun
+# cannot unpack what a process sent it. Then it says so in a line that names show_help.c.
 separate() {
     local mpi='^\[([^]]*([:@]|\]\[)|warn\])' blank='^[[:space:]]*$'
-    local line signal words kept='' is_block='' block='' reason='' first='' said=''
+    local line signal words kept='' is_block='' block='' reason='' first='' lost='' said=''
     set +e
     trap '' HUP INT PIPE TERM
     while IFS= read -r line && [[ $line != $'\1'* ]]; do
@@ -52,6 +53,7 @@ separate() {
             block+=" $line"
         elif [[ $line =~ $mpi ]]; then
             [[ $first || $line == *ERROR_LOG* ]] || first=$line
+            [[ $line != *show_help.c* ]] || lost='MPI lost its own message, which another run may show'
         elif [[ ! $line =~ $blank ]]; then
             said=1
             printf '%s\n' "$line" >&2
@@ -66,7 +68,7 @@ separate() {
         if ((line > 128)) && signal=$(kill -l "$line" 2>/dev/null); then
             first="a process ended with SIG$signal"
         fi
-        read -ra words <<<"${reason:-${first:-$block}}" # without the ends of its lines
+        read -ra words <<<"${reason:-${first:-${block:-$lost}}}" # without the ends of its lines
         line="mpirun ended with status $line: ${words[*]}"
         line=${line%%. *}
         echo "mpirun.sh: ${line%: }" >&2

@@ -154,28 +154,30 @@ static inline size_t count_threads(const struct options *options) {
     return (size_t)(wanted < sums[0] ? wanted : sums[0]);
 }
 
-// Returns in process 0 the `count` parts of each process, in the order of the processes, and NULL
-// in the others. A part has `size` bytes. free() releases them.
-static inline void *gather(const void *parts, size_t count, size_t size) {
+// Brings the `count` parts of each process to process 0, in the order of the processes: into `all`,
+// where its own may be already, or without `all` into an array which free() releases. Returns the
+// array, and NULL in the other processes. A part has `size` bytes.
+static inline void *gather(void *all, const void *parts, size_t count, size_t size) {
     const int processes = process_count(), own = (int)count;
     int *counts = calloc((size_t)processes, sizeof *counts);
     int *places = calloc((size_t)processes, sizeof *places);
-    void *gathered = NULL;
+    const bool is_first = process_number() == 0;
     MPI_Datatype part; // so that an int counts parts, and not bytes
     MPI_Type_contiguous((int)size, MPI_BYTE, &part);
     MPI_Type_commit(&part);
     MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    if (process_number() == 0) {
+    if (is_first) {
         for (int i = 1; i < processes; ++i)
             places[i] = places[i - 1] + counts[i - 1];
         const int last = processes - 1;
-        gathered = allocate_array((size_t)places[last] + (size_t)counts[last], size);
+        all = all ? all : allocate_array((size_t)places[last] + (size_t)counts[last], size);
     }
-    MPI_Gatherv(parts, own, part, gathered, counts, places, part, 0, MPI_COMM_WORLD);
+    MPI_Gatherv(is_first && all == parts ? MPI_IN_PLACE : parts, own, part, all, counts, places,
+                part, 0, MPI_COMM_WORLD);
     MPI_Type_free(&part);
     free(counts);
     free(places);
-    return gathered;
+    return is_first ? all : NULL;
 }
 
 #endif

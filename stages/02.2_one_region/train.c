@@ -1,9 +1,9 @@
 // Stage 02.2: one parallel region for the whole training. The threads start once, divide each
 // product and wait for each other after it. Thread 0 computes all else (softmax, dz, b2).
 //
-// Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
-// vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
-// weights, activations and gradients are products of each other.
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
+// and gradients are products of each other.
 #include "stages/training.h"
 
 #include <limits.h>
@@ -12,18 +12,18 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
-// The others are for its operands.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -35,15 +35,8 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
-// at least, because four sums would not hide the latency.
-enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
-INLINED size_t tile_rows(size_t columns) {
-    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
-}
-
 struct network {
-    size_t hidden;  // H
+    size_t units;   // the hidden units that were asked for
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
@@ -59,15 +52,15 @@ struct network {
 };
 
 static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t vectors = (hidden + LANES - 1) / LANES;
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would have nothing to do.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
     struct network network = {
-        .hidden = hidden,
+        .units = units,
         .vectors = vectors,
         .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
         .bias1 = (vec *)allocate_floats(vectors * LANES),
@@ -79,12 +72,12 @@ static struct network create(const struct options *options) {
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < hidden; ++h)
+        for (size_t h = 0; h < units; ++h)
             network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
     generator = pcg32_start(options->seed, 2);
-    for (size_t h = 0; h < hidden; ++h)
+    for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, hidden);
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
     for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
         network.bias2[o] = -INFINITY;
     return network;
@@ -99,20 +92,20 @@ static void destroy(struct network *network) {
 }
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
 // multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[NARROW_ROWS][TILE_COLUMNS];
+    vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
         // recognise the stream and do so itself.
-        __builtin_prefetch(x + tile_rows(columns) * (PIXELS + k));
+        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -127,36 +120,42 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
 // that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
-    const size_t n = batch->samples, rows = tile_rows(columns);
+    const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + rows <= n; s += rows)
-        forward_tile(network, batch, s, rows, v, columns);
-    if (s < n && n > rows)
-        forward_tile(network, batch, n - rows, rows, v, columns);
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, in tiles of `rows` pixels. The gradient goes from
-// the registers straight to the weights, and dW1 is never written.
-INLINED void backward_panels(const struct network *network, const struct batch *batch,
-                             float learning_rate, size_t v, size_t columns) {
-    _Static_assert(PIXELS % TILE_ROWS == 0 && PIXELS % NARROW_ROWS == 0, "pixels fill whole tiles");
-    const size_t rows = tile_rows(columns);
-    const float *x = batch->images;
+// A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct batch *batch,
+                           float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + k;
     const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t k = 0; k < PIXELS; k += rows) {
-        vec sum[NARROW_ROWS][TILE_COLUMNS] = {0};
-        for (size_t s = 0; s < batch->samples; ++s)
-            for (size_t r = 0; r < rows; ++r)
-                for (size_t c = 0; c < columns; ++c)
-                    sum[r][c] += x[s * PIXELS + k + r] * da[c * network->stride + s];
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
-                weights1[c * PIXELS + k + r] -= learning_rate * sum[r][c];
-    }
+                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
+}
+
+// The same for all pixels.
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
+    size_t k = 0;
+    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
+    if (k < PIXELS)
+        backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -208,9 +207,7 @@ static double forward(struct network *network, const struct batch *batch) {
 
 #pragma omp for
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        if (TILE_COLUMNS > 2 && v + 2 == vectors)
-            forward_panels(network, batch, v, 2);
-        else if (v + TILE_COLUMNS <= vectors)
+        if (v + TILE_COLUMNS <= vectors)
             forward_panels(network, batch, v, TILE_COLUMNS);
         else
             forward_panels(network, batch, v, 1);
@@ -230,7 +227,7 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, vectors = network->vectors;
     outputs *dz = network->logits;
@@ -270,9 +267,7 @@ static void backward(struct network *network, const struct batch *batch, float l
 
 #pragma omp for
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        if (TILE_COLUMNS > 2 && v + 2 == vectors)
-            backward_panels(network, batch, learning_rate, v, 2);
-        else if (v + TILE_COLUMNS <= vectors)
+        if (v + TILE_COLUMNS <= vectors)
             backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
         else
             backward_panels(network, batch, learning_rate, v, 1);
@@ -328,17 +323,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 
 // Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES);
-    for (size_t h = 0; h < hidden; ++h) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
         const size_t v = h / LANES, i = h % LANES;
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[v * PIXELS + k][i];
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
         for (size_t o = 0; o < CLASSES; ++o)
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
-    int status = write_weights(path, hidden, weights1, (const float *)network->bias1, weights2,
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
                                (const float *)&network->bias2);
     free(weights1);
     free(weights2);

@@ -1,9 +1,9 @@
 // Stage 06.1: xᵀ·da without zeros. In each batch, a pixel has a list of the samples in which it is
 // not zero, and only these are multiplied. Four fifths of MNIST's pixels are zero.
 //
-// Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
-// vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
-// weights, activations and gradients are products of each other.
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
+// and gradients are products of each other.
 #include "stages/training.h"
 
 #include <limits.h>
@@ -12,18 +12,18 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency.
-// The others are for its operands.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -35,13 +35,6 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// Tiles of two columns or of one take the vectors that are left over. A tile of one has eight rows
-// at least, because four sums would not hide the latency.
-enum { NARROW_ROWS = TILE_ROWS > 8 ? TILE_ROWS : 8 };
-INLINED size_t tile_rows(size_t columns) {
-    return columns > 1 ? TILE_ROWS : NARROW_ROWS;
-}
-
 // The pixels that are not zero, one list after another.
 struct lists {
     size_t *first; // of each list, its first entry; the next list's is behind its last
@@ -50,7 +43,7 @@ struct lists {
 };
 
 struct network {
-    size_t hidden;  // H
+    size_t units;   // the hidden units that were asked for
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
@@ -63,6 +56,8 @@ struct network {
     outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
+    struct lists pixels; // of each batch of the training set
+
     size_t threads; // T
 };
 
@@ -74,16 +69,48 @@ struct slice {
     outputs *bias2, *logits;
 };
 
-static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t vectors = (hidden + LANES - 1) / LANES;
+// Returns room for so many lists of a data set's pixels.
+static struct lists allocate_lists(const struct dataset *dataset, size_t count) {
+    size_t entries = 0;
+    for (size_t i = 0; i < (size_t)dataset->samples * PIXELS; ++i)
+        entries += dataset->images[i] != 0;
+    return (struct lists){
+        .first = allocate_array(count + 1, sizeof(size_t)),
+        .places = allocate_array(entries, sizeof(uint32_t)),
+        .values = allocate_floats(entries),
+    };
+}
+
+// Returns a list for each pixel of each batch: of samples of the batch.
+static struct lists list_pixels(const struct dataset *dataset, size_t size) {
+    const size_t samples = (size_t)dataset->samples, batches = (samples + size - 1) / size;
+    struct lists lists = allocate_lists(dataset, batches * PIXELS);
+    for (size_t first = 0, list = 0, entry = 0; first < samples; first += size)
+        for (size_t k = 0; k < PIXELS; ++k, lists.first[++list] = entry)
+            for (size_t s = first; s < samples && s < first + size; ++s)
+                if (dataset->images[s * PIXELS + k] != 0) {
+                    lists.places[entry] = (uint32_t)(s - first);
+                    lists.values[entry++] = dataset->images[s * PIXELS + k];
+                }
+    return lists;
+}
+
+static void free_lists(struct lists *lists) {
+    free(lists->first);
+    free(lists->places);
+    free(lists->values);
+}
+
+static struct network create(const struct options *options, const struct dataset *dataset) {
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would have nothing to do.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
     struct network network = {
-        .hidden = hidden,
+        .units = units,
         .vectors = vectors,
         .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
         .bias1 = (vec *)allocate_floats(vectors * LANES),
@@ -92,17 +119,18 @@ static struct network create(const struct options *options) {
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
-        .threads = threads,
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .pixels = list_pixels(dataset, (size_t)options->batch),
+        .threads = threads,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < hidden; ++h)
+        for (size_t h = 0; h < units; ++h)
             network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
     generator = pcg32_start(options->seed, 2);
-    for (size_t h = 0; h < hidden; ++h)
+    for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, hidden);
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
     for (size_t t = 0; t < threads; ++t)
         for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
             network.bias2[t][o] = -INFINITY;
@@ -117,6 +145,7 @@ static void destroy(struct network *network) {
     free(network->bias2);
     free(network->logits);
     free(network->shares);
+    free_lists(&network->pixels);
 }
 
 // Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
@@ -132,57 +161,21 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// Returns room for so many lists of a data set's pixels.
-static struct lists allocate_lists(const struct dataset *dataset, size_t count) {
-    size_t entries = 0;
-    for (size_t i = 0; i < (size_t)dataset->samples * PIXELS; ++i)
-        entries += dataset->images[i] != 0;
-    return (struct lists){
-        .first = allocate_array(count + 1, sizeof(size_t)),
-        .places = allocate_array(entries, sizeof(uint32_t)),
-        .values = allocate_floats(entries),
-    };
-}
-
-// Returns a list for each pixel of each batch: of samples of the batch.
-static struct lists list_pixels(const struct dataset *dataset, int size) {
-    const size_t samples = (size_t)dataset->samples;
-    const size_t batches = (samples + (size_t)size - 1) / (size_t)size;
-    struct lists lists = allocate_lists(dataset, batches * PIXELS);
-    size_t entry = 0, list = 0;
-    for (size_t b = 0; b < batches; ++b) {
-        const struct batch batch = batch_at(dataset, b * (size_t)size, size);
-        for (size_t k = 0; k < PIXELS; ++k, lists.first[++list] = entry)
-            for (size_t s = 0; s < batch.samples; ++s)
-                if (batch.images[s * PIXELS + k] != 0) {
-                    lists.places[entry] = (uint32_t)s;
-                    lists.values[entry++] = batch.images[s * PIXELS + k];
-                }
-    }
-    return lists;
-}
-
-static void free_lists(struct lists *lists) {
-    free(lists->first);
-    free(lists->places);
-    free(lists->values);
-}
-
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. Each step loads `columns` vectors of W1 and `rows` pixels for rows × columns
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
 // multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[NARROW_ROWS][TILE_COLUMNS];
+    vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
         // recognise the stream and do so itself.
-        __builtin_prefetch(x + tile_rows(columns) * (PIXELS + k));
+        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -197,40 +190,42 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
 // that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
-    const size_t n = batch->samples, rows = tile_rows(columns);
+    const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + rows <= n; s += rows)
-        forward_tile(network, batch, s, rows, v, columns);
-    if (s < n && n > rows)
-        forward_tile(network, batch, n - rows, rows, v, columns);
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, in tiles of `rows` entries of a pixel's list. The gradient
-// goes from the registers straight to the weights, and dW1 is never written.
+// W1 −= lr·xᵀ·da for pixel k, in tiles of entries of its list × `columns` vectors of hidden units.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
+    const vec *da = network->activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    size_t i = lists->first[list], last = lists->first[list + 1];
+    for (; i + TILE_ROWS <= last; i += TILE_ROWS)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
+    for (; i < last; ++i)
+        for (size_t c = 0; c < columns; ++c)
+            sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
+    for (size_t r = 0; r < TILE_ROWS; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS] -= learning_rate * sum[r][c];
+}
+
+// The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    const size_t rows = tile_rows(columns);
-    const size_t *first = lists->first + b * PIXELS;
-    const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t k = 0; k < PIXELS; ++k) {
-        vec sum[NARROW_ROWS][TILE_COLUMNS] = {0};
-        size_t i = first[k];
-        for (; i + rows <= first[k + 1]; i += rows)
-            for (size_t r = 0; r < rows; ++r)
-                for (size_t c = 0; c < columns; ++c)
-                    sum[r][c] +=
-                        lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
-        for (; i < first[k + 1]; ++i)
-            for (size_t c = 0; c < columns; ++c)
-                sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
-        for (size_t r = 0; r < rows; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                weights1[c * PIXELS + k] -= learning_rate * sum[r][c];
-    }
+    for (size_t k = 0; k < PIXELS; ++k)
+        backward_tile(network, lists, b * PIXELS + k, learning_rate, k, v, columns);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -281,17 +276,15 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    size_t v = slice->first;
-    for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
-        forward_panels(network, batch, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= slice->last; v += 2)
-        forward_panels(network, batch, v, 2);
-    for (; v < slice->last; ++v)
-        forward_panels(network, batch, v, 1);
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else
+            forward_panels(network, batch, v, 1);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
-    for (v = slice->first; v < slice->last; ++v)
+    for (size_t v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, n);
 
     // Past this barrier, a thread may write the next batch's shares while another still reads this
@@ -308,9 +301,9 @@ static double forward(struct network *network, struct slice *slice, const struct
     return loss / (double)n;
 }
 
-// Takes the slice one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
-                     const struct lists *pixels, size_t b, float learning_rate) {
+                     size_t b, float learning_rate) {
     const size_t n = batch->samples;
     outputs *dz = slice->logits;
 
@@ -343,19 +336,16 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    size_t v = slice->first;
-    for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
-        backward_panels(network, pixels, b, learning_rate, v, TILE_COLUMNS);
-    for (; TILE_COLUMNS > 2 && v + 2 <= slice->last; v += 2)
-        backward_panels(network, pixels, b, learning_rate, v, 2);
-    for (; v < slice->last; ++v)
-        backward_panels(network, pixels, b, learning_rate, v, 1);
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
 static void train(struct network *network, const struct dataset *dataset,
-                  const struct lists *pixels, const struct options *options,
-                  struct result *result) {
+                  const struct options *options, struct result *result) {
     double start = seconds();
 #pragma omp parallel num_threads(network->threads)
     {
@@ -368,7 +358,7 @@ static void train(struct network *network, const struct dataset *dataset,
                 loss += forward(network, &slice, &batch) * (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, pixels, first / (size_t)options->batch,
+                backward(network, &slice, &batch, first / (size_t)options->batch,
                          options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
@@ -406,17 +396,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 
 // Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES);
-    for (size_t h = 0; h < hidden; ++h) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
         const size_t v = h / LANES, i = h % LANES;
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[v * PIXELS + k][i];
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
         for (size_t o = 0; o < CLASSES; ++o)
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
-    int status = write_weights(path, hidden, weights1, (const float *)network->bias1, weights2,
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
                                (const float *)network->bias2);
     free(weights1);
     free(weights2);
@@ -433,18 +423,16 @@ int main(int argc, char **argv) {
         return status;
 
     double clock = seconds();
-    struct network network = create(&options);
-    struct lists pixels = list_pixels(&data.train, options.batch);
+    struct network network = create(&options, &data.train);
     result.setup_s = seconds() - clock;
 
-    train(&network, &data.train, &pixels, &options, &result);
+    train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
     // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
         status = report_result(&options, &data, &result);
-    free_lists(&pixels);
     destroy(&network);
     free_data(&data);
     return status;

@@ -1,9 +1,9 @@
 // Stage 06.6: the lists by pixel made from those by sample. Their entries are the same in another
 // order, so no image is searched twice, and all threads can move entries at once.
 //
-// Shapes: n samples in a batch, at most N; H hidden units in V vectors; T threads. The last
-// vector may have lanes without a hidden unit. They hold zeros and stay zero, because their
-// weights, activations and gradients are products of each other.
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
+// and gradients are products of each other.
 #include "stages/training.h"
 #include "common/rows.h"
 
@@ -21,7 +21,7 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2, SUMS = 8 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -33,10 +33,6 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// A tile is one list × up to TILE_COLUMNS vectors. Its entries take turns in SUMS / columns sets of
-// sums, because an addition waits for the one before it.
-enum { TILE_COLUMNS = 2, SUMS = 8 };
-
 // The pixels that are not zero, one list after another.
 struct lists {
     uint32_t *owners; // of each list, its pixel; not for lists of samples
@@ -46,7 +42,7 @@ struct lists {
 };
 
 struct network {
-    size_t hidden;  // H
+    size_t units;   // the hidden units that were asked for
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
@@ -59,6 +55,8 @@ struct network {
     outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
+    struct lists samples, pixels; // of the training set; of each of its batches
+
     size_t threads; // T
 };
 
@@ -69,64 +67,6 @@ struct slice {
     size_t turn;            // which half of the shares belongs to this batch
     outputs *bias2, *logits;
 };
-
-static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t vectors = (hidden + LANES - 1) / LANES;
-    // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
-    size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
-    threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    threads = threads < vectors ? threads : vectors;
-    struct network network = {
-        .hidden = hidden,
-        .vectors = vectors,
-        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
-        .bias1 = (vec *)allocate_floats(vectors * LANES),
-        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
-        .stride = stride,
-        .activations = (vec *)allocate_floats(vectors * stride * LANES),
-        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
-        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
-        .threads = threads,
-        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
-    };
-    struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t h = 0; h < hidden; ++h)
-            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
-    generator = pcg32_start(options->seed, 2);
-    for (size_t h = 0; h < hidden; ++h)
-        for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, hidden);
-    for (size_t t = 0; t < threads; ++t)
-        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-            network.bias2[t][o] = -INFINITY;
-    return network;
-}
-
-static void destroy(struct network *network) {
-    free(network->weights1);
-    free(network->bias1);
-    free(network->weights2);
-    free(network->activations);
-    free(network->bias2);
-    free(network->logits);
-    free(network->shares);
-}
-
-// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
-static struct slice take_slice(const struct network *network) {
-    const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
-    return (struct slice){
-        .thread = thread,
-        .threads = threads,
-        .first = network->vectors * thread / threads,
-        .last = network->vectors * (thread + 1) / threads,
-        .bias2 = network->bias2 + thread,
-        .logits = network->logits + thread * network->stride,
-    };
-}
 
 // Returns room for so many lists of a data set's pixels.
 static struct lists allocate_lists(const struct dataset *dataset, size_t count) {
@@ -199,8 +139,73 @@ static void free_lists(struct lists *lists) {
     free(lists->values);
 }
 
+static struct network create(const struct options *options, const struct dataset *dataset) {
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t size = (size_t)options->batch, count = (size_t)dataset->samples;
+    const size_t vectors = (units + LANES - 1) / LANES;
+    // More threads than cores would make each other wait at each barrier. More threads than vectors
+    // of hidden units would have nothing to do.
+    size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
+    threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
+    threads = threads < vectors ? threads : vectors;
+    struct network network = {
+        .units = units,
+        .vectors = vectors,
+        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .stride = stride,
+        .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
+        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .samples = list_samples(dataset),
+        .pixels = allocate_lists(dataset, (count + size - 1) / size * PIXELS),
+        .threads = threads,
+    };
+#pragma omp parallel num_threads(threads)
+    list_pixels(&network.pixels, &network.samples, count, size);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    for (size_t t = 0; t < threads; ++t)
+        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+            network.bias2[t][o] = -INFINITY;
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->weights1);
+    free(network->bias1);
+    free(network->weights2);
+    free(network->activations);
+    free(network->bias2);
+    free(network->logits);
+    free(network->shares);
+    free_lists(&network->samples);
+    free_lists(&network->pixels);
+}
+
+// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
+static struct slice take_slice(const struct network *network) {
+    const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
+    return (struct slice){
+        .thread = thread,
+        .threads = threads,
+        .first = network->vectors * thread / threads,
+        .last = network->vectors * (thread + 1) / threads,
+        .bias2 = network->bias2 + thread,
+        .logits = network->logits + thread * network->stride,
+    };
+}
+
 // sum += Σ value · from[place] over a list, for `columns` columns of vectors that are `stride`
-// apart.
+// apart. The entries take turns in SUMS / columns sets of sums.
 INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
                           size_t stride, size_t columns) {
     const size_t sets = SUMS / columns, last = lists->first[list + 1];
@@ -219,35 +224,43 @@ INLINED void add_products(vec *sum, const struct lists *lists, size_t list, cons
             sum[c] += part[j * columns + c];
 }
 
-// a = max(0, x·W1 + b1) for the n samples from `first` on × `columns` vectors of hidden units from
-// v on.
-INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
-                            size_t n, size_t v, size_t columns) {
+// A tile of a = max(0, x·W1 + b1): sample s, from its list, × `columns` vectors of hidden units.
+INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
+                          size_t s, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t s = 0; s < n; ++s) {
-        vec sum[TILE_COLUMNS];
-        for (size_t c = 0; c < columns; ++c)
-            sum[c] = network->bias1[v + c];
-        add_products(sum, lists, first + s, weights1, PIXELS, columns);
-        for (size_t c = 0; c < columns; ++c)
-            network->activations[(v + c) * network->stride + s] =
-                (vec)((vec_mask)sum[c] & (sum[c] > 0));
-    }
+    vec sum[TILE_COLUMNS];
+    for (size_t c = 0; c < columns; ++c)
+        sum[c] = network->bias1[v + c];
+    add_products(sum, lists, list, weights1, PIXELS, columns);
+    for (size_t c = 0; c < columns; ++c)
+        network->activations[(v + c) * network->stride + s] =
+            (vec)((vec_mask)sum[c] & (sum[c] > 0));
 }
 
-// W1 −= lr·xᵀ·da for `columns` panels, pixel by pixel. The gradient
-// goes from the registers straight to the weights, and dW1 is never written.
+// The same for all samples.
+INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
+                            size_t n, size_t v, size_t columns) {
+    for (size_t s = 0; s < n; ++s)
+        forward_tile(network, lists, first + s, s, v, columns);
+}
+
+// A tile of W1 −= lr·xᵀ·da: pixel k, from its list, × `columns` vectors of hidden units.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
+    const vec *da = network->activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_COLUMNS] = {0};
+    add_products(sum, lists, list, da, network->stride, columns);
+    for (size_t c = 0; c < columns; ++c)
+        weights1[c * PIXELS] -= learning_rate * sum[c];
+}
+
+// The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS;
-    for (size_t i = b * PIXELS; i < (b + 1) * PIXELS; ++i) {
-        const size_t k = lists->owners[i];
-        vec sum[TILE_COLUMNS] = {0};
-        add_products(sum, lists, i, da, network->stride, columns);
-        for (size_t c = 0; c < columns; ++c)
-            weights1[c * PIXELS + k] -= learning_rate * sum[c];
-    }
+    for (size_t i = b * PIXELS; i < (b + 1) * PIXELS; ++i)
+        backward_tile(network, lists, i, learning_rate, lists->owners[i], v, columns);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -299,15 +312,15 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    size_t v = slice->first;
-    for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
-        forward_panels(network, samples, first, n, v, TILE_COLUMNS);
-    for (; v < slice->last; ++v)
-        forward_panels(network, samples, first, n, v, 1);
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, TILE_COLUMNS);
+        else
+            forward_panels(network, samples, first, n, v, 1);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
-    for (v = slice->first; v < slice->last; ++v)
+    for (size_t v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, n);
 
     // Past this barrier, a thread may write the next batch's shares while another still reads this
@@ -324,9 +337,9 @@ static double forward(struct network *network, struct slice *slice, const struct
     return loss / (double)n;
 }
 
-// Takes the slice one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
-                     const struct lists *pixels, size_t b, float learning_rate) {
+                     size_t b, float learning_rate) {
     const size_t n = batch->samples;
     outputs *dz = slice->logits;
 
@@ -359,16 +372,15 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    size_t v = slice->first;
-    for (; v + TILE_COLUMNS <= slice->last; v += TILE_COLUMNS)
-        backward_panels(network, pixels, b, learning_rate, v, TILE_COLUMNS);
-    for (; v < slice->last; ++v)
-        backward_panels(network, pixels, b, learning_rate, v, 1);
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
-static void train(struct network *network, const struct dataset *dataset,
-                  const struct lists *samples, struct lists *pixels, bool rebuild,
+static void train(struct network *network, const struct dataset *dataset, bool rebuild,
                   const struct options *options, struct result *result) {
     double start = seconds();
 #pragma omp parallel num_threads(network->threads)
@@ -379,14 +391,16 @@ static void train(struct network *network, const struct dataset *dataset,
             double loss = 0, clock = seconds();
             if (rebuild) {
 #pragma omp barrier // a thread may still read the lists
-                list_pixels(pixels, samples, (size_t)dataset->samples, (size_t)options->batch);
+                list_pixels(&network->pixels, &network->samples, (size_t)dataset->samples,
+                            (size_t)options->batch);
             }
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch, samples, first) * (double)batch.samples;
+                loss += forward(network, &slice, &batch, &network->samples, first) *
+                        (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, pixels, first / (size_t)options->batch,
+                backward(network, &slice, &batch, first / (size_t)options->batch,
                          options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
@@ -426,17 +440,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 
 // Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES);
-    for (size_t h = 0; h < hidden; ++h) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
         const size_t v = h / LANES, i = h % LANES;
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = network->weights1[v * PIXELS + k][i];
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
         for (size_t o = 0; o < CLASSES; ++o)
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
-    int status = write_weights(path, hidden, weights1, (const float *)network->bias1, weights2,
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
                                (const float *)network->bias2);
     free(weights1);
     free(weights2);
@@ -471,23 +485,16 @@ int main(int argc, char **argv) {
         return status;
 
     double clock = seconds();
-    struct network network = create(&options);
-    const size_t size = (size_t)options.batch, count = (size_t)data.train.samples;
-    struct lists samples = list_samples(&data.train);
-    struct lists pixels = allocate_lists(&data.train, (count + size - 1) / size * PIXELS);
-#pragma omp parallel num_threads(network.threads)
-    list_pixels(&pixels, &samples, count, size);
+    struct network network = create(&options, &data.train);
     result.setup_s = seconds() - clock;
 
-    train(&network, &data.train, &samples, &pixels, rebuild, &options, &result);
+    train(&network, &data.train, rebuild, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
     // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))
         status = save(&network, options.save_weights);
     if (!status)
         status = report_result(&options, &data, &result);
-    free_lists(&samples);
-    free_lists(&pixels);
     destroy(&network);
     free_data(&data);
     return status;

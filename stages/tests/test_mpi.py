@@ -1,5 +1,5 @@
-"""Tests what only 07_mpi has: processes. All run on this machine. What differs between machines is
-given to each process as its working directory. slurm.bats has run_all.sbatch."""
+"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs
+between machines is given to each as its working directory. slurm.bats has run_all.sbatch."""
 
 import contextlib
 import os
@@ -30,13 +30,13 @@ if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
 
 MPIRUN = ROOT / "harness/mpirun.sh"
-PROGRAM = ROOT / "stages/07_mpi/train"
+STEP, PROGRAM = (ROOT / f"stages/{name}/train" for name in ("07.1_processes", "07_mpi"))
 MANY = ROOT / "harness/build/many_processors.so"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def build():
-    make("stages/00_serial", "stages/07_mpi")
+    make("stages/00_serial", "stages/07.1_processes", "stages/07_mpi")
     make("-C", "harness", "build/many_processors.so")
 
 
@@ -63,27 +63,33 @@ def are_close(one, other):
     return one.size == other.size and np.linalg.norm(one - other) <= 5e-5 * np.linalg.norm(other)
 
 
+each_program = pytest.mark.parametrize("program", [STEP, PROGRAM],
+                                       ids=lambda each: each.parent.name)
+
+
 # 25 epochs of two batches. With one hidden unit there is one slice, and all processes but one have
 # none.
+@each_program
 @pytest.mark.parametrize("hidden", [1, 100])
 def test_the_weights_are_those_of_00_serial_also_where_there_are_fewer_slices(
-        processes, serial, hidden):
+        processes, serial, hidden, program):
     options = f"--epochs 25 --hidden {hidden}"
     right = serial.weights(options)
     for count in 1, 2, 3, 5:
-        assert are_close(processes(count).weights(options), right), count
+        assert are_close(processes(count, program).weights(options), right), count
 
 
+@each_program
 @pytest.mark.skipif(bool(re.search("[ :]", str(MANY))), reason="LD_PRELOAD reads signs of the path")
 def test_threads_counts_those_of_all_processes_and_the_row_says_how_many_there_were(
-        processes, serial):
+        processes, serial, program):
     options = "--epochs 25 --hidden 100"
-    right, three = serial.weights(options), processes(3)
+    right, three = serial.weights(options), processes(3, program)
     for threads in "125":
         assert are_close(three.weights(f"{options} --threads {threads} --csv rows.csv",
                                        LD_PRELOAD=MANY), right)
     assert [(row["stage"], row["device"], row["threads"]) for row in three.rows()] == [
-        ("07_mpi", "cpu", threads) for threads in "125"]
+        (program.parent.name, "cpu", threads) for threads in "125"]
 
 
 # The phases and the memory of a row are those of process 0. These weights have 60 MiB.
@@ -164,10 +170,13 @@ def test_a_process_that_dies_ends_the_others_with_one_line(tmp_path):
 def test_an_mpi_that_does_not_start_is_one_line_with_its_reason(processes):
     if "Open MPI" not in run("mpirun --version").stdout:
         pytest.skip("found another MPI than Open MPI")
-    ended = processes(2).run(OMPI_MCA_btl="self")
-    assert ended.returncode and re.fullmatch(
-        r"mpirun.sh: mpirun ended with status [0-9]+: .*(unable to reach|unreachable|MPI_Init).*\n",
-        ended.stderr)
+    for _ in range(10):
+        ended = processes(2).run(OMPI_MCA_btl="self")
+        said = re.fullmatch(r"mpirun.sh: mpirun ended with status [0-9]+: (.*)\n", ended.stderr)
+        assert ended.returncode and said, ended.stderr
+        if said[1] != LOST:  # beside other load, one run of sixty
+            break
+    assert re.search("unable to reach|unreachable|MPI_Init", said[1])
 
 
 @pytest.fixture
@@ -188,6 +197,7 @@ def fake(tmp_path):
 RULE, OURS = "-" * 74, "07_mpi: --hidden: found 0"
 BANNER = [RULE, "prterun detected that one or more processes", "failed.  Stop.", RULE, " "]
 ENDED = "mpirun.sh: mpirun ended with status"
+LOST = "MPI lost its own message, which another run may show"
 
 
 @pytest.mark.parametrize("status, expected, lines", [
@@ -199,6 +209,8 @@ ENDED = "mpirun.sh: mpirun ended with status"
       "[vm:07] *** reported"]),
     (1, f"{ENDED} 1: prterun detected that one or more processes failed",
      ["[vm:07] [[1,0],0] ORTE_ERROR_LOG", RULE, "Primary job  terminated normally", RULE, *BANNER]),
+    (1, f"{ENDED} 1: {LOST}",
+     ["[vm:07] [[1,0],0] ORTE_ERROR_LOG: Out of resource in file ../orte/util/show_help.c"]),
     (255, f"{ENDED} 255: [proxy:0@vm] launch.c: no such file",
      ["[proxy:0@vm] launch.c: no such file"]),
     (139, f"{ENDED} 139: a process ended with SIGSEGV", []),
