@@ -1,4 +1,4 @@
-// Stage 02.5: the same tile for the gradient of W1, with pixels in the place of samples.
+// Stage 02.5: the same tile for the gradient of W1, with pixels instead of samples.
 //
 // Shapes: m samples in blocks of n, H hidden units in V vectors. The last vector may have lanes
 // without a hidden unit. Their activations are 0, and so are their weights and gradients. Arrays
@@ -74,9 +74,9 @@ static struct network create(const struct options *options, const struct dataset
         .lambda = options->lambda,
         .images = *images,
         .activations = allocate_doubles(BLOCK * hidden),
-        .logits = allocate_doubles(BLOCK * CLASSES),
+        .logits = allocate_doubles((size_t)BLOCK * CLASSES),
         .d_activations = allocate_doubles(BLOCK * hidden),
-        .d_logits = allocate_doubles(BLOCK * CLASSES),
+        .d_logits = allocate_doubles((size_t)BLOCK * CLASSES),
         .cost_time = &result->cost,
         .gradient_time = &result->gradient,
     };

@@ -77,9 +77,9 @@ static struct network create(const struct options *options, const struct dataset
         .lambda = options->lambda,
         .images = *images,
         .activations = allocate_doubles(BLOCK * hidden),
-        .logits = allocate_doubles(BLOCK * CLASSES),
+        .logits = allocate_doubles((size_t)BLOCK * CLASSES),
         .d_activations = allocate_doubles(BLOCK * hidden),
-        .d_logits = allocate_doubles(BLOCK * CLASSES),
+        .d_logits = allocate_doubles((size_t)BLOCK * CLASSES),
         .cost_time = &result->cost,
         .gradient_time = &result->gradient,
     };

@@ -108,7 +108,7 @@ static struct network create(const struct options *options, const struct dataset
         .lambda = options->lambda,
         .images = *images,
         .threads = result->threads,
-        .stride = (PIXELS + 1 + CLASSES) * hidden + (CLASSES + LANES - 1) / LANES * LANES,
+        .stride = (PIXELS + 1 + CLASSES) * hidden + (size_t)(CLASSES + LANES - 1) / LANES * LANES,
         .activations = allocate_doubles(threads * BLOCK * hidden),
         .logits = allocate_doubles(threads * BLOCK * CLASSES),
         .d_activations = allocate_doubles(threads * BLOCK * hidden),
