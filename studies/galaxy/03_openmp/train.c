@@ -3,10 +3,11 @@
 // its part of all gradients.
 //
 // Shapes: m samples in blocks of n, H hidden units in V vectors. The last vector may have lanes
-// without a hidden unit. Their activations are 0, and so are their weights and gradients. W1 has a
-// panel of 1024 vectors for each vector of hidden units.
+// without a hidden unit. Their activations are 0, and so are their weights and gradients. Arrays
+// are row-major. b1 H, W2 3 × H, b2 3. W1 has a panel of 1024 vectors for each vector of hidden
+// units.
 //
-//     a = σ(x·W1 + b1)      n × V         σ(z) = 1 / (1 + e^−z)
+//     a = σ(x·W1 + b1)      n × H         σ(z) = 1 / (1 + e^−z)
 //     z = a·W2ᵀ + b2        3 × n         p = σ(z)
 //     J = 1/m Σ Σ_k [−y log p − (1 − y) log(1 − p)] + λ/2m (Σ W1² + Σ W2²)
 #include "studies/galaxy/training.h"
@@ -18,17 +19,18 @@
 #include <string.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums and takes half of the registers.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(double) };
+enum { LANES = VECTOR_BYTES / sizeof(double), TILE_COLUMNS = 2 };
 typedef double vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t vec_mask __attribute__((vector_size(VECTOR_BYTES))); // of a comparison
 typedef uint64_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
@@ -40,37 +42,34 @@ enum { BLOCK = 64 };
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
-    size_t hidden;         // H
+    size_t units;          // the hidden units that were asked for
     size_t vectors;        // V
-    size_t parameters;     // doubles in θ, with the padding
+    size_t parameters;     // 1024 × H + H + 3 × H + 3, with the padding
     double lambda;         // λ
     struct dataset images; // that the cost is about
-    vec *theta;            // W1 V × 1024, b1 V, W2 3 × V, b2 1
+    double *theta;         // W1, b1, W2, b2
 
     // A thread's gradient, which is none of the minimizer's vectors, and the values of its block.
     int threads;
-    size_t stride; // vectors in all that a thread has
-    vec *d_theta;
-    vec *activations;   // 64 × V: a
-    vec *d_activations; // 64 × V: δ2
-    vec *logits;        // 3 × 64 doubles: z, then δ3
+    size_t stride;         // from one thread's gradient to the next one's, in whole vectors
+    double *d_theta;       // as θ
+    double *activations;   // 64 × H: a
+    double *logits;        // 3 × 64: z, then δ3
+    double *d_activations; // 64 × H: δ2
 
     struct timer *cost_time, *gradient_time;
 };
 
 // Where the parts of the parameters begin, or of their gradient.
 struct parts {
-    vec *weights1, *bias1, *weights2, *bias2;
+    double *weights1, *bias1, *weights2, *bias2;
 };
 
-static struct parts parts_of(const struct network *network, const vec *theta) {
-    vec *weights1 = (vec *)theta, *bias1 = weights1 + PIXELS * network->vectors;
-    vec *weights2 = bias1 + network->vectors;
-    return (struct parts){weights1, bias1, weights2, weights2 + CLASSES * network->vectors};
-}
-
-static vec *allocate_vectors(size_t count) {
-    return (vec *)allocate_doubles(count * LANES);
+static struct parts parts_of(const struct network *network, const double *theta) {
+    const size_t hidden = network->vectors * LANES;
+    double *weights1 = (double *)theta, *bias1 = weights1 + PIXELS * hidden;
+    double *weights2 = bias1 + hidden;
+    return (struct parts){weights1, bias1, weights2, weights2 + CLASSES * hidden};
 }
 
 // Starts the threads, and returns how many there are. More threads than cores would make each other
@@ -88,49 +87,50 @@ static int start_threads(const struct options *options) {
 }
 
 // Returns the network as a thread sees it, with the buffers that are its own.
-static struct network part_of(const struct network *network, int thread) {
+static struct network part_of(const struct network *network, size_t thread) {
+    const size_t hidden = network->vectors * LANES;
     struct network part = *network;
-    part.d_theta += (size_t)thread * network->stride;
-    part.activations += (size_t)thread * network->stride;
-    part.d_activations += (size_t)thread * network->stride;
-    part.logits += (size_t)thread * network->stride;
+    part.d_theta += thread * network->stride;
+    part.activations += thread * BLOCK * hidden;
+    part.logits += thread * BLOCK * CLASSES;
+    part.d_activations += thread * BLOCK * hidden;
     return part;
 }
 
 static struct network create(const struct options *options, const struct dataset *images,
                              struct result *result) {
-    const size_t hidden = (size_t)options->hidden, vectors = (hidden + LANES - 1) / LANES;
-    const size_t count = (PIXELS + 1 + CLASSES) * vectors + (CLASSES + LANES - 1) / LANES;
+    const size_t units = (size_t)options->hidden, vectors = (units + LANES - 1) / LANES;
+    const size_t hidden = vectors * LANES, threads = (size_t)result->threads;
     struct network network = {
-        .hidden = hidden,
+        .units = units,
         .vectors = vectors,
-        .parameters = count * LANES,
+        .parameters = (PIXELS + 1 + CLASSES) * hidden + CLASSES,
         .lambda = options->lambda,
         .images = *images,
-        .theta = allocate_vectors(count),
         .threads = result->threads,
-        .stride = count + (2 * vectors + CLASSES) * BLOCK,
+        .stride = (PIXELS + 1 + CLASSES) * hidden + (size_t)(CLASSES + LANES - 1) / LANES * LANES,
+        .activations = allocate_doubles(threads * BLOCK * hidden),
+        .logits = allocate_doubles(threads * BLOCK * CLASSES),
+        .d_activations = allocate_doubles(threads * BLOCK * hidden),
         .cost_time = &result->cost,
         .gradient_time = &result->gradient,
     };
-    network.d_theta = allocate_vectors((size_t)network.threads * network.stride);
-    network.activations = network.d_theta + count;
-    network.d_activations = network.activations + BLOCK * vectors;
-    network.logits = network.d_activations + BLOCK * vectors;
+    network.theta = allocate_doubles(network.parameters);
+    network.d_theta = allocate_doubles(threads * network.stride);
     const struct parts parts = parts_of(&network, network.theta);
     struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t h = 0; h < hidden; ++h) {
-        parts.bias1[h / LANES][h % LANES] = draw_weight(&generator);
+    for (size_t h = 0; h < units; ++h) {
+        parts.bias1[h] = draw_weight(&generator);
         for (size_t k = 0; k < PIXELS; ++k)
-            parts.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator);
+            ((vec *)parts.weights1)[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator);
     }
-    for (size_t h = hidden; h < vectors * LANES; ++h)
-        parts.bias1[h / LANES][h % LANES] = -1e4; // σ is 0 there
+    for (size_t h = units; h < hidden; ++h)
+        parts.bias1[h] = -1e4; // σ is 0 there
     generator = pcg32_start(options->seed, 2);
     for (size_t o = 0; o < CLASSES; ++o) {
-        parts.bias2[o / LANES][o % LANES] = draw_weight(&generator);
-        for (size_t h = 0; h < hidden; ++h)
-            parts.weights2[o * vectors + h / LANES][h % LANES] = draw_weight(&generator);
+        parts.bias2[o] = draw_weight(&generator);
+        for (size_t h = 0; h < units; ++h)
+            parts.weights2[o * hidden + h] = draw_weight(&generator);
     }
     return network;
 }
@@ -138,6 +138,16 @@ static struct network create(const struct options *options, const struct dataset
 static void destroy(struct network *network) {
     free(network->theta);
     free(network->d_theta);
+    free(network->activations);
+    free(network->logits);
+    free(network->d_activations);
+}
+
+// Returns the block that begins at image `first`. The last one may be shorter.
+static struct dataset block_at(const struct dataset *images, size_t first) {
+    const size_t left = images->samples - first;
+    return (struct dataset){left < BLOCK ? left : BLOCK, images->images + first * PIXELS,
+                            images->labels + first};
 }
 
 // Returns the sum of the lanes: of the two halves, then of the two quarters, and so on.
@@ -163,99 +173,100 @@ INLINED vec exponential(vec z) {
     const vec x = choose(z > 0, -z, z);
     const vec shifted = x * M_LOG2E + 0x1.8p52, i = shifted - 0x1.8p52;
     const vec r = x - i * 0x1.62e42fefap-1 - i * 0x1.cf79abc9e3b39p-40;
-    vec e = 1.0 / 479001600 + r * (1.0 / 6227020800);
-    e = 1.0 / 39916800 + r * e;
-    e = 1.0 / 3628800 + r * e;
-    e = 1.0 / 362880 + r * e;
-    e = 1.0 / 40320 + r * e;
-    e = 1.0 / 5040 + r * e;
-    e = 1.0 / 720 + r * e;
-    e = 1.0 / 120 + r * e;
-    e = 1.0 / 24 + r * e;
-    e = 1.0 / 6 + r * e;
-    e = 1.0 / 2 + r * e;
-    e = 1 + r * e;
-    e = 1 + r * e;
+    vec e = 1 + r * (1.0 / 13);
+    for (int degree = 12; degree > 0; --degree)
+        e = 1 + r * (1.0 / degree) * e;
     e = (vec)((vec_bits)e + ((vec_bits)shifted << 52));
     return (vec)((vec_mask)e & (x > -708)); // below that, it is no normal double
 }
 
-INLINED vec sigmoid(vec z, vec e) {
+// σ(z), where e is e^−|z|.
+INLINED vec sigmoids(vec z, vec e) {
     const vec small = e / (1 + e);
     return choose(z > 0, 1 - small, small);
 }
 
-// A tile of a = σ(x·W1 + b1): `rows` samples × `columns` vectors of hidden units from v on. Each
-// step loads `columns` vectors of W1 and `rows` pixels for rows × columns multiply-adds.
-INLINED void forward_tile(const struct parts *parts, const double *x, vec *a, size_t vectors,
-                          size_t rows, size_t v, size_t columns) {
-    const vec *weights1 = parts->weights1 + v * PIXELS;
+// A tile of a = σ(x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units from v
+// on. For each pixel it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
+// multiply-adds. The sums stay in registers.
+INLINED void forward_tile(const struct network *network, const struct parts *parts,
+                          const struct dataset *images, size_t s, size_t rows, size_t v,
+                          size_t columns) {
+    const double *x = images->images + s * PIXELS;
+    const vec *weights1 = (vec *)parts->weights1 + v * PIXELS, *bias1 = (vec *)parts->bias1 + v;
+    vec *a = (vec *)network->activations + s * network->vectors + v;
     vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = parts->bias1[v + c];
+            sum[r][c] = bias1[c];
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            a[r * vectors + v + c] = sigmoid(sum[r][c], exponential(sum[r][c]));
+            a[r * network->vectors + c] = sigmoids(sum[r][c], exponential(sum[r][c]));
 }
 
-// The tiles of some vectors of hidden units, for n samples.
-INLINED void forward_columns(const struct parts *parts, const double *x, vec *a, size_t vectors,
-                             size_t n, size_t v, size_t columns) {
+// The same for all samples. The last tile may compute some samples of the tile before once more:
+// that takes no longer than a smaller tile. Fewer samples than a tile has go one by one.
+INLINED void forward_columns(const struct network *network, const struct parts *parts,
+                             const struct dataset *images, size_t v, size_t columns) {
+    const size_t n = images->samples;
     size_t s = 0;
     for (; s + TILE_ROWS <= n; s += TILE_ROWS)
-        forward_tile(parts, x + s * PIXELS, a + s * vectors, vectors, TILE_ROWS, v, columns);
-    for (; s < n; ++s)
-        forward_tile(parts, x + s * PIXELS, a + s * vectors, vectors, 1, v, columns);
+        forward_tile(network, parts, images, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, parts, images, n - TILE_ROWS, TILE_ROWS, v, columns);
+    else
+        for (; s < n; ++s)
+            forward_tile(network, parts, images, s, 1, v, columns);
 }
 
-// Sets a and z for a block of n images.
-static void forward(struct network *network, const struct parts *parts, const double *x, size_t n) {
+// Sets a and z for a block of images.
+static void forward(struct network *network, const double *theta, const struct dataset *images) {
     const size_t vectors = network->vectors;
-    const double *bias2 = (const double *)parts->bias2;
-    vec *a = network->activations;
-    double *z = (double *)network->logits;
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        forward_columns(parts, x, a, vectors, n, v, TILE_COLUMNS);
-    for (; v < vectors; ++v)
-        forward_columns(parts, x, a, vectors, n, v, 1);
-    for (size_t s = 0; s < n; ++s) {
+    const struct parts parts = parts_of(network, theta);
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            forward_columns(network, &parts, images, v, TILE_COLUMNS);
+        else
+            forward_columns(network, &parts, images, v, 1);
+    for (size_t s = 0; s < images->samples; ++s) {
+        const vec *a = (vec *)network->activations + s * vectors;
         vec sum[CLASSES] = {0};
-        for (v = 0; v < vectors; ++v)
+        for (size_t v = 0; v < vectors; ++v)
             for (size_t o = 0; o < CLASSES; ++o)
-                sum[o] += parts->weights2[o * vectors + v] * a[s * vectors + v];
+                sum[o] += ((vec *)parts.weights2)[o * vectors + v] * a[v];
         for (size_t o = 0; o < CLASSES; ++o)
-            z[o * BLOCK + s] = bias2[o] + sum_lanes(sum[o]);
+            network->logits[o * BLOCK + s] = parts.bias2[o] + sum_lanes(sum[o]);
     }
 }
 
-// Returns the block's part of m·J, without Θ², and turns z into δ3 = (p − y) / m. The cost of an
-// output is log(1 + e^−|z|) + max(0, z) − y·z. The sum of the logarithms is that of the product,
-// whose factors are at most 2, so that a block takes one logarithm.
-static double cost(struct network *network, const uint8_t *labels, size_t n) {
+// Returns a block's part of m·J, without W². Leaves a and δ3 = (p − y) / m for gradient(). The cost
+// of an output is log(1 + e^−|z|) + max(0, z) − y·z. The sum of the logarithms is that of the
+// product, whose factors are at most 2, so that a block takes one logarithm.
+static double cost(struct network *network, const double *theta, const struct dataset *images) {
     const double scale = 1 / (double)network->images.samples;
     vec product = {0}, sum = {0};
     double all = 1;
     product += 1;
+    forward(network, theta, images);
     for (size_t o = 0; o < CLASSES; ++o) {
-        vec *row = network->logits + o * BLOCK / LANES;
-        double y[BLOCK] = {0};
-        for (size_t s = 0; s < n; ++s)
-            y[s] = labels[s] == o;
-        for (size_t s = n; s % LANES != 0; ++s)
-            ((double *)row)[s] = -1e4; // a lane without a sample costs nothing, and p is 0
-        for (size_t s = 0; s < n; s += LANES) {
-            const vec z = row[s / LANES], e = exponential(z);
-            vec is_label;
+        double *z = network->logits + o * BLOCK, y[BLOCK] = {0};
+        for (size_t s = 0; s < images->samples; ++s)
+            y[s] = o == images->labels[s];
+        for (size_t s = images->samples; s % LANES != 0; ++s)
+            z[s] = -1e4; // a lane without a sample costs nothing, and p is 0
+        for (size_t s = 0; s < images->samples; s += LANES) {
+            vec logits, is_label;
+            memcpy(&logits, z + s, sizeof logits);
             memcpy(&is_label, y + s, sizeof is_label);
+            const vec e = exponential(logits);
             product *= 1 + e;
-            sum += choose(z > 0, z, z - z) - is_label * z;
-            row[s / LANES] = (sigmoid(z, e) - is_label) * scale;
+            sum += choose(logits > 0, logits, logits - logits) - is_label * logits;
+            logits = (sigmoids(logits, e) - is_label) * scale;
+            memcpy(z + s, &logits, sizeof logits);
         }
     }
     for (size_t lane = 0; lane < LANES; ++lane)
@@ -263,71 +274,79 @@ static double cost(struct network *network, const uint8_t *labels, size_t n) {
     return log(all) + sum_lanes(sum);
 }
 
-// A tile of dW1 += xᵀ·δ2: `TILE_ROWS` pixels from k on × `columns` vectors of hidden units from v
-// on.
-INLINED void gradient_tile(const struct parts *d_parts, const double *x, const vec *delta2,
-                           size_t vectors, size_t n, size_t k, size_t v, size_t columns) {
-    vec *d_weights1 = d_parts->weights1 + v * PIXELS + k;
+// A tile of dW1 += xᵀ·δ2: `rows` pixels from k on × `columns` vectors of hidden units from v on.
+INLINED void gradient_tile(const struct network *network, const struct parts *d_parts,
+                           const struct dataset *images, size_t k, size_t rows, size_t v,
+                           size_t columns) {
+    const double *x = images->images + k;
+    const vec *delta2 = (vec *)network->d_activations + v;
+    vec *d_weights1 = (vec *)d_parts->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS];
-    for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = d_weights1[c * PIXELS + r];
-    for (size_t s = 0; s < n; ++s)
-        for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (size_t s = 0; s < images->samples; ++s)
+        for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[s * PIXELS + k + r] * delta2[s * vectors + v + c];
-    for (size_t r = 0; r < TILE_ROWS; ++r)
+                sum[r][c] += x[s * PIXELS + r] * delta2[s * network->vectors + c];
+    for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             d_weights1[c * PIXELS + r] = sum[r][c];
 }
 
-// Adds a block's part of the gradient, from a and δ3.
-static void gradient(struct network *network, const struct parts *parts,
-                     const struct parts *d_parts, const double *x, size_t n) {
-    const size_t vectors = network->vectors;
-    const vec *a = network->activations;
-    const double *delta3 = (const double *)network->logits;
-    vec *delta2 = network->d_activations;
-    size_t v = 0;
+// The same for all pixels.
+INLINED void gradient_columns(const struct network *network, const struct parts *d_parts,
+                              const struct dataset *images, size_t v, size_t columns) {
+    size_t k = 0;
+    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
+        gradient_tile(network, d_parts, images, k, TILE_ROWS, v, columns);
+    if (k < PIXELS)
+        gradient_tile(network, d_parts, images, k, PIXELS % TILE_ROWS, v, columns);
+}
 
-    // δ2 = (δ3·W2) ⊙ a ⊙ (1 − a), db1 += Σ δ2, dW2 += δ3ᵀ·a, db2 += Σ δ3
-    for (size_t s = 0; s < n; ++s)
+// Adds a block's part of the gradient, without λ, from the a and δ3 of cost().
+static void gradient(struct network *network, const double *theta, double *d_theta,
+                     const struct dataset *images) {
+    const size_t vectors = network->vectors, samples = images->samples;
+    const vec *a = (vec *)network->activations;
+    vec *delta2 = (vec *)network->d_activations;
+    const double *delta3 = network->logits;
+    const struct parts parts = parts_of(network, theta), d_parts = parts_of(network, d_theta);
+
+    // δ2 = (δ3·W2) ⊙ a ⊙ (1 − a), dW1 += xᵀ·δ2, db1 += Σ δ2, dW2 += δ3ᵀ·a, db2 += Σ δ3
+    for (size_t s = 0; s < samples; ++s)
         for (size_t o = 0; o < CLASSES; ++o)
-            ((double *)d_parts->bias2)[o] += delta3[o * BLOCK + s];
-    for (v = 0; v < vectors; ++v) {
-        vec d_bias1 = d_parts->bias1[v], d_weights2[CLASSES];
-        for (size_t o = 0; o < CLASSES; ++o)
-            d_weights2[o] = d_parts->weights2[o * vectors + v];
-        for (size_t s = 0; s < n; ++s) {
+            d_parts.bias2[o] += delta3[o * BLOCK + s];
+    for (size_t v = 0; v < vectors; ++v) {
+        vec d_bias1 = {0}, d_weights2[CLASSES] = {0};
+        for (size_t s = 0; s < samples; ++s) {
             const vec active = a[s * vectors + v];
             vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
-                sum += delta3[o * BLOCK + s] * parts->weights2[o * vectors + v];
+                sum += delta3[o * BLOCK + s] * ((vec *)parts.weights2)[o * vectors + v];
                 d_weights2[o] += delta3[o * BLOCK + s] * active;
             }
             delta2[s * vectors + v] = sum * active * (1 - active);
             d_bias1 += delta2[s * vectors + v];
         }
-        d_parts->bias1[v] = d_bias1;
+        ((vec *)d_parts.bias1)[v] += d_bias1;
         for (size_t o = 0; o < CLASSES; ++o)
-            d_parts->weights2[o * vectors + v] = d_weights2[o];
+            ((vec *)d_parts.weights2)[o * vectors + v] += d_weights2[o];
     }
-
-    // dW1 += xᵀ·δ2
-    for (v = 0; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            gradient_tile(d_parts, x, delta2, vectors, n, k, v, TILE_COLUMNS);
-    for (; v < vectors; ++v)
-        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            gradient_tile(d_parts, x, delta2, vectors, n, k, v, 1);
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            gradient_columns(network, &d_parts, images, v, TILE_COLUMNS);
+        else
+            gradient_columns(network, &d_parts, images, v, 1);
 }
 
-// Adds λ/m W. Returns Σ W².
-static double regularize(const vec *weights, vec *d_weights, size_t count, double factor) {
-    vec squares = {0};
+// Adds λ/m W to the gradient, for so many vectors of W. Returns Σ W².
+static double regularize(const double *weights, double *d_weights, size_t count, double factor) {
+    const vec *w = (vec *)weights;
+    vec *d_w = (vec *)d_weights, squares = {0};
     for (size_t i = 0; i < count; ++i) {
-        squares += weights[i] * weights[i];
-        d_weights[i] += factor * weights[i];
+        squares += w[i] * w[i];
+        d_w[i] += factor * w[i];
     }
     return sum_lanes(squares);
 }
@@ -338,15 +357,13 @@ static size_t part_at(size_t count, int thread, int threads) {
 }
 
 // Adds the gradients of all threads, in their order: those parameters that are one thread's part.
-static void add_gradients(const struct network *network, vec *d_theta, int thread) {
-    const size_t count = network->parameters / LANES;
-    const size_t end = part_at(count, thread + 1, network->threads);
-    for (size_t i = part_at(count, thread, network->threads); i < end; ++i) {
-        vec sum = network->d_theta[i];
-        for (int t = 1; t < network->threads; ++t)
-            sum += network->d_theta[(size_t)t * network->stride + i];
-        d_theta[i] = sum;
-    }
+static void add_gradients(const struct network *network, double *d_theta, int thread) {
+    const size_t first = part_at(network->parameters, thread, network->threads);
+    const size_t end = part_at(network->parameters, thread + 1, network->threads);
+    memcpy(d_theta + first, network->d_theta + first, (end - first) * sizeof *d_theta);
+    for (size_t t = 1; t < (size_t)network->threads; ++t)
+        for (size_t i = first; i < end; ++i)
+            d_theta[i] += network->d_theta[t * network->stride + i];
 }
 
 // What the minimizer calls: returns J and writes its gradient. Each thread takes its samples block
@@ -354,86 +371,79 @@ static void add_gradients(const struct network *network, vec *d_theta, int threa
 static double evaluate(void *context, const double *theta, double *d_theta) {
     const struct network *network = context;
     const size_t vectors = network->vectors, samples = network->images.samples;
-    const struct parts parts = parts_of(network, (const vec *)theta);
+    const struct parts parts = parts_of(network, theta), d_parts = parts_of(network, d_theta);
     const double factor = network->lambda / (double)samples, start = seconds();
     double values[network->threads], cost_time = 0, value = 0;
-
 #pragma omp parallel num_threads(network->threads)
     {
         const int thread = omp_get_thread_num();
-        struct network own = part_of(network, thread);
-        const struct parts d_parts = parts_of(network, own.d_theta);
-        const size_t end = part_at(samples, thread + 1, network->threads);
-        double clock = seconds(), own_cost_time = 0, own_value = 0;
-        memset(own.d_theta, 0, network->parameters * sizeof(double));
-        for (size_t first = part_at(samples, thread, network->threads); first < end;
+        struct network own = part_of(network, (size_t)thread);
+        struct dataset images = network->images; // up to the thread's last one
+        images.samples = part_at(samples, thread + 1, network->threads);
+        double own_cost_time = 0, own_value = 0;
+        memset(own.d_theta, 0, network->parameters * sizeof *d_theta);
+        for (size_t first = part_at(samples, thread, network->threads); first < images.samples;
              first += BLOCK) {
-            const size_t n = end - first < BLOCK ? end - first : BLOCK;
-            const double *x = network->images.images + first * PIXELS;
-            forward(&own, &parts, x, n);
-            own_value += cost(&own, network->images.labels + first, n);
+            const struct dataset block = block_at(&images, first);
+            const double clock = seconds();
+            own_value += cost(&own, theta, &block);
             own_cost_time += seconds() - clock;
-            gradient(&own, &parts, &d_parts, x, n);
-            clock = seconds();
+            gradient(&own, theta, own.d_theta, &block);
         }
         values[thread] = own_value;
         if (thread == 0)
             cost_time = own_cost_time;
 #pragma omp barrier
-        add_gradients(network, (vec *)d_theta, thread);
+        add_gradients(network, d_theta, thread);
     }
     for (int thread = 0; thread < network->threads; ++thread)
         value += values[thread];
-    const struct parts d_parts = parts_of(network, (vec *)d_theta);
-    double squares = regularize(parts.weights1, d_parts.weights1, PIXELS * vectors, factor);
-    squares += regularize(parts.weights2, d_parts.weights2, CLASSES * vectors, factor);
     timer_add(network->cost_time, cost_time);
     timer_add(network->gradient_time, seconds() - start - cost_time);
+    double squares = regularize(parts.weights1, d_parts.weights1, PIXELS * vectors, factor);
+    squares += regularize(parts.weights2, d_parts.weights2, CLASSES * vectors, factor);
     return value / (double)samples + factor / 2 * squares;
 }
 
 static void train(struct network *network, const struct options *options, struct result *result) {
     const struct objective objective = {network, network->parameters, evaluate};
     const double start = seconds();
-    result->minimum =
-        minimize(&objective, &HOST_VECTORS, (double *)network->theta, options->iterations);
+    result->minimum = minimize(&objective, &HOST_VECTORS, network->theta, options->iterations);
     result->train_s = seconds() - start;
 }
 
 // Returns the fraction of samples whose largest output is that of their label.
 static double accuracy(struct network *network, const struct dataset *images) {
-    const struct parts parts = parts_of(network, network->theta);
-    const double *z = (const double *)network->logits;
     size_t right = 0;
     for (size_t first = 0; first < images->samples; first += BLOCK) {
-        const size_t left = images->samples - first, n = left < BLOCK ? left : BLOCK;
-        forward(network, &parts, images->images + first * PIXELS, n);
-        for (size_t s = 0; s < n; ++s) {
+        const struct dataset block = block_at(images, first);
+        forward(network, network->theta, &block);
+        for (size_t s = 0; s < block.samples; ++s) {
+            const double *z = network->logits + s;
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
-                best = z[o * BLOCK + s] > z[best * BLOCK + s] ? o : best;
-            right += best == images->labels[first + s];
+                best = z[o * BLOCK] > z[best * BLOCK] ? o : best;
+            right += best == block.labels[s];
         }
     }
     return (double)right / (double)images->samples;
 }
 
-// Writes the weights, without the padding. Returns the exit status.
+// Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden, vectors = network->vectors;
+    const size_t units = network->units, hidden = network->vectors * LANES;
     const struct parts parts = parts_of(network, network->theta);
-    double *weights1 = allocate_doubles(network->parameters), *bias1 = weights1 + PIXELS * hidden;
-    double *weights2 = bias1 + hidden, *bias2 = weights2 + CLASSES * hidden;
-    for (size_t h = 0; h < hidden; ++h) {
-        const size_t v = h / LANES, lane = h % LANES;
-        bias1[h] = parts.bias1[v][lane];
+    double *weights1 = allocate_doubles(network->parameters), *bias1 = weights1 + PIXELS * units;
+    double *weights2 = bias1 + units, *bias2 = weights2 + CLASSES * units;
+    for (size_t h = 0; h < units; ++h) {
+        bias1[h] = parts.bias1[h];
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * hidden + h] = parts.weights1[v * PIXELS + k][lane];
+            weights1[k * units + h] = ((vec *)parts.weights1)[h / LANES * PIXELS + k][h % LANES];
         for (size_t o = 0; o < CLASSES; ++o)
-            weights2[o * hidden + h] = parts.weights2[o * vectors + v][lane];
+            weights2[o * units + h] = parts.weights2[o * hidden + h];
     }
     memcpy(bias2, parts.bias2, CLASSES * sizeof *bias2);
-    const int status = write_weights(path, hidden, weights1);
+    const int status = write_weights(path, units, weights1);
     free(weights1);
     return status;
 }

@@ -140,10 +140,10 @@ __global__ void hidden_kernel(const double *x, const double *theta, double *acti
     const unsigned thread = threadIdx.y * TILE_H + threadIdx.x;
     double sum = h < hidden ? theta[PIXELS * hidden + h] : 0;
     for (size_t k = 0; k < PIXELS; k += TILE) {
-        // The compiler knows the number of steps. So it puts all loads before the first store.
+        // The compiler knows the number of iterations. So it puts all loads before the first store.
 #pragma unroll
-        for (unsigned step = 0; step < TILE * TILE; step += THREADS) {
-            const unsigned i = step + thread;
+        for (unsigned start = 0; start < TILE * TILE; start += THREADS) {
+            const unsigned i = start + thread;
             const size_t row = first + i / TILE;
             tile_x[i / TILE][i % TILE] = row < samples ? x[row * PIXELS + k + i % TILE] : 0;
         }
@@ -202,8 +202,8 @@ __global__ void slice_kernel(const double *x, const double *d_activations, doubl
     double sum = 0;
     for (size_t first = samples * slice / SLICES; first < end; first += TILE) {
 #pragma unroll
-        for (unsigned step = 0; step < TILE * TILE; step += THREADS) {
-            const unsigned i = step + thread;
+        for (unsigned start = 0; start < TILE * TILE; start += THREADS) {
+            const unsigned i = start + thread;
             const size_t s = first + i / TILE;
             tile_x[i / TILE][i % TILE] = s < end ? x[s * PIXELS + k + i % TILE] : 0;
         }
