@@ -142,7 +142,7 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples;
     const float *p = network->probabilities;

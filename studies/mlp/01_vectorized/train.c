@@ -1,28 +1,29 @@
-// Stage 01: as fast as one core goes. The formulas are those of stage 00. In a hidden layer behind
-// another, all three products have two factors that change with every batch. This stage gives the
-// three one layout and one tile, so that the core's vector units never wait for them.
+// Stage 01: the softmax on vectors. The formulas are those of stage 00. The steps from there to
+// here change where the numbers lie and in which order the loops visit them, so that the core's
+// vector units never wait for them.
 //
-// Shapes: n samples in a batch, at most N; a layer has I inputs in K vectors and O outputs in V
-// vectors. The last vector may have lanes without a unit. They hold zeros and stay zero, because
-// their weights, values and gradients are products of each other.
+// Shapes: n samples in a batch, at most N; layer l has I inputs and O outputs, padded to whole
+// vectors: K and V of them. The padding holds zeros and stays zero, because its weights, values and
+// gradients are products of each other.
 #include "studies/mlp/training.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums and takes half of the registers. The other half is for its operands. TILE_ROWS
-// divides LANES, so that the rows of a tile never lie in two vectors.
+// vectors of sums: half of the registers, or three quarters where half would just hide the latency
+// of an FMA. The others are for its operands. Where the rows are inputs, a tile has TILE_INPUTS of
+// them. That divides LANES, so that no inputs are left over.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_INPUTS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_INPUTS = 4 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_INPUTS = 4 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_INPUTS = 4 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -42,15 +43,14 @@ enum { AHEAD = 16 };
 
 // A hidden layer.
 struct layer {
-    size_t inputs, outputs;        // I, O
-    size_t input_vectors, vectors; // K, V
-    vec *weights;    // V × K·LANES: a panel for each vector of outputs, read from end to end
-    vec *transposed; // K × V·LANES: the same of Wᵀ, as it was before the step; none in layer 1
+    size_t inputs, outputs; // I, O
+    vec *weights;           // V × I: a panel for each vector of outputs, read from end to end
+    vec *transposed; // K × O: the same of Wᵀ, as it was before the update; none in layer 1
     vec *bias;       // V
 
-    // One batch's values. An array holds one vector of outputs of all samples after another.
+    // One batch's values: panels, too, each with one vector of outputs of all samples.
     vec *values;   // V × N: a
-    vec *d_values; // V × N: dz
+    vec *d_values; // V × N: dz, the gradient of z
 };
 
 struct network {
@@ -64,45 +64,41 @@ struct network {
     outputs *logits; // N × 10: z, then p, then dz
 };
 
-// A batch as a layer reads it. Input k of sample s is in x[k / LANES * panel + s * row + k %
-// LANES].
+// What a layer reads. Input k of sample s is x[k / LANES * panel + s * row + k % LANES].
 struct inputs {
     const float *x;
     size_t panel, row;
 };
 
 static struct network create(const struct options *options) {
-    const size_t stride = largest_batch(options);
-    struct network network = {.hidden = options->layers - 1, .stride = stride};
+    const size_t n = largest_batch(options);
+    struct network network = {.hidden = options->layers - 1,
+                              .stride = n,
+                              .logits = (outputs *)allocate_floats(n * PADDED_CLASSES)};
     for (int l = 0; l < network.hidden; ++l) {
-        const size_t inputs = options->sizes[l], outputs = options->sizes[l + 1];
-        const size_t input_vectors = (inputs + LANES - 1) / LANES, depth = input_vectors * LANES;
-        const size_t vectors = (outputs + LANES - 1) / LANES;
+        const size_t units = options->sizes[l + 1], outputs = (units + LANES - 1) / LANES * LANES;
+        const size_t inputs = l > 0 ? network.layer[l - 1].outputs : PIXELS;
         network.layer[l] = (struct layer){
             .inputs = inputs,
             .outputs = outputs,
-            .input_vectors = input_vectors,
-            .vectors = vectors,
-            .weights = (vec *)allocate_floats(vectors * depth * LANES),
-            .transposed = l > 0 ? (vec *)allocate_floats(vectors * depth * LANES) : NULL,
-            .bias = (vec *)allocate_floats(vectors * LANES),
-            .values = (vec *)allocate_floats(vectors * stride * LANES),
-            .d_values = (vec *)allocate_floats(vectors * stride * LANES),
+            .weights = (vec *)allocate_floats(inputs * outputs),
+            .transposed = l > 0 ? (vec *)allocate_floats(outputs * inputs) : NULL,
+            .bias = (vec *)allocate_floats(outputs),
+            .values = (vec *)allocate_floats(n * outputs),
+            .d_values = (vec *)allocate_floats(n * outputs),
         };
         float *weights = draw_weights(options, l);
-        for (size_t k = 0; k < inputs; ++k)
-            for (size_t o = 0; o < outputs; ++o)
-                network.layer[l].weights[o / LANES * depth + k][o % LANES] =
-                    weights[k * outputs + o];
+        for (size_t k = 0; k < options->sizes[l]; ++k)
+            for (size_t o = 0; o < units; ++o)
+                network.layer[l].weights[o / LANES * inputs + k][o % LANES] =
+                    weights[k * units + o];
         free(weights);
     }
-    const struct layer *last = &network.layer[network.hidden - 1];
     float *weights = draw_weights(options, network.hidden);
-    network.weights = (vec *)allocate_floats(last->vectors * CLASSES * LANES);
-    network.logits = (outputs *)allocate_floats(stride * PADDED_CLASSES);
-    for (size_t h = 0; h < last->outputs; ++h)
+    network.weights = (vec *)allocate_floats(network.layer[network.hidden - 1].outputs * CLASSES);
+    for (size_t k = 0; k < options->sizes[network.hidden]; ++k)
         for (size_t o = 0; o < CLASSES; ++o)
-            network.weights[h / LANES * CLASSES + o][h % LANES] = weights[h * CLASSES + o];
+            network.weights[k / LANES * CLASSES + o][k % LANES] = weights[k * CLASSES + o];
     free(weights);
     for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
         network.bias[o] = -INFINITY;
@@ -131,31 +127,29 @@ static struct inputs inputs_of(const struct network *network, int layer,
                            LANES};
 }
 
-// y = x·W + b, with zeros where `mask` is not above 0. Forward, the mask is y itself: the ReLU. For
-// the gradient of a layer's inputs, x is dz, W is Wᵀ, and the mask is the layer's inputs.
+// y = x·W + b, with zeros where `mask` is not above 0.
 struct product {
     struct inputs x;
-    size_t depth;       // vectors of x
-    const vec *weights; // panels of depth · LANES
+    const vec *weights; // panels of I
     const vec *bias;    // NULL: none
-    const vec *mask;    // NULL: y itself
-    vec *y;
-    size_t stride; // N, in y and in the mask
+    const vec *mask;    // as y; y itself: the ReLU
+    vec *y;             // V × N
+    size_t inputs, outputs, stride;
 };
 
-// A tile of it: `rows` samples from s on × `columns` vectors of y from v on. Each step loads
-// `columns` vectors of W and `rows` numbers of x for rows × columns multiply-adds. The sums stay in
-// registers. `row` is that of x, as a constant.
+// A tile of it: `rows` samples from s on × `columns` vectors of y from v on. For each k it loads
+// `columns` vectors of W and `rows` numbers of x, and does rows × columns multiply-adds. The sums
+// stay in registers. `row` is that of x, as a constant.
 INLINED void product_tile(const struct product *product, size_t row, size_t s, size_t rows,
                           size_t v, size_t columns) {
-    const size_t depth = product->depth * LANES;
+    const size_t inputs = product->inputs;
     const float *x = product->x.x + s * row;
-    const vec *w = product->weights + v * depth;
+    const vec *w = product->weights + v * inputs;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t r = 0; r < rows && product->bias; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = product->bias[v + c];
-    for (size_t k = 0; k < depth; k += LANES) {
+    for (size_t k = 0; k < inputs; k += LANES) {
         // Fetches the next tile's samples ahead of time. A sample's row is too short for the
         // hardware to recognise the stream and do so itself.
         for (size_t r = 0; r < rows; ++r)
@@ -163,14 +157,14 @@ INLINED void product_tile(const struct product *product, size_t row, size_t s, s
         for (size_t i = 0; i < LANES; ++i)
             for (size_t r = 0; r < rows; ++r)
                 for (size_t c = 0; c < columns; ++c)
-                    sum[r][c] += x[r * row + i] * w[c * depth + k + i];
+                    sum[r][c] += x[r * row + i] * w[c * inputs + k + i];
         x += product->x.panel;
     }
     for (size_t r = 0; r < rows; ++r) {
         for (size_t c = 0; c < columns; ++c) {
             const size_t place = (v + c) * product->stride + s + r;
-            const vec mask = product->mask ? product->mask[place] : sum[r][c];
-            product->y[place] = (vec)((vec_mask)sum[r][c] & (mask > 0));
+            product->y[place] = sum[r][c];
+            product->y[place] = (vec)((vec_mask)sum[r][c] & (product->mask[place] > 0));
         }
     }
 }
@@ -183,76 +177,77 @@ INLINED void product_panels(const struct product *product, size_t row, size_t fi
     size_t s = first;
     for (; s + TILE_ROWS <= last; s += TILE_ROWS)
         product_tile(product, row, s, TILE_ROWS, v, columns);
-    if (s < last && last >= TILE_ROWS)
+    if (s < last && last > TILE_ROWS)
         product_tile(product, row, last - TILE_ROWS, TILE_ROWS, v, columns);
     else
         for (; s < last; ++s)
             product_tile(product, row, s, 1, v, columns);
 }
 
-// The same for `vectors` vectors of y.
-INLINED void product_block(const struct product *product, size_t row, size_t first, size_t last,
-                           size_t vectors) {
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= vectors; v += TILE_COLUMNS)
-        product_panels(product, row, first, last, v, TILE_COLUMNS);
-    for (; v < vectors; ++v)
-        product_panels(product, row, first, last, v, 1);
+// The same for all vectors of y.
+INLINED void product_block(const struct product *product, size_t row, size_t first, size_t last) {
+    const size_t vectors = product->outputs / LANES;
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            product_panels(product, row, first, last, v, TILE_COLUMNS);
+        else
+            product_panels(product, row, first, last, v, 1);
 }
 
 // The same for all n samples.
-static void multiply(const struct product *product, size_t n, size_t vectors) {
+static void multiply(const struct product *product, size_t n) {
     for (size_t first = 0; first < n; first += BLOCK) {
         const size_t last = n - first < BLOCK ? n : first + BLOCK;
         if (product->x.row == PIXELS)
-            product_block(product, PIXELS, first, last, vectors);
+            product_block(product, PIXELS, first, last);
         else
-            product_block(product, LANES, first, last, vectors);
+            product_block(product, LANES, first, last);
     }
 }
 
-// W −= lr·xᵀ·dz for `columns` panels from v on, in tiles of TILE_ROWS inputs, and the samples from
-// `first` to `last` − 1. The gradient goes from the registers straight to the weights, and dW is
-// never written.
+// W −= lr·xᵀ·dz for `columns` panels from v on, in tiles of TILE_INPUTS inputs, and b −= lr·Σ dz,
+// for the samples from `first` to `last` − 1. The gradient goes from the registers straight to the
+// weights, and dW is never written.
 INLINED void gradient_panels(const struct layer *layer, const struct inputs *x, size_t row,
                              size_t stride, size_t first, size_t last, float learning_rate,
                              size_t v, size_t columns) {
-    const size_t depth = layer->input_vectors * LANES;
     const vec *dz = layer->d_values + v * stride;
-    vec *weights = layer->weights + v * depth;
+    vec *weights = layer->weights + v * layer->inputs;
     for (size_t c = 0; c < columns; ++c) {
         vec sum = {0};
         for (size_t s = first; s < last; ++s)
             sum += dz[c * stride + s];
         layer->bias[v + c] -= learning_rate * sum;
     }
-    for (size_t k = 0; k < depth; k += TILE_ROWS) {
+    for (size_t k = 0; k < layer->inputs; k += TILE_INPUTS) {
         const float *inputs = x->x + k / LANES * x->panel + k % LANES;
-        vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+        vec sum[TILE_INPUTS][TILE_COLUMNS] = {0};
         for (size_t s = first; s < last; ++s) {
             // A large batch's images come from the L3 cache, each in a page of its own. The
             // hardware does not look ahead across pages.
             __builtin_prefetch(inputs + (s + AHEAD) * row);
-            for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t r = 0; r < TILE_INPUTS; ++r)
                 for (size_t c = 0; c < columns; ++c)
                     sum[r][c] += inputs[s * row + r] * dz[c * stride + s];
         }
-        for (size_t r = 0; r < TILE_ROWS; ++r)
+        for (size_t r = 0; r < TILE_INPUTS; ++r)
             for (size_t c = 0; c < columns; ++c)
-                weights[c * depth + k + r] -= learning_rate * sum[r][c];
+                weights[c * layer->inputs + k + r] -= learning_rate * sum[r][c];
     }
 }
 
+// The same for all panels.
 INLINED void gradient_block(const struct layer *layer, const struct inputs *x, size_t row,
                             size_t stride, size_t first, size_t last, float learning_rate) {
-    size_t v = 0;
-    for (; v + TILE_COLUMNS <= layer->vectors; v += TILE_COLUMNS)
-        gradient_panels(layer, x, row, stride, first, last, learning_rate, v, TILE_COLUMNS);
-    for (; v < layer->vectors; ++v)
-        gradient_panels(layer, x, row, stride, first, last, learning_rate, v, 1);
+    const size_t vectors = layer->outputs / LANES;
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            gradient_panels(layer, x, row, stride, first, last, learning_rate, v, TILE_COLUMNS);
+        else
+            gradient_panels(layer, x, row, stride, first, last, learning_rate, v, 1);
 }
 
-// W −= lr·xᵀ·dz and b −= lr·Σ dz, for all samples and all panels.
+// The same for all samples.
 static void weight_gradient(const struct layer *layer, const struct inputs *x, size_t stride,
                             size_t n, float learning_rate) {
     for (size_t first = 0; first < n; first += BLOCK) {
@@ -264,18 +259,15 @@ static void weight_gradient(const struct layer *layer, const struct inputs *x, s
     }
 }
 
-// Sets Wᵀ. The square of vector v of the outputs and vector k of the inputs goes to the place that
-// is opposite in the other array, and its rows become columns.
+// Sets Wᵀ. The square of outputs o and inputs k on goes to the place that is opposite in the other
+// array, and its rows become columns.
 static void transpose(const struct layer *layer) {
-    for (size_t v = 0; v < layer->vectors; ++v) {
-        for (size_t k = 0; k < layer->input_vectors; ++k) {
-            const vec *square = layer->weights + (v * layer->input_vectors + k) * LANES;
-            vec *turned = layer->transposed + (k * layer->vectors + v) * LANES;
+    for (size_t o = 0; o < layer->outputs; o += LANES)
+        for (size_t k = 0; k < layer->inputs; k += LANES)
             for (size_t i = 0; i < LANES; ++i)
                 for (size_t j = 0; j < LANES; ++j)
-                    turned[j][i] = square[i][j];
-        }
-    }
+                    layer->transposed[k / LANES * layer->outputs + o + j][i] =
+                        layer->weights[o / LANES * layer->inputs + k + i][j];
 }
 
 // z += a·W for vector v of the last hidden layer's units. This part of W is turned back into rows,
@@ -319,25 +311,27 @@ static float softmax(outputs *z, uint8_t label) {
     return logf(sum) - x[label];
 }
 
-// Sets all a and p for a batch. Returns its loss.
+// Sets all a, z and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples;
     outputs *z = network->logits;
-
     for (int l = 0; l < network->hidden; ++l) {
         const struct layer *layer = &network->layer[l];
-        const struct product product = {.x = inputs_of(network, l, batch),
-                                        .depth = layer->input_vectors,
+        const struct inputs x = inputs_of(network, l, batch);
+        const struct product product = {.x = x,
                                         .weights = layer->weights,
                                         .bias = layer->bias,
+                                        .mask = layer->values,
                                         .y = layer->values,
+                                        .inputs = layer->inputs,
+                                        .outputs = layer->outputs,
                                         .stride = network->stride};
-        multiply(&product, n, layer->vectors);
+        multiply(&product, n);
     }
 
     for (size_t s = 0; s < n; ++s)
         z[s] = network->bias;
-    for (size_t v = 0; v < network->layer[network->hidden - 1].vectors; ++v)
+    for (size_t v = 0; v < network->layer[network->hidden - 1].outputs / LANES; ++v)
         add_logits(network, v, z, n);
 
     double loss = 0;
@@ -346,10 +340,11 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, stride = network->stride;
     const struct layer *last = &network->layer[network->hidden - 1];
+    const size_t vectors = last->outputs / LANES;
     outputs *dz = network->logits;
 
     // The output layer: dz = (p − onehot(label)) / n, db = Σ dz
@@ -363,7 +358,7 @@ static void backward(struct network *network, const struct batch *batch, float l
 
     // dW = aᵀ·dz, its update, and the last hidden layer's dz = (dz·Wᵀ) ⊙ [a > 0]. One vector of
     // units goes after another, so that its part of W and of dW stays in registers.
-    for (size_t v = 0; v < last->vectors; ++v) {
+    for (size_t v = 0; v < vectors; ++v) {
         const vec *restrict a = last->values + v * stride;
         vec *restrict d_values = last->d_values + v * stride;
         vec *restrict w = network->weights + v * CLASSES;
@@ -387,13 +382,14 @@ static void backward(struct network *network, const struct batch *batch, float l
             // The dz of the layer before: (dz·Wᵀ) ⊙ [a > 0]
             const struct inputs d_values = {(const float *)layer->d_values, stride * LANES, LANES};
             const struct product product = {.x = d_values,
-                                            .depth = layer->vectors,
                                             .weights = layer->transposed,
                                             .mask = layer[-1].values,
                                             .y = layer[-1].d_values,
+                                            .inputs = layer->outputs,
+                                            .outputs = layer->inputs,
                                             .stride = stride};
             transpose(layer);
-            multiply(&product, n, layer->input_vectors);
+            multiply(&product, n);
         }
         weight_gradient(layer, &x, stride, n, learning_rate);
     }
@@ -444,14 +440,13 @@ static int save(const struct network *network, const struct options *options) {
     for (int l = 0; l <= network->hidden; ++l) {
         const struct layer *layer = &network->layer[l];
         const bool is_hidden = l < network->hidden;
-        const size_t inputs = options->sizes[l], outputs = options->sizes[l + 1];
-        const size_t depth = is_hidden ? layer->input_vectors * LANES : 0;
-        weights[l] = allocate_floats(inputs * outputs);
+        const size_t inputs = options->sizes[l], units = options->sizes[l + 1];
+        weights[l] = allocate_floats(inputs * units);
         biases[l] = is_hidden ? (float *)layer->bias : bias;
         for (size_t k = 0; k < inputs; ++k)
-            for (size_t o = 0; o < outputs; ++o)
-                weights[l][k * outputs + o] =
-                    is_hidden ? layer->weights[o / LANES * depth + k][o % LANES]
+            for (size_t o = 0; o < units; ++o)
+                weights[l][k * units + o] =
+                    is_hidden ? layer->weights[o / LANES * layer->inputs + k][o % LANES]
                               : network->weights[k / LANES * CLASSES + o][k % LANES];
     }
     for (size_t o = 0; o < CLASSES; ++o)

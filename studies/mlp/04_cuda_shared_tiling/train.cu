@@ -396,8 +396,8 @@ static void forward(struct network *network, const struct batch *batch) {
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen. The gradient of a
-// layer's inputs needs its weights as they were before the step, so it comes first.
+// Updates the weights by the gradient of the batch that forward() has just seen. The gradient of a
+// layer's inputs needs its weights as they were before the update, so it comes first.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples;
     const dim3 block(THREADS_X, THREADS_Y);

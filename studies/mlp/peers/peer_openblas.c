@@ -83,7 +83,7 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const int n = (int)batch->samples;
     float *restrict dz = network->values[network->layers - 1];
