@@ -117,9 +117,9 @@ static struct network create(const struct options *options) {
     divide(&network);
     network.weights1 =
         allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
-    network.bias1 = network.weights1 + PIXELS * hidden;
-    network.weights2 = network.bias1 + hidden;
-    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
+    network.weights2 = network.weights1 + PIXELS * hidden; // before b1, so that it is aligned
+    network.bias1 = network.weights2 + hidden * PADDED_CLASSES;
+    network.bias2 = network.bias1 + hidden;
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
