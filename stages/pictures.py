@@ -232,7 +232,7 @@ def openmp(stage):
 
 
 def forward_grid(stage):
-    side, threads = constant(stage, "SIDE"), constant(stage.before, "THREADS")
+    side, threads = constant(stage, "TILE"), constant(stage.before, "THREADS")
     high, wide, x, cell = BATCH // side, HIDDEN // side, 112, 28
     row, column = high // 2, wide // 2 + 1
     picture = Picture(f"{number(stage.before)}: one block, one row of a at a time")
@@ -276,21 +276,21 @@ def sample_lists(stage):
     return picture
 
 
-def forward_tiles(stage):
-    tile, pixels, steps = (constant(stage, name) for name in ("TILE", "PIXELS", "SLICES"))
-    depth, high, wide = pixels // steps, BATCH // tile, HIDDEN // tile
-    x, y, side, long, row, column, step = 10, 38, 8, 196 / steps, 1, 3, 2
+def tiles(stage):
+    tile, pixels, depth = (constant(stage, name) for name in ("TILE", "PIXELS", "DEPTH"))
+    rounds, high, wide = -(-pixels // depth), BATCH // tile, HIDDEN // tile
+    x, y, side, long, row, column, current = 10, 38, 8, 196 / rounds, 1, 3, 4
     right, below = x + 208, y + 208
     picture = Picture(f"One block: {tile} × {tile} sums of x·W1")
     picture.text(right + wide * side / 2, y - 5, "W1", "", "middle")
-    picture.grid(right, y, steps, wide, side, long,
-                 lambda r, c: ("pale", "read")[r == step] if c == column else "rest")
-    picture.grid(x, below, high, steps, long, side,
-                 lambda r, c: ("pale", "read")[c == step] if r == row else "rest")
+    picture.grid(right, y, rounds, wide, side, long,
+                 lambda r, c: ("pale", "read")[r == current] if c == column else "rest")
+    picture.grid(x, below, high, rounds, long, side,
+                 lambda r, c: ("pale", "read")[c == current] if r == row else "rest")
     picture.grid(right, below, high, wide, side, side,
                  lambda r, c: "sum" if (r, c) == (row, column) else "rest")
-    picture.rect(right + column * side, y + step * long, side, long, "round")
-    picture.rect(x + step * long, below + row * side, long, side, "round")
+    picture.rect(right + column * side, y + current * long, side, long, "round")
+    picture.rect(x + current * long, below + row * side, long, side, "round")
     picture.text(x, below - 5, "x")
     picture.text(right + wide * side + 6, below + high * side / 2 + 4, "a")
     # The block's three tiles, larger. A small square stands for some numbers.
@@ -300,10 +300,10 @@ def forward_tiles(stage):
     picture.grid(140, y + 136, 8, 8, 5, 5, lambda r, c: "sum" if (r, c) == (2, 5) else "rest")
     picture.text(20, y + 108, "shared memory")
     picture.text(136, y + 194, "sums")
-    middle = (step + .5) * long
+    middle = (current + .5) * long
     picture.arrow(x + middle, below + row * side, x + middle, y + 180)
     picture.arrow(right + column * side, y + middle, 184, y + middle)
-    picture.notes(f"In each of {steps} steps along the pixels, the block fetches",
+    picture.notes(f"In each of {rounds} rounds along the pixels, the block fetches",
                   f"{tile} × {depth} numbers of x and W1 (stripes), once. Each is",
                   f"then read {tile} times: for its sum (dark), a thread reads",
                   "a row of x's tile and a column of W1's.")
@@ -358,7 +358,7 @@ def split_sum(stage):
 
 
 MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, panels, owned_slices,
-                                          openmp, forward_grid, forward_tiles, split_sum,
+                                          openmp, forward_grid, tiles, split_sum,
                                           register_blocking, sample_lists)}
 
 

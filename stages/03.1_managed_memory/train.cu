@@ -125,7 +125,7 @@ static void update(float *parameters, const float *gradient, size_t count, float
         parameters[i] -= learning_rate * gradient[i];
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const float *x = batch->images, *a = network->activations, *p = network->probabilities;

@@ -220,7 +220,7 @@ __global__ void backward_block(struct network arrays, struct batch samples, floa
     update_block(network->bias2, network->d_bias2, CLASSES, learning_rate);
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     backward_block<<<1, THREADS>>>(*network, *batch, learning_rate);
     CHECK(cudaGetLastError());

@@ -8,9 +8,11 @@
 
 enum { THREADS = 256 }; // of the block of backward
 
-// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
-// it reads and writes neighbouring numbers.
-enum { SIDE = 32 };
+enum {
+    // A block has TILE × TILE threads, the most that it may have. Each warp of 32 lies along a row,
+    // so that it reads and writes neighbouring numbers.
+    TILE = 32
+};
 
 struct network {
     size_t hidden;   // H
@@ -35,7 +37,7 @@ struct network {
 
 // The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
 }
 
 // Returns zeroed floats in managed memory.
@@ -96,29 +98,40 @@ static void destroy(struct network *network) {
         CHECK(cudaFree(array));
 }
 
-// y = x·W + b, or max(0, x·W + b): x n × inputs, W inputs × outputs, y n × outputs.
-__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
-                               size_t n, size_t inputs, size_t outputs, bool relu) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (s >= n || o >= outputs)
+// a = max(0, x·W1 + b1)
+__global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
+                             float *activations, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
         return;
-    float sum = bias[o];
-    for (size_t k = 0; k < inputs; ++k)
-        sum += x[s * inputs + k] * weights[k * outputs + o];
-    y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
+    float sum = bias1[h];
+    for (size_t k = 0; k < PIXELS; ++k)
+        sum += x[s * PIXELS + k] * weights1[k * hidden + h];
+    activations[s * hidden + h] = sum > 0 ? sum : 0;
+}
+
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
+        return;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * CLASSES + o];
+    logits[s * CLASSES + o] = sum;
 }
 
 // Sets a, z and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(SIDE, SIDE);
+    const dim3 block(TILE, TILE);
     float *p = network->probabilities;
-    linear_forward<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
-                                                 network->activations, n, PIXELS, hidden, true);
+    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                               network->activations, n, hidden);
     CHECK(cudaGetLastError());
-    linear_forward<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
-                                                  network->bias2, network->logits, n, hidden,
-                                                  CLASSES, false);
+    output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());
 
@@ -212,7 +225,7 @@ __global__ void backward_block(struct network arrays, struct batch samples, floa
     update_block(network->bias2, network->d_bias2, CLASSES, learning_rate);
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     backward_block<<<1, THREADS>>>(*network, *batch, learning_rate);
     CHECK(cudaGetLastError());

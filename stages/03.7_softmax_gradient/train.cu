@@ -6,9 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
-// it reads and writes neighbouring numbers.
-enum { SIDE = 32 };
+enum {
+    // A block has TILE × TILE threads, the most that it may have. Each warp of 32 lies along a row,
+    // so that it reads and writes neighbouring numbers.
+    TILE = 32
+};
 
 struct network {
     size_t hidden; // H
@@ -31,7 +33,7 @@ struct network {
 
 // The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
 }
 
 // Returns zeroed floats in managed memory.
@@ -94,22 +96,34 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->losses));
 }
 
-// y = x·W + b, or max(0, x·W + b): x n × inputs, W inputs × outputs, y n × outputs.
-__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
-                               size_t n, size_t inputs, size_t outputs, bool relu) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (s >= n || o >= outputs)
+// a = max(0, x·W1 + b1)
+__global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
+                             float *activations, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
         return;
-    float sum = bias[o];
-    for (size_t k = 0; k < inputs; ++k)
-        sum += x[s * inputs + k] * weights[k * outputs + o];
-    y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
+    float sum = bias1[h];
+    for (size_t k = 0; k < PIXELS; ++k)
+        sum += x[s * PIXELS + k] * weights1[k * hidden + h];
+    activations[s * hidden + h] = sum > 0 ? sum : 0;
+}
+
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
+        return;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * CLASSES + o];
+    logits[s * CLASSES + o] = sum;
 }
 
 // p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Sets the losses.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.x;
     if (s >= n)
         return;
     const float *z = logits + s * CLASSES;
@@ -126,22 +140,21 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
     losses[s] = logf(sum) - (z[labels[s]] - max);
 }
 
-// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
-// after the last row of dW computes db.
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
+// first row of dW compute db, too.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
-    const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (k > inputs || o >= outputs)
+    const size_t k = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (k >= inputs || o >= outputs)
         return;
-    float sum = 0;
-    if (k < inputs) {
+    float sum = 0, bias_sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += x[s * inputs + k] * dy[s * outputs + o];
+    d_weights[k * outputs + o] = sum;
+    if (k == 0) {
         for (size_t s = 0; s < n; ++s)
-            sum += x[s * inputs + k] * dy[s * outputs + o];
-        d_weights[k * outputs + o] = sum;
-    } else {
-        for (size_t s = 0; s < n; ++s)
-            sum += dy[s * outputs + o];
-        d_bias[o] = sum;
+            bias_sum += dy[s * outputs + o];
+        d_bias[o] = bias_sum;
     }
 }
 
@@ -149,7 +162,7 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, h = blockIdx.y * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = 0;
@@ -161,7 +174,7 @@ __global__ void hidden_gradient(const float *d_logits, const float *weights2,
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -169,15 +182,14 @@ __global__ void update(float *parameters, const float *gradient, size_t count,
 // Sets a, z and dz for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(SIDE, SIDE);
-    linear_forward<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
-                                                 network->activations, n, PIXELS, hidden, true);
+    const dim3 block(TILE, TILE);
+    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                               network->activations, n, hidden);
     CHECK(cudaGetLastError());
-    linear_forward<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
-                                                  network->bias2, network->logits, n, hidden,
-                                                  CLASSES, false);
+    output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
                                              network->losses, n);
     CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());
@@ -187,23 +199,23 @@ static double forward(struct network *network, const struct batch *batch) {
     return loss / (double)n;
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(SIDE, SIDE);
-    weight_gradient<<<blocks(hidden + 1, CLASSES), block>>>(network->activations, network->d_logits,
-                                                            network->d_weights2, network->d_bias2,
-                                                            n, hidden, CLASSES);
-    CHECK(cudaGetLastError());
+    const dim3 block(TILE, TILE);
     hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
                                                   network->activations, network->d_activations, n,
                                                   hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS + 1, hidden), block>>>(batch->images, network->d_activations,
-                                                           network->d_weights1, network->d_bias1, n,
-                                                           PIXELS, hidden);
+    weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
+                                                        network->d_weights2, network->d_bias2, n,
+                                                        hidden, CLASSES);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
+                                                       network->d_weights1, network->d_bias1, n,
+                                                       PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());

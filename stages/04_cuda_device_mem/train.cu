@@ -8,9 +8,11 @@
 
 #include <math.h>
 
-// A block has 32 × 32 threads, the most that it may have. Each warp of 32 lies along a row, so that
-// it reads and writes neighbouring numbers.
-enum { SIDE = 32 };
+enum {
+    // A block has TILE × TILE threads, the most that it may have. Each warp of 32 lies along a row,
+    // so that it reads and writes neighbouring numbers.
+    TILE = 32
+};
 
 struct network {
     size_t hidden; // H
@@ -34,7 +36,7 @@ struct network {
 
 // The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + SIDE - 1) / SIDE), (unsigned)((columns + SIDE - 1) / SIDE));
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
 }
 
 static float *allocate(size_t count) {
@@ -66,6 +68,11 @@ static void release(struct dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
     struct network network = {};
@@ -86,16 +93,17 @@ static struct network create(const struct options *options) {
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
 
-    float *parameters = allocate_floats(network.parameters); // zeroed
+    CHECK(cudaMemset(network.weights1, 0, network.parameters * sizeof(float)));
+    float *weights = allocate_floats(PIXELS * hidden);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
-        parameters[i] = draw_weight(&generator, PIXELS);
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy(network.weights1, weights, PIXELS * hidden, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
-        parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
-    CHECK(cudaMemcpy(network.weights1, parameters, network.parameters * sizeof(float),
-                     cudaMemcpyHostToDevice));
-    free(parameters);
+        weights[i] = draw_weight(&generator, hidden);
+    copy(network.weights2, weights, hidden * CLASSES, cudaMemcpyHostToDevice);
+    free(weights);
     return network;
 }
 
@@ -110,23 +118,34 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->epoch_loss));
 }
 
-// y = x·W + b, or max(0, x·W + b): x n × inputs, W inputs × outputs, y n × outputs.
-__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
-                               size_t n, size_t inputs, size_t outputs, bool relu) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (s >= n || o >= outputs)
+// a = max(0, x·W1 + b1)
+__global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
+                             float *activations, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
         return;
-    float sum = bias[o];
-    for (size_t k = 0; k < inputs; ++k)
-        sum += x[s * inputs + k] * weights[k * outputs + o];
-    y[s * outputs + o] = relu && !(sum > 0) ? 0 : sum;
+    float sum = bias1[h];
+    for (size_t k = 0; k < PIXELS; ++k)
+        sum += x[s * PIXELS + k] * weights1[k * hidden + h];
+    activations[s * hidden + h] = sum > 0 ? sum : 0;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
-// loss at the sample's place in the batch.
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
+        return;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * CLASSES + o];
+    logits[s * CLASSES + o] = sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.x;
     if (s >= n)
         return;
     const float *z = logits + s * CLASSES;
@@ -143,22 +162,21 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
     losses[s] += logf(sum) - (z[labels[s]] - max);
 }
 
-// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The row of threads
-// after the last row of dW computes db.
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
+// first row of dW compute db, too.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
-    const size_t k = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (k > inputs || o >= outputs)
+    const size_t k = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (k >= inputs || o >= outputs)
         return;
-    float sum = 0;
-    if (k < inputs) {
+    float sum = 0, bias_sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += x[s * inputs + k] * dy[s * outputs + o];
+    d_weights[k * outputs + o] = sum;
+    if (k == 0) {
         for (size_t s = 0; s < n; ++s)
-            sum += x[s * inputs + k] * dy[s * outputs + o];
-        d_weights[k * outputs + o] = sum;
-    } else {
-        for (size_t s = 0; s < n; ++s)
-            sum += dy[s * outputs + o];
-        d_bias[o] = sum;
+            bias_sum += dy[s * outputs + o];
+        d_bias[o] = bias_sum;
     }
 }
 
@@ -166,7 +184,7 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, h = blockIdx.y * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = 0;
@@ -178,7 +196,7 @@ __global__ void hidden_gradient(const float *d_logits, const float *weights2,
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -194,36 +212,35 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(SIDE, SIDE);
-    linear_forward<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
-                                                 network->activations, n, PIXELS, hidden, true);
+    const dim3 block(TILE, TILE);
+    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                               network->activations, n, hidden);
     CHECK(cudaGetLastError());
-    linear_forward<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
-                                                  network->bias2, network->logits, n, hidden,
-                                                  CLASSES, false);
+    output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
                                              network->losses, n);
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(SIDE, SIDE);
-    weight_gradient<<<blocks(hidden + 1, CLASSES), block>>>(network->activations, network->d_logits,
-                                                            network->d_weights2, network->d_bias2,
-                                                            n, hidden, CLASSES);
-    CHECK(cudaGetLastError());
+    const dim3 block(TILE, TILE);
     hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
                                                   network->activations, network->d_activations, n,
                                                   hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS + 1, hidden), block>>>(batch->images, network->d_activations,
-                                                           network->d_weights1, network->d_bias1, n,
-                                                           PIXELS, hidden);
+    weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
+                                                        network->d_weights2, network->d_bias2, n,
+                                                        hidden, CLASSES);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
+                                                       network->d_weights1, network->d_bias1, n,
+                                                       PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
@@ -247,7 +264,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
     sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -281,8 +298,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -298,18 +314,22 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 // Writes the weights, copied back to the host. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(network->parameters);
-    CHECK(cudaMemcpy(weights1, network->weights1, network->parameters * sizeof(float),
-                     cudaMemcpyDeviceToHost));
-    const float *bias1 = weights1 + PIXELS * hidden, *weights2 = bias1 + hidden;
-    int status =
-        write_weights(path, hidden, weights1, bias1, weights2, weights2 + hidden * CLASSES);
+    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
+    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy(weights1, network->weights1, PIXELS * hidden, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, hidden, cudaMemcpyDeviceToHost);
+    copy(weights2, network->weights2, hidden * CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
     free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
     return status;
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in device memory.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 

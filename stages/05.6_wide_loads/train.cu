@@ -1,4 +1,4 @@
-// Stage 05.6: wide loads. A thread moves four numbers at a time, from and to rows of whole tiles.
+// Stage 05.6: wide loads. A thread moves four numbers at a time, and has all its loads under way.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -10,7 +10,7 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
@@ -23,9 +23,7 @@ enum {
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
-    // Kernels that are as in 04 have blocks of at most SIDE × SIDE threads.
-    SIDE = TILE
+    PADDED_CLASSES = TILE
 };
 
 struct network {
@@ -37,15 +35,15 @@ struct network {
     size_t parameters;
     float *weights1, *d_weights1; // 784 × H
     float *bias1, *d_bias1;       // H
-    float *weights2, *d_weights2; // H × 10
-    float *bias2, *d_bias2;       // 10
+    float *weights2, *d_weights2; // H × PADDED_CLASSES
+    float *bias2, *d_bias2;       // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -82,6 +80,11 @@ static struct dataset upload(const struct dataset *host) {
 static void release(struct dataset *device) {
     CHECK(cudaFree(device->images));
     CHECK(cudaFree(device->labels));
+}
+
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
@@ -148,8 +151,8 @@ static void destroy(struct network *network) {
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
+// compiler knows the number of iterations. So it puts all loads before the first store, and a
+// thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
@@ -168,7 +171,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
+    // The rows are four floats longer, so that those that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
@@ -176,7 +179,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
-
     float sum[ROWS][COLUMNS] = {};
     for (int i = 0; i < SLICE; ++i)
         for (int r = 0; r < ROWS; ++r)
@@ -189,8 +191,8 @@ __global__ void __launch_bounds__(THREADS, 2)
 }
 
 // a = max(0, Σ sums + b1), a block for each sample.
-__global__ void __launch_bounds__(THREADS)
-    add_slices(const float *sums, const float *bias1, float *activations, size_t n, size_t hidden) {
+__global__ void add_slices(const float *sums, const float *bias1, float *activations, size_t n,
+                           size_t hidden) {
     const size_t s = blockIdx.x;
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         float a = bias1[h];
@@ -201,23 +203,22 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// y = x·W + b: x n × inputs, W inputs × outputs, y n × outputs.
-__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
-                               size_t n, size_t inputs, size_t outputs) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (s >= n || o >= outputs)
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
         return;
-    float sum = bias[o];
-    for (size_t k = 0; k < inputs; ++k)
-        sum += x[s * inputs + k] * weights[k * PADDED_CLASSES + o];
-    y[s * outputs + o] = sum;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * PADDED_CLASSES + o];
+    logits[s * CLASSES + o] = sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
-// loss at the sample's place in the batch.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.x;
     if (s >= n)
         return;
     const float *z = logits + s * CLASSES;
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
                     sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
-        if (blockIdx.x == 0 && thread < TILE)
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < depth; ++i)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
@@ -262,45 +263,30 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int r = 0; r < ROWS && k + row + r < inputs; ++r)
         *(float4 *)(d_weights + (k + row + r) * outputs + o + column) =
             make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
-    if (blockIdx.x == 0 && thread < TILE)
+    if (k == 0 && thread < TILE)
         d_bias[o + thread] = bias_sum;
 }
 
-// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
-__global__ void __launch_bounds__(THREADS)
-    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
-                    float *d_activations, size_t n, size_t hidden) {
-    // Rows of 11 numbers begin in different banks.
-    __shared__ float dz_tile[TILE][CLASSES + 1];
-    __shared__ float weights_tile[TILE][CLASSES + 1];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
-        const int r = i / CLASSES, o = i % CLASSES;
-        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
-        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n)
+        return;
+    float sum = 0;
+    for (int o = 0; o < CLASSES; o += 4) { // two surplus classes, which are zero
+        const float4 dz = *(const float4 *)(d_logits + s * PADDED_CLASSES + o);
+        const float4 w = *(const float4 *)(weights2 + h * PADDED_CLASSES + o);
+        sum += dz.x * w.x + dz.y * w.y + dz.z * w.z + dz.w * w.w;
     }
-    __syncthreads();
-
-    float sum[ROWS][COLUMNS] = {};
-    for (int o = 0; o < CLASSES; ++o)
-        for (int r = 0; r < ROWS; ++r)
-            for (int c = 0; c < COLUMNS; ++c)
-                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
-
-    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
-        const size_t first = (s + row + r) * hidden + h + column;
-        const float4 a = *(const float4 *)(activations + first);
-        *(float4 *)(d_activations + first) =
-            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
-                        a.w > 0 ? sum[r][3] : 0);
-    }
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
 }
 
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -324,32 +310,31 @@ static void forward(struct network *network, const struct batch *batch) {
     add_slices<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
                                          hidden);
     CHECK(cudaGetLastError());
-    linear_forward<<<blocks(n, CLASSES), dim3(SIDE, SIDE)>>>(network->activations,
-                                                             network->weights2, network->bias2,
-                                                             network->logits, n, hidden, CLASSES);
+    output_layer<<<blocks(n, CLASSES), dim3(TILE, TILE)>>>(
+        network->activations, network->weights2, network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
                                              network->losses, n);
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
+    hidden_gradient<<<blocks(n, hidden), dim3(TILE, TILE)>>>(network->d_logits, network->weights2,
+                                                             network->activations,
+                                                             network->d_activations, n, hidden);
+    CHECK(cudaGetLastError());
     weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
         network->activations, network->d_logits, network->d_weights2, network->d_bias2, n, hidden,
         PADDED_CLASSES);
-    CHECK(cudaGetLastError());
-    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
-                                                  network->activations, network->d_activations, n,
-                                                  hidden);
     CHECK(cudaGetLastError());
     weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
                                                        network->d_weights1, network->d_bias1, n,
                                                        PIXELS, hidden);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
@@ -373,7 +358,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
     sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -407,8 +392,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -428,10 +412,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);
@@ -441,7 +425,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 

@@ -11,12 +11,13 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
+    WARP = 32,
     // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
     // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
     SLICES = 7,
@@ -24,25 +25,25 @@ enum {
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
-    WARP = 32
+    PADDED_CLASSES = TILE
 };
 
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
 
+    // All parameters lie one after another.
     float *weights1; // 784 × H
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -81,6 +82,11 @@ static void release(struct dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
@@ -100,10 +106,11 @@ static struct network create(const struct options *options) {
     struct network network = {};
     network.units = units;
     network.hidden = hidden;
-    network.weights1 = allocate_zeroed(PIXELS * hidden);
-    network.bias1 = allocate_zeroed(hidden);
-    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
@@ -128,9 +135,6 @@ static struct network create(const struct options *options) {
 
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->bias1));
-    CHECK(cudaFree(network->weights2));
-    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
@@ -142,8 +146,8 @@ static void destroy(struct network *network) {
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
+// compiler knows the number of iterations. So it puts all loads before the first store, and a
+// thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
@@ -162,7 +166,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
+    // The rows are four floats longer, so that those that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
@@ -170,7 +174,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
-
     float sum[ROWS][COLUMNS] = {};
     for (int i = 0; i < SLICE; ++i)
         for (int r = 0; r < ROWS; ++r)
@@ -197,10 +200,10 @@ __device__ float warp_max(float value) {
 
 // One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
-__global__ void __launch_bounds__(THREADS)
-    output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
-                 float *losses, size_t n, size_t hidden) {
+__global__ void output_layer(const float *sums, const float *bias1, const float *weights2,
+                             const float *bias2, const uint8_t *labels, float *activations,
+                             float *logits, float *d_logits, float *losses, size_t n,
+                             size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -256,7 +259,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
                     sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
-        if (blockIdx.x == 0 && thread < TILE)
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < depth; ++i)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
@@ -267,39 +270,24 @@ __global__ void __launch_bounds__(THREADS, 2)
         *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
                             old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
     }
-    if (blockIdx.x == 0 && thread < TILE)
+    if (k == 0 && thread < TILE)
         bias[o + thread] -= learning_rate * bias_sum;
 }
 
-// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
-__global__ void __launch_bounds__(THREADS)
-    hidden_gradient(const float *d_logits, const float *weights2, const float *activations,
-                    float *d_activations, size_t n, size_t hidden) {
-    // Rows of 11 numbers begin in different banks.
-    __shared__ float dz_tile[TILE][CLASSES + 1];
-    __shared__ float weights_tile[TILE][CLASSES + 1];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
-        const int r = i / CLASSES, o = i % CLASSES;
-        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * PADDED_CLASSES + o] : 0;
-        weights_tile[r][o] = weights2[(h + r) * PADDED_CLASSES + o];
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n)
+        return;
+    float sum = 0;
+    for (int o = 0; o < CLASSES; o += 4) { // two surplus classes, which are zero
+        const float4 dz = *(const float4 *)(d_logits + s * PADDED_CLASSES + o);
+        const float4 w = *(const float4 *)(weights2 + h * PADDED_CLASSES + o);
+        sum += dz.x * w.x + dz.y * w.y + dz.z * w.z + dz.w * w.w;
     }
-    __syncthreads();
-
-    float sum[ROWS][COLUMNS] = {};
-    for (int o = 0; o < CLASSES; ++o)
-        for (int r = 0; r < ROWS; ++r)
-            for (int c = 0; c < COLUMNS; ++c)
-                sum[r][c] += dz_tile[row + r][o] * weights_tile[column + c][o];
-
-    for (int r = 0; r < ROWS && s + row + r < n; ++r) {
-        const size_t first = (s + row + r) * hidden + h + column;
-        const float4 a = *(const float4 *)(activations + first);
-        *(float4 *)(d_activations + first) =
-            make_float4(a.x > 0 ? sum[r][0] : 0, a.y > 0 ? sum[r][1] : 0, a.z > 0 ? sum[r][2] : 0,
-                        a.w > 0 ? sum[r][3] : 0);
-    }
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -324,13 +312,13 @@ static void forward(struct network *network, const struct batch *batch) {
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
-    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
-                                                  network->activations, network->d_activations, n,
-                                                  hidden);
+    hidden_gradient<<<blocks(n, hidden), dim3(TILE, TILE)>>>(network->d_logits, network->weights2,
+                                                             network->activations,
+                                                             network->d_activations, n, hidden);
     CHECK(cudaGetLastError());
     weight_gradient<<<blocks(hidden, PADDED_CLASSES), block>>>(
         network->activations, network->d_logits, network->weights2, network->bias2, n, hidden,
@@ -361,7 +349,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
     sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -395,8 +383,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -416,10 +403,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);
@@ -429,7 +416,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 

@@ -10,12 +10,13 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
+    WARP = 32,
     // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
     // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
     SLICES = 7,
@@ -25,8 +26,7 @@ enum {
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
     PADDED_CLASSES = TILE,
     // So many of their columns are in a tile, so that each thread copies equally many.
-    TILE_CLASSES = TILE / 2,
-    WARP = 32
+    TILE_CLASSES = TILE / 2
 };
 
 struct network {
@@ -34,17 +34,18 @@ struct network {
     size_t hidden; // H
     cudaStream_t stream;
 
+    // All parameters lie one after another.
     float *weights1; // 784 × H
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
-    float *weights2_copy; // 10 × H: W2ᵀ, as it is before the update
+    float *w2_transposed; // TILE_CLASSES × H: W2ᵀ, as it is before the update
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -83,6 +84,11 @@ static void release(struct dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
@@ -103,13 +109,14 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaStreamCreate(&network.stream));
-    network.weights1 = allocate_zeroed(PIXELS * hidden);
-    network.bias1 = allocate_zeroed(hidden);
-    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
-    network.weights2_copy = allocate_zeroed(TILE_CLASSES * hidden);
+    network.w2_transposed = allocate_zeroed(TILE_CLASSES * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -132,12 +139,9 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->bias1));
-    CHECK(cudaFree(network->weights2));
-    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->weights2_copy));
+    CHECK(cudaFree(network->w2_transposed));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -146,8 +150,8 @@ static void destroy(struct network *network) {
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
+// compiler knows the number of iterations. So it puts all loads before the first store, and a
+// thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
@@ -166,7 +170,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows are a float4 longer, so that the rows that a warp reads begin in different banks.
+    // The rows are four floats longer, so that those that a warp reads begin in different banks.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
@@ -174,7 +178,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
-
     float sum[ROWS][COLUMNS] = {};
     for (int i = 0; i < SLICE; ++i)
         for (int r = 0; r < ROWS; ++r)
@@ -201,10 +204,10 @@ __device__ float warp_max(float value) {
 
 // One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
-__global__ void __launch_bounds__(THREADS)
-    output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
-                 const uint8_t *labels, float *activations, float *weights2_copy, float *logits,
-                 float *d_logits, float *losses, size_t n, size_t hidden) {
+__global__ void output_layer(const float *sums, const float *bias1, const float *weights2,
+                             const float *bias2, const uint8_t *labels, float *activations,
+                             float *w2_transposed, float *logits, float *d_logits, float *losses,
+                             size_t n, size_t hidden) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -219,7 +222,7 @@ __global__ void __launch_bounds__(THREADS)
             const float w = weights2[h * PADDED_CLASSES + o];
             part[o] += a * w;
             if (s == 0)
-                weights2_copy[o * hidden + h] = w;
+                w2_transposed[o * hidden + h] = w;
         }
     }
     for (int o = 0; o < CLASSES; ++o) {
@@ -249,7 +252,7 @@ __global__ void __launch_bounds__(THREADS)
 // last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
 // There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
 __global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const float *images, const float *activations, const float *weights2_copy,
+    weight_gradient(const float *images, const float *activations, const float *w2_transposed,
                     const float *d_logits, float *weights1, float *bias1, float *weights2,
                     float *bias2, size_t n, size_t hidden, float learning_rate) {
     __shared__ alignas(16) float x_tile[DEPTH][TILE];
@@ -271,7 +274,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
         load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
                   DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
-        load_tile(weights_tile[0], TILE, weights2_copy + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
+        load_tile(weights_tile[0], TILE, w2_transposed + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
         __syncthreads();
         if (!is_second) {
             // The tile has a. A thread replaces only numbers that no other thread reads.
@@ -323,19 +326,19 @@ static void forward(struct network *network, const struct batch *batch) {
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
         network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
-        network->activations, network->weights2_copy, network->logits, network->d_logits,
+        network->activations, network->w2_transposed, network->logits, network->d_logits,
         network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
     dim3 grid = blocks(PIXELS, hidden);
     ++grid.x; // W2's
     weight_gradient<<<grid, block, 0, network->stream>>>(
-        batch->images, network->activations, network->weights2_copy, network->d_logits,
+        batch->images, network->activations, network->w2_transposed, network->d_logits,
         network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
         learning_rate);
     CHECK(cudaGetLastError());
@@ -379,7 +382,7 @@ static cudaGraphExec_t record_epoch(struct network *network, const struct datase
 // Returns the mean loss of the last epoch, when its last weight is final.
 static double wait_for_loss(const struct network *network, const struct dataset *dataset) {
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -423,8 +426,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -444,10 +446,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);

@@ -10,19 +10,19 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: a step is 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
     THREADS_X = TILE / COLUMNS,
     THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
+    WARP = 32,
     UNITS = 2,   // of a block
     SAMPLES = 4, // of a warp at a time
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
-    WARP = 32
+    PADDED_CLASSES = TILE
 };
 
 struct network {
@@ -30,16 +30,17 @@ struct network {
     size_t hidden; // H
     cudaStream_t stream;
 
+    // All parameters lie one after another.
     float *weights1; // 784 × H
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -82,6 +83,11 @@ static void release(struct byte_dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
@@ -102,10 +108,11 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaStreamCreate(&network.stream));
-    network.weights1 = allocate_zeroed(PIXELS * hidden);
-    network.bias1 = allocate_zeroed(hidden);
-    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
@@ -130,9 +137,6 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->bias1));
-    CHECK(cudaFree(network->weights2));
-    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
@@ -151,8 +155,8 @@ template <class T> __device__ float4 load_four(const T *from) {
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
+// compiler knows the number of iterations. So it puts all loads before the first store, and a
+// thread waits for memory once.
 template <class T>
 __device__ void load_tile(float *tile, int tile_stride, const T *matrix, size_t stride, int rows,
                           int columns, size_t rows_left, size_t columns_left) {
@@ -210,8 +214,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
-__global__ void __launch_bounds__(THREADS)
-    output_layer(struct network network, struct byte_batch batch) {
+__global__ void output_layer(struct network network, struct byte_batch batch) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t hidden = network.hidden, s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -300,12 +303,12 @@ __global__ void __launch_bounds__(THREADS, 2)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    const float step = is_second ? learning_rate : learning_rate / 255;
+    const float rate = is_second ? learning_rate : learning_rate / 255;
     for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
         float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
         const float4 old = *four;
-        *four = make_float4(old.x - step * sum[r][0], old.y - step * sum[r][1],
-                            old.z - step * sum[r][2], old.w - step * sum[r][3]);
+        *four = make_float4(old.x - rate * sum[r][0], old.y - rate * sum[r][1],
+                            old.z - rate * sum[r][2], old.w - rate * sum[r][3]);
     }
     if (k == 0 && thread < TILE)
         bias[o + thread] -= learning_rate * bias_sum;
@@ -328,7 +331,7 @@ static void forward(struct network *network, const struct byte_batch *batch) {
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
@@ -382,7 +385,7 @@ static cudaGraphExec_t record_epoch(struct network *network, const struct byte_d
 // Returns the mean loss of the last epoch, when its last weight is final.
 static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -426,8 +429,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -447,10 +449,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);

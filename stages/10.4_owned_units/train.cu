@@ -1,4 +1,4 @@
-// Stage 10.4: a block takes the step for its two hidden units' columns of W1, too. No tile is left.
+// Stage 10.4: a block updates its two hidden units' columns of W1, too. No tile is left.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
@@ -8,11 +8,11 @@
 
 enum {
     THREADS = 256,
+    WARP = 32,
     UNITS = 2,   // of a block
     SAMPLES = 4, // of a warp at a time
     // The rows of W2, b2 and dz are this long in memory.
-    PADDED_CLASSES = 32,
-    WARP = 32
+    PADDED_CLASSES = 32
 };
 
 struct network {
@@ -20,16 +20,17 @@ struct network {
     size_t hidden; // H
     cudaStream_t stream;
 
+    // All parameters lie one after another.
     float *weights1; // 784 × H
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
@@ -67,6 +68,11 @@ static void release(struct byte_dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
@@ -87,10 +93,11 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaStreamCreate(&network.stream));
-    network.weights1 = allocate_zeroed(PIXELS * hidden);
-    network.bias1 = allocate_zeroed(hidden);
-    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
@@ -115,9 +122,6 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->bias1));
-    CHECK(cudaFree(network->weights2));
-    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
@@ -177,8 +181,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
-__global__ void __launch_bounds__(THREADS)
-    output_layer(struct network network, struct byte_batch batch) {
+__global__ void output_layer(struct network network, struct byte_batch batch) {
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t hidden = network.hidden, s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
@@ -211,8 +214,8 @@ __global__ void __launch_bounds__(THREADS)
         network.losses[s] += logf(sum) - shifted;
 }
 
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
-// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then updates 32 parameters, a lane for
+// each: two rows of W2, b2 (in the first block), and two numbers of b1.
 __global__ void __launch_bounds__(THREADS)
     backward_units(struct network network, struct byte_batch batch, float learning_rate) {
     __shared__ float sums[THREADS / WARP][WARP];
@@ -278,7 +281,7 @@ static void forward(struct network *network, const struct byte_batch *batch) {
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(
         *network, *batch, learning_rate);
@@ -323,7 +326,7 @@ static cudaGraphExec_t record_epoch(struct network *network, const struct byte_d
 // Returns the mean loss of the last epoch, when its last weight is final.
 static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -367,8 +370,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -388,10 +390,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);

@@ -9,11 +9,11 @@
 
 enum {
     THREADS = 256,
+    WARP = 32,
     UNITS = 2,   // of a block
     SAMPLES = 4, // of a warp at a time
     // The rows of W2, b2 and dz are this long in memory.
-    PADDED_CLASSES = 32,
-    WARP = 32
+    PADDED_CLASSES = 32
 };
 
 struct network {
@@ -21,16 +21,17 @@ struct network {
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
 
+    // All parameters lie one after another.
     float *weights1; // 784 × H
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // samples of the larger data set × 10: z
-    float *d_logits;      // N × 10: dz
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
     float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
@@ -69,6 +70,11 @@ static void release(struct byte_dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
@@ -89,10 +95,11 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaDeviceGetAttribute(&network.blocks, cudaDevAttrMultiProcessorCount, 0));
-    network.weights1 = allocate_zeroed(PIXELS * hidden);
-    network.bias1 = allocate_zeroed(hidden);
-    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.bias2 = allocate_zeroed(PADDED_CLASSES);
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
@@ -117,9 +124,6 @@ static struct network create(const struct options *options) {
 
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
-    CHECK(cudaFree(network->bias1));
-    CHECK(cudaFree(network->weights2));
-    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
@@ -212,8 +216,8 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
         network.losses[s] += logf(sum) - shifted;
 }
 
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
-// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then updates 32 parameters, a lane for
+// each: two rows of W2, b2 (in the first block), and two numbers of b1.
 __device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
                                float learning_rate) {
     __shared__ float sums[THREADS / WARP][WARP];
@@ -262,7 +266,7 @@ __device__ void backward_units(struct network network, struct byte_batch batch, 
             network.weights1[(k + r) * hidden + h + u] -= learning_rate / 255 * gradient[r][u];
 }
 
-// Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
+// Sets a, z and dz for a batch, adds to the losses, and updates the weights.
 __device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
                           float *ticks) {
     const auto grid = cooperative_groups::this_grid();
@@ -323,7 +327,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
 // Returns the mean loss of the last epoch, when its last weight is final.
 static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -362,8 +366,8 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     submit_epoch(network, dataset, options, 0, NULL);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        CHECK(cudaMemcpy(logits, network->logits + first * CLASSES,
-                         batch.samples * CLASSES * sizeof(float), cudaMemcpyDeviceToHost));
+        copy(logits, network->logits + first * CLASSES, batch.samples * CLASSES,
+             cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -383,10 +387,10 @@ static int save(const struct network *network, const char *path) {
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);

@@ -9,6 +9,7 @@
 
 enum {
     THREADS = 256,
+    WARP = 32,
     UNITS = 2,   // of a block
     SAMPLES = 4, // of a warp at a time
     // Two rows of W1ᵀ, and the shared memory that a block needs beside such pairs.
@@ -16,8 +17,7 @@ enum {
     SCRATCH_BYTES = 2048,
     LANES = 8, // share a sample in the output layer
     // The rows of W2, b2 and dz are this long in memory.
-    PADDED_CLASSES = 12,
-    WARP = 32
+    PADDED_CLASSES = 12
 };
 
 // A row of W2, which is loaded in fours.
@@ -33,8 +33,8 @@ struct network {
 
     float *weights1; // H × 784: W1ᵀ
     float *bias1;    // H
-    float *weights2; // H × 10
-    float *bias2;    // 10
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
     // What a block may write for the next batch while others still read that of this one.
     float *next_weights2, *next_bias2, *next_activations;
 
@@ -42,7 +42,7 @@ struct network {
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // samples of the larger data set × 10: z
-    float *d_logits;      // blocks × N × 10: dz
+    float *d_logits;      // blocks × N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
     float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
@@ -79,6 +79,11 @@ static struct byte_dataset upload(const struct dataset *host) {
 static void release(struct byte_dataset *device) {
     CHECK(cudaFree(device->images));
     CHECK(cudaFree(device->labels));
+}
+
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
 // Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
@@ -241,8 +246,8 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
     }
 }
 
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then takes the step of 32 parameters, a lane
-// for each: two rows of W2, b2 (in the first block), and two numbers of b1.
+// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then updates 32 parameters, a lane for
+// each: two rows of W2, b2 (in the first block), and two numbers of b1.
 __device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
                                float learning_rate) {
     __shared__ float sums[THREADS / WARP][WARP];
@@ -288,11 +293,11 @@ __device__ void backward_units(struct network network, struct byte_batch batch, 
             for (int u = 0; u < UNITS; ++u)
                 gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
     }
-    const float step = learning_rate / 255;
+    const float rate = learning_rate / 255;
     for (int u = 0; u < UNITS; ++u) {
         float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
-        *w = make_float4(w->x - step * gradient[0][u], w->y - step * gradient[1][u],
-                         w->z - step * gradient[2][u], w->w - step * gradient[3][u]);
+        *w = make_float4(w->x - rate * gradient[0][u], w->y - rate * gradient[1][u],
+                         w->z - rate * gradient[2][u], w->w - rate * gradient[3][u]);
     }
 }
 
@@ -303,7 +308,7 @@ __host__ __device__ void exchange(float *&one, float *&other) {
     other = was;
 }
 
-// Sets a, z and dz for a batch, adds to the losses, and takes one step down the gradient.
+// Sets a, z and dz for a batch, adds to the losses, and updates the weights.
 __device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
                           float *ticks) {
     const long long start = clock64();
@@ -376,7 +381,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
 // Returns the mean loss of the last epoch, when its last weight is final.
 static double wait_for_loss(const struct network *network, const struct byte_dataset *dataset) {
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -415,8 +420,8 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     submit_epoch(network, dataset, options, 0, NULL);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        CHECK(cudaMemcpy(logits, network->logits + first * CLASSES,
-                         batch.samples * CLASSES * sizeof(float), cudaMemcpyDeviceToHost));
+        copy(logits, network->logits + first * CLASSES, batch.samples * CLASSES,
+             cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -439,10 +444,10 @@ static int save(const struct network *network, const char *path) {
     for (size_t i = 0; i < PIXELS * units; ++i)
         weights1[i] = rows[i % units * PIXELS + i / units];
     free(rows);
-    copy_matrix(bias1, units, network->bias1, network->hidden, 1, units, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
     copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
                 cudaMemcpyDeviceToHost);
-    copy_matrix(bias2, CLASSES, network->bias2, PADDED_CLASSES, 1, CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
     int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);

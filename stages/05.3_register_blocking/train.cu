@@ -1,5 +1,4 @@
-// Stage 05.3: the inner dimension of x·W1 is split over blocks. Each sums a slice of the pixels. A
-// second kernel adds up the slices.
+// Stage 05.3: register blocking. Each thread keeps the sums of several outputs in registers.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "stages/training_cuda.h"
@@ -10,17 +9,18 @@ enum {
     // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
     // that a batch of 32 occupies more than a few blocks.
     TILE = 32,
-    THREADS_X = TILE,
-    THREADS_Y = TILE,
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
+    ROWS = 2,
+    COLUMNS = 4,
+    THREADS_X = TILE / COLUMNS,
+    THREADS_Y = TILE / ROWS,
     THREADS = THREADS_X * THREADS_Y,
     // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
     // 112 pixels. Its two tiles (28 KiB) are in shared memory at once.
     SLICES = 7,
     SLICE = PIXELS / SLICES,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
-    DEPTH = 64,
-    // Kernels that are as in 04 have blocks of at most SIDE × SIDE threads.
-    SIDE = TILE
+    DEPTH = 64
 };
 
 struct network {
@@ -78,6 +78,11 @@ static void release(struct dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
 static struct network create(const struct options *options) {
     const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
     struct network network = {};
@@ -99,16 +104,17 @@ static struct network create(const struct options *options) {
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
 
-    float *parameters = allocate_floats(network.parameters); // zeroed
+    CHECK(cudaMemset(network.weights1, 0, network.parameters * sizeof(float)));
+    float *weights = allocate_floats(PIXELS * hidden);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * hidden; ++i)
-        parameters[i] = draw_weight(&generator, PIXELS);
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy(network.weights1, weights, PIXELS * hidden, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < hidden * CLASSES; ++i)
-        parameters[PIXELS * hidden + hidden + i] = draw_weight(&generator, hidden);
-    CHECK(cudaMemcpy(network.weights1, parameters, network.parameters * sizeof(float),
-                     cudaMemcpyHostToDevice));
-    free(parameters);
+        weights[i] = draw_weight(&generator, hidden);
+    copy(network.weights2, weights, hidden * CLASSES, cudaMemcpyHostToDevice);
+    free(weights);
     return network;
 }
 
@@ -125,46 +131,44 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory. Rows from `rows_left` on, and columns
-// from `columns_left` on, become zeros. The compiler knows the number of steps. So it puts
-// all loads before the first store, and a thread waits for memory once.
-__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
-                          int rows, int columns, size_t rows_left, size_t columns_left) {
+// from `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts
+// loads before stores, and a thread waits for several at once.
+__device__ void load_tile(float *tile, const float *matrix, size_t stride, int rows, int columns,
+                          size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns; first += THREADS) {
-        const int i = first + thread, r = i / columns, c = i % columns;
-        float number = 0;
-        if (i < rows * columns && (size_t)r < rows_left && (size_t)c < columns_left)
-            number = matrix[r * stride + c];
-        if (i < rows * columns)
-            tile[r * tile_stride + c] = number;
+        const int r = (first + thread) / columns, c = (first + thread) % columns;
+        tile[first + thread] =
+            (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
     }
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-__global__ void __launch_bounds__(THREADS)
-    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+__global__ void hidden_sums(const float *x, const float *weights1, float *sums, size_t n,
+                            size_t hidden) {
     __shared__ float x_tile[TILE][SLICE];
     __shared__ float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
-    const int row = threadIdx.y, column = threadIdx.x;
-    load_tile(x_tile[0], SLICE, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
-    load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE,
-              hidden - h);
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    load_tile(x_tile[0], x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
+    load_tile(weights_tile[0], weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, hidden - h);
     __syncthreads();
-
-    float sum = 0;
+    float sum[ROWS][COLUMNS] = {};
     for (int i = 0; i < SLICE; ++i)
-        sum += x_tile[row][i] * weights_tile[i][column];
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
 
-    if (s + row < n && h + column < hidden)
-        sums[(blockIdx.z * n + s + row) * hidden + h + column] = sum;
+    for (int r = 0; r < ROWS && s + row + r < n; ++r)
+        for (int c = 0; c < COLUMNS && h + column + c < hidden; ++c)
+            sums[(blockIdx.z * n + s + row + r) * hidden + h + column + c] = sum[r][c];
 }
 
 // a = max(0, Σ sums + b1), a block for each sample.
-__global__ void __launch_bounds__(THREADS)
-    add_slices(const float *sums, const float *bias1, float *activations, size_t n, size_t hidden) {
+__global__ void add_slices(const float *sums, const float *bias1, float *activations, size_t n,
+                           size_t hidden) {
     const size_t s = blockIdx.x;
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         float a = bias1[h];
@@ -175,23 +179,22 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// y = x·W + b: x n × inputs, W inputs × outputs, y n × outputs.
-__global__ void linear_forward(const float *x, const float *weights, const float *bias, float *y,
-                               size_t n, size_t inputs, size_t outputs) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.y, o = blockIdx.y * SIDE + threadIdx.x;
-    if (s >= n || o >= outputs)
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
         return;
-    float sum = bias[o];
-    for (size_t k = 0; k < inputs; ++k)
-        sum += x[s * inputs + k] * weights[k * outputs + o];
-    y[s * outputs + o] = sum;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * CLASSES + o];
+    logits[s * CLASSES + o] = sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds −log p[label] to the
-// loss at the sample's place in the batch.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * SIDE + threadIdx.x;
+    const size_t s = blockIdx.x * TILE + threadIdx.x;
     if (s >= n)
         return;
     const float *z = logits + s * CLASSES;
@@ -215,57 +218,47 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
     __shared__ float x_tile[DEPTH][TILE];
     __shared__ float dy_tile[DEPTH][TILE];
     const size_t k = blockIdx.x * TILE, o = blockIdx.y * TILE;
-    const int row = threadIdx.y, column = threadIdx.x;
+    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-    float sum = 0, bias_sum = 0;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth,
-                  outputs - o);
+        load_tile(x_tile[0], x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], dy + first * outputs + o, outputs, DEPTH, TILE, depth, outputs - o);
         __syncthreads();
         for (int i = 0; i < depth; ++i)
-            sum += x_tile[i][row] * dy_tile[i][column];
-        if (blockIdx.x == 0 && thread < TILE)
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < COLUMNS; ++c)
+                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < depth; ++i)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    if (k + row < inputs && o + column < outputs)
-        d_weights[(k + row) * outputs + o + column] = sum;
-    if (blockIdx.x == 0 && thread < TILE && o + thread < outputs)
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r)
+        for (int c = 0; c < COLUMNS && o + column + c < outputs; ++c)
+            d_weights[(k + row + r) * outputs + o + column + c] = sum[r][c];
+    if (k == 0 && thread < TILE && o + thread < outputs)
         d_bias[o + thread] = bias_sum;
 }
 
-// da = (dz·W2ᵀ) ⊙ [a > 0] for a tile of samples and hidden units.
+// da = (dz·W2ᵀ) ⊙ [a > 0]
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    __shared__ float dz_tile[TILE][CLASSES];
-    __shared__ float weights_tile[TILE][CLASSES];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE;
-    const int row = threadIdx.y, column = threadIdx.x;
-    for (int i = threadIdx.y * THREADS_X + threadIdx.x; i < TILE * CLASSES; i += THREADS) {
-        const int r = i / CLASSES, o = i % CLASSES;
-        dz_tile[r][o] = s + r < n ? d_logits[(s + r) * CLASSES + o] : 0;
-        weights_tile[r][o] = h + r < hidden ? weights2[(h + r) * CLASSES + o] : 0;
-    }
-    __syncthreads();
-
+    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
+        return;
     float sum = 0;
     for (int o = 0; o < CLASSES; ++o)
-        sum += dz_tile[row][o] * weights_tile[column][o];
-
-    if (s + row < n && h + column < hidden) {
-        const size_t i = (s + row) * hidden + h + column;
-        d_activations[i] = activations[i] > 0 ? sum : 0;
-    }
+        sum += d_logits[s * CLASSES + o] * weights2[h * CLASSES + o];
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
 }
 
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * SIDE * SIDE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -289,32 +282,31 @@ static void forward(struct network *network, const struct batch *batch) {
     add_slices<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
                                          hidden);
     CHECK(cudaGetLastError());
-    linear_forward<<<blocks(n, CLASSES), dim3(SIDE, SIDE)>>>(network->activations,
-                                                             network->weights2, network->bias2,
-                                                             network->logits, n, hidden, CLASSES);
+    output_layer<<<blocks(n, CLASSES), dim3(TILE, TILE)>>>(
+        network->activations, network->weights2, network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), SIDE>>>(network->logits, batch->labels, network->d_logits,
+    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
                                              network->losses, n);
     CHECK(cudaGetLastError());
 }
 
-// Takes one step down the gradient of the batch that forward() has just seen.
+// Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(THREADS_X, THREADS_Y);
+    hidden_gradient<<<blocks(n, hidden), dim3(TILE, TILE)>>>(network->d_logits, network->weights2,
+                                                             network->activations,
+                                                             network->d_activations, n, hidden);
+    CHECK(cudaGetLastError());
     weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
                                                         network->d_weights2, network->d_bias2, n,
                                                         hidden, CLASSES);
-    CHECK(cudaGetLastError());
-    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
-                                                  network->activations, network->d_activations, n,
-                                                  hidden);
     CHECK(cudaGetLastError());
     weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
                                                        network->d_weights1, network->d_bias1, n,
                                                        PIXELS, hidden);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + SIDE * SIDE - 1) / (SIDE * SIDE)), SIDE * SIDE>>>(
+    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
@@ -338,7 +330,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
     sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
     float loss;
-    CHECK(cudaMemcpy(&loss, network->epoch_loss, sizeof loss, cudaMemcpyDeviceToHost));
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
     return loss / dataset->samples;
 }
 
@@ -372,8 +364,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
-        CHECK(cudaMemcpy(logits, network->logits, batch.samples * CLASSES * sizeof(float),
-                         cudaMemcpyDeviceToHost));
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -389,18 +380,22 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 // Writes the weights, copied back to the host. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(network->parameters);
-    CHECK(cudaMemcpy(weights1, network->weights1, network->parameters * sizeof(float),
-                     cudaMemcpyDeviceToHost));
-    const float *bias1 = weights1 + PIXELS * hidden, *weights2 = bias1 + hidden;
-    int status =
-        write_weights(path, hidden, weights1, bias1, weights2, weights2 + hidden * CLASSES);
+    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
+    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy(weights1, network->weights1, PIXELS * hidden, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, hidden, cudaMemcpyDeviceToHost);
+    copy(weights2, network->weights2, hidden * CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
     free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
     return status;
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in tiles.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 
