@@ -129,9 +129,11 @@ static void pool(const vec *a, vec *m, size_t filters, size_t side) {
         for (size_t row = 0; row < out; ++row) {
             for (size_t column = 0; column < out; ++column) {
                 vec best = {0};
-                for (size_t q = 0; q < POOL * POOL; ++q) {
-                    const size_t place = (POOL * row + q / POOL) * side + POOL * column + q % POOL;
-                    best = choose(image[place] > best, image[place], best);
+                for (size_t i = 0; i < POOL; ++i) {
+                    for (size_t j = 0; j < POOL; ++j) {
+                        const vec x = image[(POOL * row + i) * side + POOL * column + j];
+                        best = choose(x > best, x, best);
+                    }
                 }
                 result[row * out + column] = best;
             }
