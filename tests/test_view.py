@@ -339,7 +339,7 @@ Example, 2 cores.
 | 01_fast, 2 threads | \\~0.105 s (0.100 to 0.125), 38.1× (32.0 to 42.0) | 0.400 s once, \
 125× once | - |
 
-`make report` shows all stages, peers and cells, from [the runs](machine/stages/runs.csv).
+All stages, peers and cells are in [the runs](machine/stages/runs.csv).
 <!-- table: end -->
 below
 """

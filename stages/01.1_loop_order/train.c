@@ -164,7 +164,7 @@ static void backward(struct network *network, const struct batch *batch, float l
         }
     }
 
-    // dW1 = xᵀ·da, in the same order; db1 = Σ da
+    // dW1 = xᵀ·da, with the loop over h innermost, too; db1 = Σ da
     for (size_t k = 0; k < PIXELS; ++k) {
         for (size_t h = 0; h < hidden; ++h)
             network->d_weights1[k * hidden + h] = 0;

@@ -1,8 +1,8 @@
 // Stage 01.2: rows of whole vectors. No product has a remainder.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
-// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other. Arrays are row-major: x[s][k] is x[s * 784 + k].
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2. Arrays are row-major: x[s][k] is x[s * 784 + k].
 //
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
@@ -182,7 +182,7 @@ static void backward(struct network *network, const struct batch *batch, float l
         }
     }
 
-    // dW1 = xᵀ·da, in the same order; db1 = Σ da
+    // dW1 = xᵀ·da, with the loop over h innermost, too; db1 = Σ da
     for (size_t k = 0; k < PIXELS; ++k) {
         for (size_t h = 0; h < hidden; ++h)
             network->d_weights1[k * hidden + h] = 0;

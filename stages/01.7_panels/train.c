@@ -1,8 +1,8 @@
 // Stage 01.7: panels. What belongs to one vector of hidden units lies together.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
-// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other.
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
 //
 //     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
 //     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
@@ -101,8 +101,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = bias1[c];
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
-        // recognise the stream and do so itself.
+        // Fetches the next tile's samples, TILE_ROWS floats further for each k. A sample is too
+        // short for the hardware to recognise the stream and do so itself.
         __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -114,8 +114,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples. The last tile may compute some samples of the tile before once more:
-// that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
+// The same for all samples. The last tile may compute some samples of the tile before once more, so
+// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;

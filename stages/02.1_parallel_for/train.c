@@ -2,8 +2,8 @@
 // their iterations among the threads. One thread computes all else (softmax, dz, b2).
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
-// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other.
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
 #include "stages/training.h"
 
 #include <limits.h>
@@ -103,8 +103,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples ahead of time. A sample is too short for the hardware to
-        // recognise the stream and do so itself.
+        // Fetches the next tile's samples, TILE_ROWS floats further for each k. A sample is too
+        // short for the hardware to recognise the stream and do so itself.
         __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -116,8 +116,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples. The last tile may compute some samples of the tile before once more:
-// that takes no longer than a smaller tile. In a batch smaller than a tile, samples go one by one.
+// The same for all samples. The last tile may compute some samples of the tile before once more, so
+// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
@@ -184,8 +184,8 @@ static float softmax(outputs *z, uint8_t label) {
 
     // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
     // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
-    // added to the exponent. ln 2 is subtracted in two parts. The first has few enough bits to be
-    // exact.
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
     const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
     const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
     outputs e = 1 + r * (1.0f / 8);

@@ -1,8 +1,8 @@
 // Stage 06.2: x·W1 without zeros. Each sample has a list, too: of its pixels that are not zero.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
-// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other.
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
 #include "stages/training.h"
 
 #include <limits.h>
@@ -249,8 +249,8 @@ static float softmax(outputs *z, uint8_t label) {
 
     // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
     // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
-    // added to the exponent. ln 2 is subtracted in two parts. The first has few enough bits to be
-    // exact.
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
     const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
     const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
     outputs e = 1 + r * (1.0f / 8);

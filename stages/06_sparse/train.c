@@ -2,8 +2,8 @@
 // that are not zero. All threads make them, in memory that is not zeroed before.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
-// lanes without a hidden unit. They hold zeros and stay zero, because their weights, activations
-// and gradients are products of each other.
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
 #include "stages/training.h"
 #include "common/rows.h"
 
@@ -87,8 +87,9 @@ static void allocate_entries(struct lists *lists, size_t entries) {
     lists->values = allocate_unset(entries, sizeof(float));
 }
 
-// Sorts the pixels by their lists' lengths: it counts how many lists are how long. Those from
-// LONGEST on stay unsorted, because their ends matter less.
+// Sorts the pixels by their lists' lengths, so that most loops end where the one before ended, as
+// the core predicts. Counts how many lists are how long. Those from LONGEST on stay unsorted: an
+// end that is predicted wrongly costs little beside them.
 static void sort_by_length(uint32_t *owners, const uint32_t *lengths) {
     enum { LONGEST = 255 };
     uint32_t next[LONGEST + 2] = {0};
@@ -251,7 +252,8 @@ static struct slice take_slice(const struct network *network) {
 }
 
 // sum += Σ value · from[place] over a list, for `columns` columns of vectors that are `stride`
-// apart. The entries take turns in SUMS / columns sets of sums.
+// apart. The entries take turns in SUMS / columns sets of sums, because a multiply-add waits for
+// the one before it in the same sum.
 INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
                           size_t stride, size_t columns) {
     const size_t sets = SUMS / columns, last = lists->first[list + 1];
@@ -334,8 +336,8 @@ static float softmax(outputs *z, uint8_t label) {
 
     // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
     // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
-    // added to the exponent. ln 2 is subtracted in two parts. The first has few enough bits to be
-    // exact.
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
     const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
     const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
     outputs e = 1 + r * (1.0f / 8);

@@ -45,6 +45,6 @@ int report_result(const struct options *options, double pi, double time_s) {
                             .pi = pi,
                             .gflops = time_s > 0 ? 2 * options->terms / time_s / 1e9 : 0,
                             .peak_rss_mib = peak_rss_mib()};
-    printf("%s: %d terms: %.6f s, pi %.9f\n", STAGE, options->terms, time_s, pi);
+    printf("%s: %d terms: %.6f s, pi %.9f\n", stage_name, options->terms, time_s, pi);
     return options->common.csv ? append_row("csv", options->common.csv, FIELDS, &run) : 0;
 }
