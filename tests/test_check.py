@@ -147,8 +147,8 @@ def test_a_race_is_found(checkout):  # other weights are wrong in every run
 
 @needs_no_gpu
 @pytest.mark.parametrize("pattern, new, wrong, text", [
-    (r"if \(i < count\)", "(void)count;", "", "train.cu:173: update: kernel update, block ("),
-    (r"^        d_bias\[o\] = sum;", "", "b1 b2",
+    (r"if \(i < count\)", "(void)count;", "", "train.cu:185: update: kernel update, block ("),
+    (r"^        d_bias\[o\] = bias_sum;", "", "b1 b2",
      "look first for memory that is read before it is set")])
 def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern, new, wrong, text):
     checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
