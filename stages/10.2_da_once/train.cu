@@ -30,7 +30,7 @@ struct network {
     size_t hidden; // H
     cudaStream_t stream;
 
-    // All parameters lie one after another.
+    // One allocation holds all parameters, in this order.
     float *weights1; // 784 × H
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES

@@ -22,7 +22,7 @@ struct network {
     int blocks;    // of a launch: all are alive at once
     cudaStream_t stream;
 
-    // All parameters lie one after another.
+    // One allocation holds all parameters, in this order.
     float *weights1; // 784 × H
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES

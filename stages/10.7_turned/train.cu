@@ -21,7 +21,7 @@ struct network {
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
 
-    // All parameters lie one after another.
+    // One allocation holds all parameters, in this order.
     float *weights1; // H × 784: W1ᵀ
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES

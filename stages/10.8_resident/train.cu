@@ -25,7 +25,7 @@ struct network {
     int blocks;    // of a launch: all are alive at once
     size_t room;   // in the shared memory of a block, in pairs of rows
 
-    // All parameters lie one after another.
+    // One allocation holds all parameters, in this order.
     float *weights1; // H × 784: W1ᵀ
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES
