@@ -399,8 +399,8 @@ class Tester:
             program.threads = self.run(program, case, Start(2), limit).status != 2
 
     def test_all(self, programs, thinned=()):
-        """Tests programs. Returns how many tests failed, and how many there were. Those in `thinned`
-        are tested with each size and with each case, but not with each size in each case."""
+        """Tests programs. Returns how many tests failed, and how many there were. Those in
+        `thinned` are tested with each size and with each case, but not with each size in each."""
         failed = count = 0
         for program in programs:
             self.probe(program)

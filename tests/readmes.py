@@ -153,8 +153,8 @@ def run_all(readmes, folder):
             # In a README that makes a stage, the commands need each other.
             if not (FULL or shown or kind not in kinds or (made and is_new)):
                 continue
-            program = Path(folder, command.split()[0])
-            if not FULL and NAMES.match(command) and program.parent.is_dir() and not program.exists():
+            file = Path(folder, command.split()[0])
+            if not FULL and NAMES.match(command) and file.parent.is_dir() and not file.exists():
                 continue  # its build was left out
             start = time.monotonic()
             right, remark, lines = judge(command, typed, shown, folder, kind in kinds)

@@ -148,8 +148,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
 __global__ void hidden_sums(const float *x, const float *weights1, float *sums, size_t n,
                             size_t hidden) {
-    // The rows are four floats longer, so that those that a warp reads begin in different banks,
-    // and each at a multiple of 16 bytes.
+    // The rows have four floats more: a warp's begin in different banks, at multiples of 16 bytes.
     __shared__ float x_tile[TILE][SLICE + 4];
     __shared__ float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;

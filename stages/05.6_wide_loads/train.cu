@@ -171,8 +171,7 @@ __device__ void load_tile(float *tile, int tile_stride, const float *matrix, siz
 // Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows are four floats longer, so that those that a warp reads begin in different banks,
-    // and each at a multiple of 16 bytes.
+    // The rows have four floats more: a warp's begin in different banks, at multiples of 16 bytes.
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
