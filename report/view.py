@@ -938,7 +938,8 @@ def of_stage(groups, stage):
                                 for page in own.pages)],
             [[f"{names[-1]} {column[0]}" if column else "",
               *(cell_text(own, line, page + column, rate=True) for page in own.pages)]
-             for column in own.columns])
+             for column in own.columns
+             if any(own.time(line, page + column) is not None for page in own.pages)])
 
 
 def stage_block(found, stage):
