@@ -325,8 +325,8 @@ def part_of_ceiling(stage, phase, options):
         rate = 1e9 * row["gflops"] if not phase else stage.ladder.work(
             row, phase, "operations") / row[f"{phase}_s"]
         parts.append(100 * rate / ceiling)
-    return (pairs.Ratio(statistics.median(parts), *pairs.interval(parts),
-                                len(parts)), running.why_no_verdict(others()))
+    return (pairs.Ratio(statistics.median(parts), *pairs.interval(parts), len(parts)),
+            running.why_no_verdict(others()))
 
 
 def test_target(stage, target, phase, ratios, why, options):

@@ -350,8 +350,8 @@ W1 = np.arange(60) < 50
     # A wrong loss of right weights does not blame forward alone.
     ("how train takes the epoch's mean", AFTER, {"loss": 1.5}),
     ("look at forward first", 2 * AFTER, {"loss": 1.5})])
-def test_the_words_for_a_step(capsys, said, found, options):
-    """Of W1 (5 × 10) and b1 (10), after a step of so many images of 32."""
+def test_the_words_for_an_update(capsys, said, found, options):
+    """Of W1 (5 × 10) and b1 (10), after an update by so many images of 32."""
     states, loss = options.get("states", [BEFORE, AFTER]), {"final_loss": options.get("loss", 1)}
     items = [verify.compare_column("final_loss", loss, 1, 0.01, 0)]
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
