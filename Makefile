@@ -114,7 +114,7 @@ peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/p
 profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
 	@harness/start.py profile $$STAGE
 
-profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: measure how a CUDA stage's kernels use the GPU
+profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: how a CUDA stage's kernels use the GPU; without one, counted
 	@harness/start.py profile --gpu $$STAGE
 
 report: ## write the report, its plots and the READMEs' tables from report/results

@@ -240,7 +240,9 @@ int main(int argc, char **argv) {
     RegisterBenchmark("gpu_ceilings/launch/graph_of_one", replay, 1)->UseRealTime();
     if (attribute(cudaDevAttrCooperativeLaunch))
         RegisterBenchmark("gpu_ceilings/barrier/grid", barrier, false)->UseRealTime();
-    if (attribute(cudaDevAttrComputeCapabilityMajor) >= 9)
+    cudaFuncAttributes compiled;
+    CHECK(cudaFuncGetAttributes(&compiled, cluster_barriers));
+    if (compiled.ptxVersion >= 90) // otherwise the kernel is empty
         RegisterBenchmark("gpu_ceilings/barrier/cluster", barrier, true)->UseRealTime();
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv))

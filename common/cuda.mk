@@ -2,11 +2,12 @@
 # train.sim from the same source with the host's compiler alone, for a device simulated on the CPU:
 # see sim/. From the command line:
 #
-#     OUTPUT=file      builds elsewhere: file, file.sim or file.sanitized.sim
+#     OUTPUT=file      builds elsewhere: file, file.sim, file.sanitized.sim or file.counted.sim
 #     EXTRA=flags      adds flags: nvcc's, or in `make sim` gcc's and g++'s
 #     CUDA_ARCH=sm_90  for another architecture than this machine's
 #     SANITIZE=1       builds train.sanitized.sim, with AddressSanitizer and
 #                      UndefinedBehaviorSanitizer
+#     COUNT=1          builds train.counted.sim, which counts what kernels do with memory
 
 DEVICE = gpu
 ifndef DECLARED # harness/declared.mk asks only what the stage's own Makefile says
@@ -34,9 +35,14 @@ CXXFLAGS    = -std=c++17 -O2 -march=$(MARCH) -g -fopenmp -Wall -Wextra -Wno-unkn
 SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
-SIM_OUTPUT := $(OUTPUT)$(if $(SANITIZE),.sanitized).sim
+# Only the stage's own source counts. A float4 stays one access, and short loops are unrolled.
+COUNT       =
+COUNTED     = -O3 -fsanitize=thread -Wno-tsan --param tsan-distinguish-volatile=1 -fno-tree-sra \
+              -fno-tree-loop-distribute-patterns
+SIM_OUTPUT := $(OUTPUT)$(if $(SANITIZE),.sanitized)$(if $(COUNT),.counted).sim
 SIM_SHARED := $(call shared,$(CC) $(CFLAGS) -O1 $(SIM_EXTRA))
 SIM_PARTS  := $(patsubst %.cpp,%.o,$(wildcard $(SIM)/*.cpp))
+SIM_LINKED := $(if $(COUNT),$(SIM_PARTS),$(filter-out %/accesses.o,$(SIM_PARTS)))
 # The simulated device wraps these, to keep kernels away from the host's heap and stack.
 WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=free
@@ -44,17 +50,19 @@ WRAP        = -Wl,--wrap=main,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
 sim: $(SIM_OUTPUT)
 
 # translate.sed keeps the line numbers, so that messages and gdb name the lines of $(SOURCE).
-$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_SHARED) $(SIM_PARTS) \
+$(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_SHARED) $(SIM_LINKED) \
     $(wildcard Makefile) $(SIM_OUTPUT).flags
 	{ echo '#line 1 "$(SOURCE)"'; sed -E -f $(SIM)/translate.sed $(SOURCE); } | \
-	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) -o $@ \
-	    -x c++ - -x none $(WRAP) $(filter %.o,$^) $(LDLIBS) -ldl
+	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) \
+	    $(if $(COUNT),$(COUNTED)) -c -o $@.o -x c++ -
+	$(CXX) $(CXXFLAGS) $(SIM_EXTRA) -o $@ $(WRAP) $@.o $(filter %.o,$^) $(LDLIBS) -ldl
+	@rm $@.o
 
 $(SIM_SHARED): $(COMMON)
 	$(call compile_shared,$(CC) $(CFLAGS) -O1 $(SIM_EXTRA))
 
 $(SIM_OUTPUT).flags: FORCE
-	$(call record,$(CC) $(CFLAGS) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) $(LDLIBS))
+	$(call record,$(CC) $(CFLAGS) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) $(COUNT) $(LDLIBS))
 
 # The simulated device is the same for all stages. Two of them may build it at the same time, so a
 # part gets its name when it is whole.
@@ -65,7 +73,7 @@ $(SIM)/simulator.flags: FORCE
 	$(call record,$(CXX) $(CXXFLAGS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).sanitized.sim $(OUTPUT)*.flags $(SHARED) $(SIM_SHARED) $(SIM_PARTS) \
+	rm -f $(OUTPUT) $(OUTPUT).sim $(OUTPUT).*.sim $(OUTPUT)*.flags $(SHARED) $(SIM_SHARED) $(SIM_PARTS) \
 	    $(SIM)/simulator.flags
 
 .PHONY: sim clean

@@ -1,15 +1,16 @@
 """Profiles stages: with gperftools where a CPU stage's time and memory go, by function and by line;
 with Nsight Compute how a CUDA stage's kernels use the GPU, and with Nsight Systems, if it is there,
-when the GPU has none to run. README.md says how to read the results.
+when the GPU has none to run. Without a GPU, counts.py counts what they do. README.md says how to
+read the results.
 
     profile.py [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
     profile.py --committed    (the CPU stages of all ladders that have a profile in the repository,
                               which is replaced)
-    profile.py --gpu STAGE
+    profile.py --gpu [STAGE ...]
 
 Writes profiles/mine/<stage>/{cpu.txt,lines.txt,flame.svg,stacks.txt,heap.txt}, or kernels.txt,
-gaps.txt and timeline.nsys-rep. git ignores profiles/mine. Reads from the environment or make's
-command line:
+gaps.txt and timeline.nsys-rep, or counts.csv. git ignores profiles/mine. Reads from the environment
+or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
@@ -20,7 +21,7 @@ command line:
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
 source. Two preloaded libraries do the work on the CPU.
 
-Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no GPU or no tool.
+Exit status: 0; 1 a stage or a tool failed; 2 no such stage, or a wrong value; 77 no tool.
 """
 
 import csv
@@ -35,7 +36,7 @@ from collections import Counter
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from harness import flamegraph, ladders
+from harness import counts, flamegraph, ladders
 from harness.compare import build
 from harness.ladders import ROOT, fail
 
@@ -262,13 +263,11 @@ class Profile:
 
 
 def profile_gpu(stage, options, folder):
-    # A program that trains launches its kernels again and again. The first launches warm up.
-    # ncu runs each kernel several times. By default it flushes the caches before each run and holds
-    # the clock at its base rate. In a run of the stage, a kernel finds in the cache what the one
-    # before it has left, and the clock is higher.
+    # ncu runs each kernel several times, so the first launches need no warm-up. By default it
+    # flushes the caches before each run and holds the clock at its base rate. In a run of the
+    # stage, a kernel finds in the cache what the one before it has left, and the clock is higher.
     done = subprocess.run(
-        ["ncu", "--cache-control", "none", "--clock-control", "none",
-         "--launch-skip", "100" if "epochs" in options else "0", "--launch-count", "200",
+        ["ncu", "--cache-control", "none", "--clock-control", "none", "--launch-count", "200",
          "--print-summary", "per-kernel", "--metrics", ",".join(METRICS),
          stage.program.relative_to(ROOT), *stage.ladder.words(options), "--quiet"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -298,10 +297,11 @@ def timeline(stage, options, folder):
     lines = [line for line in table.splitlines() if line.count(",") > 5]
     kernels = sorted((int(row["Start (ns)"]), int(row["Duration (ns)"]))
                      for row in csv.DictReader(lines) if row["GrdX"])
-    # A run of one epoch has two before it, to warm up and to time the phases.
-    last = kernels[len(kernels) * 2 // 3:]
+    # A run of one epoch has two before it, to warm up and to time the phases. An epoch may be one
+    # launch.
+    last = kernels[-max(3, len(kernels) // 3):]
     if len(last) < 3:
-        return
+        fail(f"{stage.name}: found {len(last)} kernels in the timeline, expected 3 or more", 1)
     gaps = [max(0, start - sum(before)) for before, (start, _) in pairwise(last)]
     whole = sum(last[-1]) - last[0][0]
     low, median, high = statistics.quantiles(gaps, n=4)
@@ -325,7 +325,7 @@ def main():
     else:
         ladder = ladders.find_ladder(os.environ.get("STUDY"))
         among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
-        names = (sys.argv[2:] or [""]) if gpu else sys.argv[1:]
+        names = sys.argv[2:] if gpu else sys.argv[1:]
         output = Path(output).resolve() if output else ladder.profiles / "mine"
         stages = [(stage, output) for stage in [ladder.find(name, among=among) for name in names]
                   or among]
@@ -333,10 +333,8 @@ def main():
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     if gpu:
         os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
-        if not ladders.has_gpu():
-            fail("found no GPU (nvidia-smi lists none)", 77)
         tools = [tool for tool in ("nsys", "ncu") if shutil.which(tool)]
-        if not tools:
+        if ladders.has_gpu() and not tools:
             fail("found no ncu and no nsys; install NVIDIA's packages nsight-compute and "
                  "nsight-systems, or the CUDA toolkit", 77)
     elif subprocess.run(["./deps.sh", "profile"], check=False).returncode:
@@ -344,8 +342,16 @@ def main():
     for stage, output in stages:
         options = stage.ladder.options("profile")
         options.pop("runs", None)
-        build(stage)
         folder = output / stage.name
+        if gpu and not ladders.has_gpu():
+            found = counts.count(stage)
+            print(f"{stage.name}: {'counted on the simulated device' if found else 'no kernel'}",
+                  *counts.text(found), "", sep="\n")
+            if found:
+                folder.mkdir(parents=True, exist_ok=True)
+                counts.write(found, folder / "counts.csv")
+            continue
+        build(stage)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
             if gpu:

@@ -78,7 +78,8 @@ FIRST = {
     "columns": {OPTION: name(*COLUMNS)}}
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
-            "profile": {}, "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
+            "profile": {}, "counts": [],
+            "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
             "numbers": "float32", "unit": "ms a run", "units": ["1"]}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
@@ -130,6 +131,7 @@ def shape_of(toml):
         "quick": settings, "compare": run,
         "rungs": {**settings, "cells": [tuple(map(options.get, of_axes))]},
         "step": run, "check": run, "profile": run,
+        "counts": [{"cell!": TEXT, "run!": WORDS, "less": WORDS}, ...],
         "datasets": {NAME: TEXT}, "growth": {"base!": options, "values!": counted},
         "work": {phase: {"operations": [whole_term], "bytes": [whole_term]}
                  for phase in toml["phases"]},

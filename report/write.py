@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     sys.exit(f"write: {error}, for {sys.executable} (Debian's packages python3-matplotlib and "
              "python3-pygments)")
-from report import figures
+from report import counted, figures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -51,6 +51,12 @@ def update_readmes(ladder, found, shown):
         path = stage.folder / "README.md"
         if view.has_markers(path):
             view.update(path, view.stage_block(found, stage))
+        for name, text in (("counts", counted.of_stage), ("chapter", counted.of_chapter)):
+            if view.has_markers(path, name):
+                view.update(path, text(stage), name)
+    path = ladder.folder / "README.md"
+    if view.has_markers(path, "counts"):
+        view.update(path, counted.of_stages(ladder.stages, ladder.folder), "counts")
 
 
 def list_ladders():

@@ -160,6 +160,11 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
     }
     if (!async && kind != cudaMemcpyDeviceToDevice)
         wait_for(device.submitted);
+    if (note_copy)
+        note_copy(kind_of(to.start) == HOST || kind_of(to.start) == PINNED       ? TO_HOST
+                  : kind_of(from.start) == HOST || kind_of(from.start) == PINNED ? TO_DEVICE
+                                                                                 : WITHIN_DEVICE,
+                  width * height);
     ++device.submitted;
     give_memory_to_both();
     for (; height > 0; --height, to.start += to.pitch, from.start += from.pitch) {
@@ -219,6 +224,8 @@ cudaError_t set(const char *function, void *memory, int byte, size_t bytes, cuda
             {node::SET, {}, 0, (char *)memory, nullptr, bytes, cudaMemcpyDefault, byte});
         return cudaSuccess;
     }
+    if (note_copy)
+        note_copy(MEMSET, bytes);
     ++device.submitted;
     give_memory_to_both();
     memset(memory, byte, bytes);
@@ -571,7 +578,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         case node::LAUNCH:
             memcpy(parameter_space(), &exec->graph.parameters[node.parameters],
                    node.launch.parameter_bytes);
+            device.in_graph = true;
             run(node.launch);
+            device.in_graph = false;
             break;
         case node::COPY:
             error = copy("cudaMemcpyAsync in a graph", {node.to, node.bytes},

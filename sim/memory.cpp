@@ -325,6 +325,8 @@ void at_exit(int status, void *) {
         fflush(nullptr);
         _exit(EXIT_FAILURE);
     }
+    if (write_counts)
+        write_counts();
 }
 
 void *allocate_for_host(size_t bytes, size_t alignment, int byte) {
@@ -404,7 +406,7 @@ int __wrap_main(int argc, char **argv, char **environment) {
         die(print("SIM_MULTIPROCESSORS: found %zu, expected 1 to %zu", device.multiprocessors,
                   MAX_MULTIPROCESSORS));
     device.memory = from_environment("SIM_MEMORY", (size_t)4 << 30);
-    device.seed = from_environment("SIM_SEED", 1);
+    device.seed = note_launch ? 0 : from_environment("SIM_SEED", 1);
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -29,6 +29,7 @@ extern struct device {
     size_t submitted, waited, last_kernel;
     const char *kernel; // the name of the last one
     bool in_kernel;     // it is running
+    bool in_graph;      // it is a node of a graph
 } device;
 
 // ---- Reports
@@ -114,6 +115,31 @@ cudaError_t check_launch(const configuration &launch);
 
 // Runs a kernel, with the parameters that are in parameter_space().
 void run(const configuration &launch);
+
+// The numbers of the running block in its grid, and of the running thread in its block.
+struct position {
+    size_t block, thread;
+};
+position running();
+
+// Whether it is the running block's shared memory.
+bool is_shared(const void *address);
+
+// ---- Accesses: accesses.cpp, in programs that count
+
+enum copy_direction { TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET };
+
+#define IF_COUNTING __attribute__((weak))
+IF_COUNTING void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads);
+IF_COUNTING void note_end(); // of the launch
+// The threads of a block have gone on, each until it waits or has returned.
+IF_COUNTING void note_turns_taken();
+IF_COUNTING void note_barrier(size_t block);
+IF_COUNTING void note_grid_barrier();
+IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
+IF_COUNTING void note_copy(copy_direction direction, size_t bytes);
+IF_COUNTING void write_counts();
+#undef IF_COUNTING
 
 } // namespace simulator
 

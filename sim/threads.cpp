@@ -248,6 +248,8 @@ void run_block() {
     blockIdx.z = (unsigned)(block / gridDim.x / gridDim.y);
     for (size_t fibre = 0; this_core->unstarted; ++fibre)
         start_threads(fibre);
+    if (note_turns_taken)
+        note_turns_taken();
     for (; this_core->unreturned; ++this_core->moment) {
         if (this_core->at_barrier == grid.threads) {
             const place &at = this_core->threads[0].at;
@@ -256,6 +258,8 @@ void run_block() {
                     report_stalled_threads();
             if (at.what == GRID_BARRIER)
                 return;
+            if (note_barrier)
+                note_barrier(block);
             open_barrier(this_core);
         }
         if (!this_core->ready)
@@ -266,6 +270,8 @@ void run_block() {
             if (this_core->threads[thread].state == READY)
                 resume(thread);
         }
+        if (note_turns_taken)
+            note_turns_taken();
     }
 }
 
@@ -286,6 +292,8 @@ bool open_grid_barrier() {
         open_barrier(together[block]);
         ++together[block]->moment;
     }
+    if (note_grid_barrier)
+        note_grid_barrier();
     return true;
 }
 
@@ -293,7 +301,7 @@ bool open_grid_barrier() {
 // may hold addresses of that core's variables.
 void run_blocks_together() {
     bool more = true;
-#pragma omp parallel if (grid.blocks > 1)
+#pragma omp parallel if (grid.blocks > 1 && !note_launch)
     {
         core *const own = this_core;
         const size_t cores = (size_t)omp_get_num_threads(), number = (size_t)omp_get_thread_num();
@@ -320,7 +328,7 @@ void run_blocks_together() {
 
 void run_blocks() {
     const order order = shuffle(grid.blocks, 0, 0);
-#pragma omp parallel for schedule(dynamic) if (grid.blocks > 1)
+#pragma omp parallel for schedule(dynamic) if (grid.blocks > 1 && !note_launch)
     for (size_t i = 0; i < grid.blocks; ++i) {
         begin_block((size_t)((order.next + (unsigned __int128)i * order.step) % order.n));
         run_block();
@@ -394,7 +402,7 @@ text who() {
 
 const allocation *find_shared_memory(const void *address) {
     const allocation *nearest = nullptr;
-    if (!this_core || (size_t)((char *)address - this_core->shared) >= SHARED_SPACE)
+    if (!is_shared(address))
         return nullptr;
     for (const allocation &array : this_core->arrays)
         if (array.start && array.start - SHARED_GAP / 2 <= address &&
@@ -454,6 +462,8 @@ uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, c
             ++this_core->ready;
         }
         this_core->exchanging[warp] &= ~expected;
+        if (note_exchange)
+            note_exchange(warp);
     }
     wait(complete ? READY : IN_EXCHANGE, self.at);
     return self.value;
@@ -527,12 +537,26 @@ void run(const configuration &launch) {
     grid.cooperative = launch.cooperative;
     grid.thread = launch.thread;
 
+    if (note_launch)
+        note_launch(launch.kernel, grid.blocks, grid.threads);
     set_innermost_frame(__builtin_frame_address(0));
-    if (started)
-        return switch_stack(host, launcher);
-    started = true;
-    constexpr size_t BYTES = 1 << 20;
-    switch_to_new_stack(host, reserve(BYTES, true), BYTES, launcher_main);
+    if (started) {
+        switch_stack(host, launcher);
+    } else {
+        started = true;
+        constexpr size_t BYTES = 1 << 20;
+        switch_to_new_stack(host, reserve(BYTES, true), BYTES, launcher_main);
+    }
+    if (note_end)
+        note_end();
+}
+
+position running() {
+    return {this_core->block, this_core->running};
+}
+
+bool is_shared(const void *address) {
+    return this_core && (size_t)((char *)address - this_core->shared) < SHARED_SPACE;
 }
 
 } // namespace simulator

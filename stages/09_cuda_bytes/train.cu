@@ -13,8 +13,8 @@ enum {
     // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs load the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart load the same rows
     THREADS = THREADS_X * THREADS_Y,
     WARP = 32,
     // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
@@ -167,7 +167,7 @@ template <class T> __device__ float4 load_four(const T *from) {
 template <class T>
 __device__ void load_tile(float *tile, int tile_stride, const T *matrix, size_t stride, int rows,
                           int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns / 4; first += THREADS) {
         const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
@@ -187,7 +187,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
     __shared__ alignas(16) float weights_tile[SLICE][TILE];
     const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
@@ -279,8 +280,8 @@ __global__ void __launch_bounds__(THREADS, 2)
                  outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
     const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
     const size_t o = is_second ? 0 : blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
@@ -303,10 +304,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         if (!is_second) {
             // The tile has a. A thread replaces only numbers that no other thread reads.
             for (int top = 0; top < DEPTH; top += THREADS_Y) {
-                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
+                float da[COLUMNS] = {}, *a = &dy_tile[top + row / ROWS][column];
                 for (int i = 0; i < CLASSES; ++i)
                     for (int c = 0; c < COLUMNS; ++c)
-                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
+                        da[c] += dz_tile[top + row / ROWS][i] * weights_tile[i][column + c];
                 for (int c = 0; c < COLUMNS; ++c)
                     a[c] = a[c] > 0 ? da[c] : 0;
             }
@@ -343,11 +344,10 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct byte_batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     dim3 grid = blocks(n, hidden);
     grid.z = SLICES;
-    hidden_sums<<<grid, block, 0, network->stream>>>(batch->images, network->weights1,
-                                                     network->sums, n, hidden);
+    hidden_sums<<<grid, THREADS, 0, network->stream>>>(batch->images, network->weights1,
+                                                       network->sums, n, hidden);
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
         network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
@@ -359,10 +359,9 @@ static void forward(struct network *network, const struct byte_batch *batch) {
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     dim3 grid = blocks(PIXELS, hidden);
     ++grid.x; // W2's
-    weight_gradient<<<grid, block, 0, network->stream>>>(
+    weight_gradient<<<grid, THREADS, 0, network->stream>>>(
         batch->images, network->activations, network->w2_transposed, network->d_logits,
         network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
         learning_rate);

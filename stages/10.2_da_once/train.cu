@@ -13,8 +13,8 @@ enum {
     // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs load the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart load the same rows
     THREADS = THREADS_X * THREADS_Y,
     WARP = 32,
     UNITS = 2,   // of a block
@@ -160,7 +160,7 @@ template <class T> __device__ float4 load_four(const T *from) {
 template <class T>
 __device__ void load_tile(float *tile, int tile_stride, const T *matrix, size_t stride, int rows,
                           int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns / 4; first += THREADS) {
         const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(THREADS, 2)
                  outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
     const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
     const size_t o = is_second ? 0 : blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t first = 0; first < n; first += DEPTH) {
         const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
@@ -334,13 +334,12 @@ static void forward(struct network *network, const struct byte_batch *batch) {
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct byte_batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     backward_units<<<(unsigned)(network->hidden / UNITS), THREADS, 0, network->stream>>>(*network,
                                                                                          *batch);
     CHECK(cudaGetLastError());
     dim3 grid = blocks(PIXELS, hidden);
     ++grid.x; // W2's
-    weight_gradient<<<grid, block, 0, network->stream>>>(
+    weight_gradient<<<grid, THREADS, 0, network->stream>>>(
         batch->images, network->activations, network->d_activations, network->d_logits,
         network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
         learning_rate);

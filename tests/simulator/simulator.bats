@@ -170,6 +170,30 @@ kernel='kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)'
     done
 }
 
+# Order, in the programs that count.
+
+unordered="simulated device: kernel .*: nothing orders the two"
+
+@test "an update that another thread may lose" {
+    finds blocks_lose_updates counted.sim \
+        "^simulated device: kernel count_blocks, block \(1,0,0\), thread \(0,0,0\) loads 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at broken.cu:$(line_of 'blockDim.x; // no atomic').*, and thread 0 of block 0 stored to it at broken.cu:[0-9]+.*: nothing orders the two"
+    finds warps_lose_updates counted.sim "thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"
+    finds lanes_lose_updates counted.sim "thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"
+}
+
+@test "stores that another block may not see yet" {
+    finds missing_fence counted.sim "block \(19,0,0\), .*$(line_of 'of all blocks').*, and thread 0 of block 0 stored to"
+    build/broken.counted.sim fence
+}
+
+@test "whatever a missing barrier leaves to chance, and nothing in right programs" {
+    for program in missing_barrier missing_second_barrier blocks_in_need_of_an_order \
+        threads_in_need_of_an_order missing_grid_barrier; do
+        finds "$program" counted.sim "^$unordered"
+    done
+    build/correct.counted.sim
+}
+
 @test "a barrier that not all threads reach" {
     OMP_NUM_THREADS=1 finds_always barrier_not_reached_by_all \
         "kernel return_early, block \([01],[012],0\): of 64 threads 33 returned, 31 wait at __syncthreads in programs/broken.cu:$(line_of '^ *__syncthreads(); // not reached')\$"

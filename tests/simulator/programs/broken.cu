@@ -299,6 +299,77 @@ static void threads_in_need_of_an_order() {
     cudaFree(x);
 }
 
+// ---- Lost updates. Each result is right in every order of whole threads.
+
+// Each block adds its threads' number to the sum.
+__global__ void count_blocks(float *sum) {
+    if (threadIdx.x == 0)
+        sum[0] += (float)blockDim.x; // no atomic
+}
+
+static void blocks_lose_updates() {
+    float *const x = device_memory();
+    count_blocks<<<20, 32>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// As many threads as words of the histogram, or more, add to it.
+__global__ void count_remainders(float *x, unsigned words) {
+    __shared__ float histogram[32];
+    if (threadIdx.x < 32)
+        histogram[threadIdx.x] = 0;
+    __syncthreads();
+    histogram[threadIdx.x % words] += 1; // no atomic
+    __syncthreads();
+    if (threadIdx.x < words)
+        x[threadIdx.x] = histogram[threadIdx.x];
+}
+
+static void warps_lose_updates() {
+    float *const x = device_memory();
+    count_remainders<<<1, 128>>>(x, 32);
+    print(x);
+    cudaFree(x);
+}
+
+static void lanes_lose_updates() {
+    float *const x = device_memory();
+    count_remainders<<<1, 32>>>(x, 1);
+    print(x);
+    cudaFree(x);
+}
+
+// The block that comes last adds up what all have stored. Without a fence, it may not see it yet.
+__global__ void add_parts(float *parts, unsigned *arrived, int fence) {
+    if (threadIdx.x > 0)
+        return;
+    parts[blockIdx.x] = 1;
+    if (fence)
+        __threadfence();
+    if (atomicAdd(arrived, 1u) < gridDim.x - 1)
+        return;
+    for (unsigned block = 1; block < gridDim.x; ++block)
+        parts[0] += parts[block]; // of all blocks
+}
+
+static void blocks_arrive(int fence) {
+    float *const x = device_memory();
+    add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), fence);
+    cudaDeviceSynchronize();
+    cudaFree(x);
+}
+
+static void missing_fence() {
+    blocks_arrive(0);
+}
+
+static void fence() { // the right program
+    blocks_arrive(1);
+}
+
+// ---- Barriers and exchanges that not all reach.
+
 __global__ void return_early(float *x, int n) {
     if ((int)threadIdx.x >= n)
         return;
@@ -584,6 +655,11 @@ static const struct {
     PROGRAM(missing_second_barrier),
     PROGRAM(blocks_in_need_of_an_order),
     PROGRAM(threads_in_need_of_an_order),
+    PROGRAM(blocks_lose_updates),
+    PROGRAM(warps_lose_updates),
+    PROGRAM(lanes_lose_updates),
+    PROGRAM(missing_fence),
+    PROGRAM(fence),
     PROGRAM(barrier_not_reached_by_all),
     PROGRAM(different_barriers),
     PROGRAM(lane_missing_in_shuffle),

@@ -1,0 +1,564 @@
+// What kernels do with memory, access by access: counts of what a GPU would do, and threads that
+// touch the same bytes in no order. Only programs built with COUNT=1 have this part
+// (common/cuda.mk). Their kernels are compiled with -fsanitize=thread, and the functions that GCC
+// then calls before each access are here instead of in its library.
+#include "simulator.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+extern "C" void *__real_malloc(size_t bytes);
+extern "C" void __real_free(void *memory);
+
+namespace simulator {
+namespace {
+
+// While a kernel runs, it must not reach the host's heap. So what is kept here lies elsewhere.
+template <class T> struct elsewhere {
+    using value_type = T;
+    elsewhere() = default;
+    template <class U> elsewhere(const elsewhere<U> &) {
+    }
+    T *allocate(size_t n) {
+        return (T *)__real_malloc(n * sizeof(T));
+    }
+    void deallocate(T *memory, size_t) {
+        __real_free(memory);
+    }
+    template <class U> bool operator==(const elsewhere<U> &) const {
+        return true;
+    }
+    template <class U> bool operator!=(const elsewhere<U> &) const {
+        return false;
+    }
+};
+template <class T> using list = std::vector<T, elsewhere<T>>;
+
+constexpr size_t SECTOR = 32, WORD = 4, LARGEST = 16; // bytes
+constexpr size_t SECTORS_A_CYCLE = 4, BANKS = 32;
+constexpr unsigned ALL_LANES = 0xffffffff;
+enum access_kind { LOAD, STORE, ATOMIC, ACCESS_KINDS };
+
+// What a kernel has done since the program began.
+struct counts {
+    size_t launches, nodes, blocks, warps, threads, threads_at_work;
+    // Of warps: an instruction of up to 32 threads is one request. `packed` is the number of
+    // sectors that would hold the bytes asked for, if they lay side by side.
+    size_t requests[ACCESS_KINDS], sectors[ACCESS_KINDS], packed[ACCESS_KINDS];
+    size_t shared_requests[ACCESS_KINDS], passes[ACCESS_KINDS];
+    size_t shared_words; // that a lane loads
+    size_t barriers, grid_barriers;
+    // Cycles of the load and store unit of the busiest multiprocessor, between two launches or
+    // barriers of the grid: one for each pass, and for each four sectors of a request.
+    size_t busiest;
+};
+list<std::pair<const char *, counts>> kernels;
+// Of each multiprocessor, since the launch or the last barrier of the grid. They get blocks in
+// turn.
+list<size_t> cycles;
+size_t copies[4], copied[4]; // by direction, and their bytes
+
+counts &of(const char *kernel) {
+    for (auto &[name, counts] : kernels)
+        if (strcmp(name, kernel) == 0)
+            return counts;
+    kernels.push_back({kernel, {}});
+    return kernels.back().second;
+}
+
+// ---- Requests
+
+// What the threads of a warp do with one instruction.
+struct request {
+    unsigned lanes; // that take part
+    unsigned bytes; // of each
+    uintptr_t addresses[warpSize];
+};
+
+// An instruction, and its requests since the warp began or waited. A thread's nth access belongs to
+// the nth request.
+struct site {
+    uintptr_t place;
+    access_kind kind;
+    bool shared;
+    size_t done[warpSize];
+    list<request> requests;
+};
+list<site> sites;
+size_t places[1 << 14]; // where in `sites` an address of code is, plus 1: a hash table
+// The warp whose accesses these are. Threads take turns in their order, because the seed is 0. So
+// those of a warp come one after the other.
+position warp;
+
+site &find_site(uintptr_t place, access_kind kind, bool shared) {
+    size_t slot = place * 0x9e3779b97f4a7c15 >> 50;
+    for (; places[slot]; slot = (slot + 1) % std::size(places)) {
+        site &site = sites[places[slot] - 1];
+        if (site.place == place && site.kind == kind && site.shared == shared)
+            return site;
+    }
+    sites.push_back({place, kind, shared, {}, {}});
+    if (sites.size() > std::size(places) / 2)
+        die(print("more than %zu accesses in the source", std::size(places) / 2));
+    places[slot] = sites.size();
+    return sites.back();
+}
+
+size_t distinct(uintptr_t *values, size_t n) {
+    std::sort(values, values + n);
+    return (size_t)(std::unique(values, values + n) - values);
+}
+
+// Adds the sectors that a request touches, and how many its bytes would fill.
+void count_sectors(const request &request, size_t *sectors, size_t *packed, size_t *cycles) {
+    uintptr_t found[warpSize * LARGEST];
+    size_t n = 0;
+    for (size_t lane = 0; lane < warpSize; ++lane)
+        for (unsigned byte = 0; request.lanes >> lane & 1 && byte < request.bytes; ++byte)
+            found[n++] = request.addresses[lane] + byte;
+    n = distinct(found, n);
+    *packed += (n + SECTOR - 1) / SECTOR;
+    for (size_t i = 0; i < n; ++i)
+        found[i] /= SECTOR;
+    n = distinct(found, n);
+    *sectors += n;
+    *cycles += (n + SECTORS_A_CYCLE - 1) / SECTORS_A_CYCLE;
+}
+
+// Passes over the banks for some lanes at once: as many as words are wanted of one bank.
+size_t passes_of(const request &request, unsigned lanes) {
+    uintptr_t words[warpSize * LARGEST / WORD];
+    size_t n = 0, in_bank[BANKS] = {};
+    for (size_t lane = 0; lane < warpSize; ++lane)
+        for (unsigned byte = 0; lanes >> lane & 1 && byte < request.bytes; byte += WORD)
+            words[n++] = (request.addresses[lane] + byte) / WORD;
+    n = distinct(words, n);
+    for (size_t i = 0; i < n; ++i)
+        ++in_bank[words[i] % BANKS];
+    return *std::max_element(in_bank, in_bank + BANKS);
+}
+
+// Whether all lanes of a part of the warp want the same as the lane whose number differs in `bit`.
+bool paired(const request &request, unsigned lanes, unsigned bit) {
+    for (unsigned lane = 0; lane < warpSize; ++lane)
+        if (lanes >> lane & lanes >> (lane ^ bit) & 1 &&
+            request.addresses[lane] != request.addresses[lane ^ bit])
+            return false;
+    return true;
+}
+
+// A pass serves at most 128 bytes: a half of the warp with 8 bytes each, a quarter with 16. Two
+// such parts go together where neighbouring lanes, or those two apart, want the same.
+size_t count_passes(const request &request) {
+    if (request.bytes <= WORD)
+        return passes_of(request, request.lanes);
+    size_t passes = 0;
+    const unsigned lanes_at_once = request.bytes == LARGEST ? 16 : warpSize;
+    for (unsigned first = 0; first < warpSize; first += lanes_at_once) {
+        const unsigned part = request.lanes & ALL_LANES >> (warpSize - lanes_at_once) << first;
+        const unsigned half = part & ALL_LANES >> (warpSize - lanes_at_once / 2) << first;
+        if (paired(request, part, 1) || paired(request, part, 2))
+            passes += passes_of(request, part);
+        else
+            passes += passes_of(request, half) + passes_of(request, part & ~half);
+    }
+    return passes;
+}
+
+uintptr_t first_address(const request &request) {
+    return request.addresses[__builtin_ctz(request.lanes)];
+}
+
+// Joins requests that a compiler makes one of: the same lanes want what lies behind what they want
+// of `first`, and the sum is aligned. False if that is not so.
+bool join(request *first, const request &second) {
+    const unsigned bytes = first->bytes + second.bytes;
+    if (first->lanes != second.lanes || first->bytes != second.bytes || bytes > LARGEST)
+        return false;
+    for (size_t lane = 0; lane < warpSize; ++lane)
+        if (first->lanes >> lane & 1 &&
+            (first->addresses[lane] % bytes ||
+             second.addresses[lane] != first->addresses[lane] + first->bytes))
+            return false;
+    first->bytes = bytes;
+    return true;
+}
+
+// Twice, so that four words become two times two and then one time four.
+void join_pairs(list<request> *requests) {
+    for (int time = 0; time < 2; ++time) {
+        size_t kept = 0;
+        for (size_t i = 0; i < requests->size(); ++i, ++kept) {
+            (*requests)[kept] = (*requests)[i];
+            if (i + 1 < requests->size() && join(&(*requests)[kept], (*requests)[i + 1]))
+                ++i;
+        }
+        requests->resize(kept);
+    }
+}
+
+// The same for all requests of two instructions. None are left of the second.
+bool join_sites(list<request> *first, list<request> *second) {
+    request joined = second->empty() ? request() : first->front();
+    if (second->empty() || first->size() != second->size() || !join(&joined, second->front()))
+        return false;
+    list<request> all = *first;
+    for (size_t i = 0; i < all.size(); ++i)
+        if (!join(&all[i], (*second)[i]))
+            return false;
+    first->swap(all);
+    second->clear();
+    return true;
+}
+
+// nvcc makes one of successive iterations, too, but not in the kernels that SIM_APART lists: ,f,g,
+bool iterations_stay_apart() {
+    static const char *const kernels = getenv("SIM_APART");
+    return kernels && strstr(kernels, print(",%s,", device.kernel).text);
+}
+
+// nvcc knows where arrays in shared memory lie. So it makes one access of several to neighbouring
+// words: of different instructions, then of one in successive iterations of a loop.
+void join_shared(access_kind kind) {
+    list<site *> alike;
+    for (site &site : sites)
+        if (site.shared && site.kind == kind && !site.requests.empty())
+            alike.push_back(&site);
+    const auto begins_before = [](const site *a, const site *b) {
+        return first_address(a->requests[0]) < first_address(b->requests[0]);
+    };
+    std::sort(alike.begin(), alike.end(), begins_before);
+    for (int time = 0; time < 2; ++time) // as above
+        for (size_t i = 0; i < alike.size(); ++i)
+            for (size_t j = i + 1; j < alike.size(); ++j)
+                if (join_sites(&alike[i]->requests, &alike[j]->requests))
+                    break;
+    if (iterations_stay_apart())
+        return;
+    for (site *site : alike)
+        join_pairs(&site->requests);
+}
+
+// Counts what the warp has done since it began or waited.
+void count_requests() {
+    counts &counts = of(device.kernel);
+    size_t &busy = cycles[warp.block % cycles.size()];
+    for (access_kind kind : {LOAD, STORE})
+        join_shared(kind);
+    for (site &site : sites) {
+        for (const request &request : site.requests) {
+            if (site.shared) {
+                const size_t passes = count_passes(request);
+                ++counts.shared_requests[site.kind];
+                counts.passes[site.kind] += passes;
+                counts.shared_words += site.kind == LOAD ? request.bytes / WORD : 0;
+                busy += passes;
+            } else {
+                ++counts.requests[site.kind];
+                count_sectors(request, &counts.sectors[site.kind], &counts.packed[site.kind],
+                              &busy);
+            }
+        }
+        site.requests.clear();
+        memset(site.done, 0, sizeof site.done);
+    }
+}
+
+// Adds a thread's access to the request that it belongs to.
+void record(uintptr_t place, access_kind kind, bool shared, uintptr_t address, unsigned bytes) {
+    const position now = running();
+    const position its_warp = {now.block, now.thread / warpSize};
+    if (its_warp.block != warp.block || its_warp.thread != warp.thread)
+        count_requests();
+    warp = its_warp;
+    const size_t lane = now.thread % warpSize;
+    site &site = find_site(place, kind, shared);
+    const size_t n = site.done[lane]++;
+    if (n == site.requests.size())
+        site.requests.push_back({0, bytes, {}});
+    site.requests[n].lanes |= 1u << lane;
+    site.requests[n].addresses[lane] = address;
+}
+
+// ---- Order
+
+// Who touched a word last, and how far its block was then. The numbers are those of the running
+// launch: a thread's block, the barriers that the block has passed, the exchanges of values that
+// the warp has, and the fences of the block.
+struct touch {
+    unsigned phase, block, thread, interval, exchange, fence;
+    enum { ONE, SEVERAL_LANES, SEVERAL_WARPS, SEVERAL_BLOCKS } by; // since the phase, interval, ...
+    bool atomic;
+    uintptr_t place;
+};
+
+struct word {
+    touch store, load;
+};
+
+// Blocks of the running launch.
+struct progress {
+    unsigned interval, fence;
+    unsigned exchanges[MAX_THREADS / warpSize];
+};
+list<progress> blocks;
+list<bool> worked; // each thread of the grid: has touched memory
+size_t threads;    // of a block
+unsigned phase;    // counts launches and barriers of the grid
+
+constexpr size_t PAGE_WORDS = 1024;
+std::unordered_map<uintptr_t, list<word>, std::hash<uintptr_t>, std::equal_to<uintptr_t>,
+                   elsewhere<std::pair<const uintptr_t, list<word>>>>
+    pages;
+
+// Whether nothing puts the running thread's access behind the earlier one.
+bool unordered(const touch &earlier, const touch &now, bool shared) {
+    if (earlier.phase != now.phase)
+        return false;
+    if (earlier.block != now.block || earlier.by == touch::SEVERAL_BLOCKS)
+        return !shared && earlier.fence == blocks[earlier.block].fence;
+    if (earlier.interval != now.interval)
+        return false;
+    if (earlier.thread / warpSize != now.thread / warpSize || earlier.by == touch::SEVERAL_WARPS)
+        return true;
+    return earlier.exchange == now.exchange &&
+           (earlier.thread != now.thread || earlier.by == touch::SEVERAL_LANES);
+}
+
+// The later of two loads, with the widest of the groups that have loaded since the last barrier.
+void add_load(touch *load, touch now, bool shared) {
+    const bool same_block = load->block == now.block;
+    if (load->phase == now.phase && (same_block || !shared)) {
+        const bool same_interval = same_block && load->interval == now.interval;
+        const bool same_warp = load->thread / warpSize == now.thread / warpSize;
+        if (!same_block || load->by == touch::SEVERAL_BLOCKS)
+            now.by = touch::SEVERAL_BLOCKS;
+        else if (same_interval && (!same_warp || load->by == touch::SEVERAL_WARPS))
+            now.by = touch::SEVERAL_WARPS;
+        else if (same_interval && load->exchange == now.exchange &&
+                 (load->thread != now.thread || load->by == touch::SEVERAL_LANES))
+            now.by = touch::SEVERAL_LANES;
+    }
+    *load = now;
+}
+
+// The file and line that an address of code comes from.
+text line_of(uintptr_t place) {
+    Dl_info found;
+    char line[256] = "?";
+    if (dladdr((void *)place, &found)) {
+        FILE *const tool = popen(print("addr2line -s -e /proc/%d/exe %#zx", (int)getpid(),
+                                       place - 1 - (uintptr_t)found.dli_fbase)
+                                     .text,
+                                 "r");
+        if (tool && fgets(line, sizeof line, tool))
+            line[strcspn(line, "\n")] = 0;
+    }
+    return print("%s", line);
+}
+
+[[noreturn]] void report(const touch &earlier, const touch &now, bool earlier_stores, bool stores,
+                         const void *address) {
+    give_memory_to_both();
+    die(print("%s %s %s at %s, and thread %u of block %u %s it at %s: nothing orders the two",
+              who().text, stores ? "stores to" : "loads", describe(address).text,
+              line_of(now.place).text, earlier.thread, earlier.block,
+              earlier_stores ? "stored to" : "loaded", line_of(earlier.place).text));
+}
+
+void check_order(access_kind kind, bool shared, uintptr_t address, uintptr_t place) {
+    const position self = running();
+    const progress &progress = blocks[self.block];
+    const touch now = {phase,
+                       (unsigned)self.block,
+                       (unsigned)self.thread,
+                       progress.interval,
+                       progress.exchanges[self.thread / warpSize],
+                       progress.fence,
+                       touch::ONE,
+                       kind == ATOMIC,
+                       place};
+    list<word> &page = pages[address / WORD / PAGE_WORDS];
+    page.resize(PAGE_WORDS);
+    word &word = page[address / WORD % PAGE_WORDS];
+    if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
+        report(word.store, now, true, kind != LOAD, (void *)address);
+    if (kind != LOAD && unordered(word.load, now, shared))
+        report(word.load, now, false, true, (void *)address);
+    if (kind == LOAD)
+        add_load(&word.load, now, shared);
+    else
+        word.store = now;
+}
+
+// A thread touches memory. Only a kernel's accesses to memory of the device and to shared memory
+// count.
+void touch_memory(access_kind kind, const volatile void *memory, size_t bytes, void *caller) {
+    if (!device.in_kernel)
+        return;
+    const uintptr_t address = (uintptr_t)memory, place = (uintptr_t)caller;
+    const bool shared = is_shared((void *)address);
+    const enum kind where = kind_of((void *)address);
+    if (!shared && where != DEVICE && where != MANAGED)
+        return;
+    const position self = running();
+    worked[self.block * threads + self.thread] = true;
+    record(place, kind, shared, address, (unsigned)bytes);
+    for (size_t byte = 0; byte < bytes; byte += WORD)
+        check_order(kind, shared, address + byte, place);
+}
+
+} // namespace
+
+void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
+    counts &counts = of(kernel);
+    ++(device.in_graph ? counts.nodes : counts.launches);
+    counts.blocks += grid_blocks;
+    counts.warps += grid_blocks * ((block_threads + warpSize - 1) / warpSize);
+    counts.threads += grid_blocks * block_threads;
+    ++phase;
+    threads = block_threads;
+    blocks.assign(grid_blocks, {});
+    worked.assign(grid_blocks * block_threads, false);
+    cycles.assign(device.multiprocessors, 0);
+}
+
+void note_turns_taken() {
+    count_requests();
+}
+
+static void add_busiest() {
+    of(device.kernel).busiest += *std::max_element(cycles.begin(), cycles.end());
+    std::fill(cycles.begin(), cycles.end(), 0);
+}
+
+void note_end() {
+    of(device.kernel).threads_at_work += (size_t)std::count(worked.begin(), worked.end(), true);
+    add_busiest();
+}
+
+void note_barrier(size_t block) {
+    ++of(device.kernel).barriers;
+    ++blocks[block].interval;
+}
+
+void note_grid_barrier() {
+    ++of(device.kernel).grid_barriers;
+    ++phase;
+    add_busiest();
+}
+
+void note_exchange(size_t warp) {
+    ++blocks[running().block].exchanges[warp];
+}
+
+void note_copy(copy_direction direction, size_t bytes) {
+    ++copies[direction];
+    copied[direction] += bytes;
+}
+
+// A line for each kernel, to the file that SIM_COUNTS names.
+void write_counts() {
+    const char *const path = getenv("SIM_COUNTS");
+    FILE *const file = path ? fopen(path, "w") : nullptr;
+    if (path && !file)
+        die(print("SIM_COUNTS: cannot write %s", path));
+    if (!file)
+        return;
+    fputs("kernel,launches,nodes,blocks,warps,threads,threads_at_work", file);
+    for (const char *kind : {"load", "store", "atomic"})
+        fprintf(file, ",%s_requests,%s_sectors,%s_packed,shared_%s_requests,shared_%s_passes", kind,
+                kind, kind, kind, kind);
+    fputs(",shared_words,barriers,grid_barriers,busiest,bytes\n", file);
+    for (const auto &[kernel, c] : kernels) {
+        fprintf(file, "\"%s\",%zu,%zu,%zu,%zu,%zu,%zu", kernel, c.launches, c.nodes, c.blocks,
+                c.warps, c.threads, c.threads_at_work);
+        for (access_kind kind : {LOAD, STORE, ATOMIC})
+            fprintf(file, ",%zu,%zu,%zu,%zu,%zu", c.requests[kind], c.sectors[kind], c.packed[kind],
+                    c.shared_requests[kind], c.passes[kind]);
+        fprintf(file, ",%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers, c.grid_barriers,
+                c.busiest);
+    }
+    const char *const DIRECTIONS[] = {"to the device", "to the host", "within the device",
+                                      "memset"};
+    for (copy_direction direction : {TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET})
+        fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
+                copies[direction], copied[direction]);
+    if (fclose(file))
+        die(print("SIM_COUNTS: cannot write %s", path));
+}
+
+} // namespace simulator
+
+// ---- What GCC calls
+
+using namespace simulator;
+
+extern "C" {
+
+#define ACCESS(name, kind, bytes)                                                                  \
+    void __tsan_##name(void *memory) {                                                             \
+        touch_memory(kind, memory, bytes, __builtin_return_address(0));                            \
+    }
+#define ACCESSES(bytes)                                                                            \
+    ACCESS(read##bytes, LOAD, bytes)                                                               \
+    ACCESS(write##bytes, STORE, bytes)                                                             \
+    ACCESS(unaligned_read##bytes, LOAD, bytes)                                                     \
+    ACCESS(unaligned_write##bytes, STORE, bytes)                                                   \
+    ACCESS(volatile_read##bytes, ATOMIC, bytes)                                                    \
+    ACCESS(volatile_write##bytes, ATOMIC, bytes)
+ACCESSES(1)
+ACCESSES(2)
+ACCESSES(4)
+ACCESSES(8)
+ACCESSES(16)
+
+uint32_t __tsan_atomic32_load(const volatile uint32_t *memory, int) {
+    return __atomic_load_n(memory, __ATOMIC_RELAXED);
+}
+
+uint32_t __tsan_atomic32_fetch_add(volatile uint32_t *memory, uint32_t value, int) {
+    touch_memory(ATOMIC, memory, sizeof *memory, __builtin_return_address(0));
+    return __atomic_fetch_add(memory, value, __ATOMIC_RELAXED);
+}
+
+bool __tsan_atomic32_compare_exchange_weak(volatile uint32_t *memory, uint32_t *expected,
+                                           uint32_t value, int, int) {
+    touch_memory(ATOMIC, memory, sizeof *memory, __builtin_return_address(0));
+    return __atomic_compare_exchange_n(memory, expected, value, false, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED);
+}
+
+void __tsan_atomic_thread_fence(int) {
+    ++blocks[running().block].fence;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+// Structures that are larger: nvcc copies them by words.
+void __tsan_read_range(void *memory, size_t bytes) {
+    for (size_t byte = 0; byte < bytes; byte += WORD)
+        touch_memory(LOAD, (char *)memory + byte, WORD, __builtin_return_address(0));
+}
+void __tsan_write_range(void *memory, size_t bytes) {
+    for (size_t byte = 0; byte < bytes; byte += WORD)
+        touch_memory(STORE, (char *)memory + byte, WORD, __builtin_return_address(0));
+}
+
+// A variable that is made at its first use asks whether it is.
+uint8_t __tsan_atomic8_load(const volatile uint8_t *memory, int) {
+    return __atomic_load_n(memory, __ATOMIC_ACQUIRE);
+}
+
+void __tsan_init() {
+}
+void __tsan_func_entry(void *) {
+}
+void __tsan_func_exit() {
+}
+}

@@ -1,0 +1,492 @@
+// Stage 09.1: neighbouring lanes load the same numbers of a tile, so that a pass serves more lanes.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of tiles. The surplus units hold zeros, and stay zero.
+#include "stages/training_cuda.h"
+
+#include <math.h>
+
+enum {
+    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
+    // that a batch of 32 occupies more than a few blocks.
+    TILE = 32,
+    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
+    ROWS = 2,
+    COLUMNS = 4,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs load the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart load the same rows
+    THREADS = THREADS_X * THREADS_Y,
+    WARP = 32,
+    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
+    // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
+    SLICES = 7,
+    SLICE = PIXELS / SLICES,
+    // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
+    DEPTH = 64,
+    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
+    PADDED_CLASSES = TILE,
+    // So many of their columns are in a tile, so that each thread copies equally many.
+    TILE_CLASSES = TILE / 2
+};
+
+struct network {
+    size_t units;  // as asked for
+    size_t hidden; // H
+    cudaStream_t stream;
+
+    // One allocation holds all parameters, in this order.
+    float *weights1; // 784 × H
+    float *bias1;    // H
+    float *weights2; // H × PADDED_CLASSES
+    float *bias2;    // PADDED_CLASSES
+
+    // One batch's intermediate values.
+    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
+    float *activations;   // N × H: a
+    float *w2_transposed; // TILE_CLASSES × H: W2ᵀ, as it is before the update
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × PADDED_CLASSES: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+};
+
+// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+}
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
+// without a detour through the driver's own buffer.
+static void copy_pinned(void *device, const void *host, size_t bytes) {
+    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaHostUnregister((void *)host));
+}
+
+// Copies a data set to the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    copy_pinned(device.images, host->images, pixels * sizeof(float));
+    copy_pinned(device.labels, host->labels, samples);
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
+// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
+                        size_t rows, size_t columns, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
+                       columns * sizeof(float), rows, kind));
+}
+
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
+}
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t hidden = (units + TILE - 1) / TILE * TILE;
+    struct network network = {};
+    network.units = units;
+    network.hidden = hidden;
+    CHECK(cudaStreamCreate(&network.stream));
+    network.weights1 =
+        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
+    network.sums = allocate(SLICES * n * hidden);
+    network.activations = allocate(n * hidden);
+    network.w2_transposed = allocate_zeroed(TILE_CLASSES * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    float *weights = allocate_floats(PIXELS * units);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * units; ++i)
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy_matrix(network.weights1, hidden, weights, units, PIXELS, units, cudaMemcpyHostToDevice);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < units * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, units);
+    copy_matrix(network.weights2, PADDED_CLASSES, weights, CLASSES, units, CLASSES,
+                cudaMemcpyHostToDevice);
+    free(weights);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaStreamDestroy(network->stream));
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->sums));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->w2_transposed));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
+// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
+// compiler knows the number of iterations. So it puts all loads before the first store, and a
+// thread waits for memory once.
+__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
+                          int rows, int columns, size_t rows_left, size_t columns_left) {
+    const int thread = threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < rows * columns / 4; first += THREADS) {
+        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
+        float4 four = make_float4(0, 0, 0, 0);
+        if ((size_t)r < rows_left && (size_t)c < columns_left)
+            four = *(const float4 *)(matrix + r * stride + c);
+        *(float4 *)(tile + r * tile_stride + c) = four;
+    }
+}
+
+// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
+// hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
+// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+__global__ void __launch_bounds__(THREADS, 2)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+    // The rows have four floats more: a warp's begin in different banks, at multiples of 16 bytes.
+    __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
+    __shared__ alignas(16) float weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
+    load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
+    load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
+    __syncthreads();
+    float sum[ROWS][COLUMNS] = {};
+    for (int i = 0; i < SLICE; ++i)
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < COLUMNS; ++c)
+                sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
+
+    for (int r = 0; r < ROWS && s + row + r < n; ++r)
+        *(float4 *)(sums + (blockIdx.z * n + s + row + r) * hidden + h + column) =
+            make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+}
+
+// Returns the sum over the threads of a warp, to all of them.
+__device__ float warp_sum(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+}
+
+__device__ float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
+
+// One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
+__global__ void output_layer(const float *sums, const float *bias1, const float *weights2,
+                             const float *bias2, const uint8_t *labels, float *activations,
+                             float *w2_transposed, float *logits, float *d_logits, float *losses,
+                             size_t n, size_t hidden) {
+    __shared__ float warps[THREADS / WARP][CLASSES];
+    const size_t s = blockIdx.x;
+    const int lane = threadIdx.x % WARP;
+    float part[CLASSES] = {};
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float a = bias1[h];
+        for (int slice = 0; slice < SLICES; ++slice)
+            a += sums[(slice * n + s) * hidden + h];
+        a = a > 0 ? a : 0;
+        activations[s * hidden + h] = a;
+        for (int o = 0; o < CLASSES; ++o) {
+            const float w = weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w;
+            if (s == 0)
+                w2_transposed[o * hidden + h] = w;
+        }
+    }
+    for (int o = 0; o < CLASSES; ++o) {
+        const float sum = warp_sum(part[o]);
+        if (lane == 0)
+            warps[threadIdx.x / WARP][o] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= WARP)
+        return;
+
+    // Only one warp goes on. Each of its first ten lanes has an output.
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+        z += warps[w][lane];
+    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
+    if (lane < CLASSES) {
+        logits[s * CLASSES + lane] = z;
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    }
+    if (lane == labels[s])
+        losses[s] += logf(sum) - shifted;
+}
+
+// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
+// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
+// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *images, const float *activations, const float *w2_transposed,
+                    const float *d_logits, float *weights1, float *bias1, float *weights2,
+                    float *bias2, size_t n, size_t hidden, float learning_rate) {
+    __shared__ alignas(16) float x_tile[DEPTH][TILE];
+    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
+    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
+    const bool is_second = blockIdx.x == gridDim.x - 1;
+    const float *x = is_second ? activations : images, *dy = is_second ? d_logits : activations;
+    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
+    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
+                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
+    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
+    const size_t o = is_second ? 0 : blockIdx.y * TILE;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    for (size_t first = 0; first < n; first += DEPTH) {
+        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
+        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
+        load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
+                  DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
+        load_tile(weights_tile[0], TILE, w2_transposed + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
+        __syncthreads();
+        if (!is_second) {
+            // The tile has a. A thread replaces only numbers that no other thread reads.
+            for (int top = 0; top < DEPTH; top += THREADS_Y) {
+                float da[COLUMNS] = {}, *a = &dy_tile[top + row / ROWS][column];
+                for (int i = 0; i < CLASSES; ++i)
+                    for (int c = 0; c < COLUMNS; ++c)
+                        da[c] += dz_tile[top + row / ROWS][i] * weights_tile[i][column + c];
+                for (int c = 0; c < COLUMNS; ++c)
+                    a[c] = a[c] > 0 ? da[c] : 0;
+            }
+            __syncthreads();
+        }
+        for (int i = 0; i < depth; ++i)
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < COLUMNS; ++c)
+                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+        if (k == 0 && thread < TILE)
+            for (int i = 0; i < depth; ++i)
+                bias_sum += dy_tile[i][thread];
+        __syncthreads();
+    }
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
+        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
+        const float4 old = *four;
+        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
+                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
+    }
+    if (k == 0 && thread < TILE)
+        bias[o + thread] -= learning_rate * bias_sum;
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Sets a, z and dz for a batch, and adds to the losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    dim3 grid = blocks(n, hidden);
+    grid.z = SLICES;
+    hidden_sums<<<grid, THREADS, 0, network->stream>>>(batch->images, network->weights1,
+                                                       network->sums, n, hidden);
+    CHECK(cudaGetLastError());
+    output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
+        network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
+        network->activations, network->w2_transposed, network->logits, network->d_logits,
+        network->losses, n, hidden);
+    CHECK(cudaGetLastError());
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    dim3 grid = blocks(PIXELS, hidden);
+    ++grid.x; // W2's
+    weight_gradient<<<grid, THREADS, 0, network->stream>>>(
+        batch->images, network->activations, network->w2_transposed, network->d_logits,
+        network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
+        learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Gives the stream an epoch over the training set in file order. The last batch may be short. Marks
+// the phases, or none if `events` is NULL.
+static void submit_epoch(struct network *network, const struct dataset *dataset,
+                         const struct options *options, float learning_rate,
+                         struct phase_events *events) {
+    const size_t n = largest_batch(options);
+    struct batch batch;
+    CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
+    mark_phase(events, network->stream);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        mark_phase(events, network->stream);
+        backward(network, &batch, learning_rate);
+        mark_phase(events, network->stream);
+    }
+    sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
+}
+
+// Records an epoch, with its pointers, its batches and the learning rate. Nothing of it runs yet.
+static cudaGraphExec_t record_epoch(struct network *network, const struct dataset *dataset,
+                                    const struct options *options) {
+    cudaGraph_t graph;
+    cudaGraphExec_t epoch;
+    CHECK(cudaStreamBeginCapture(network->stream, cudaStreamCaptureModeGlobal));
+    submit_epoch(network, dataset, options, options->learning_rate, NULL);
+    CHECK(cudaStreamEndCapture(network->stream, &graph));
+    CHECK(cudaGraphInstantiateWithFlags(&epoch, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphUpload(epoch, network->stream)); // or the first launch would do it
+    CHECK(cudaStreamSynchronize(network->stream));
+    return epoch;
+}
+
+// Returns the mean loss of the last epoch, when its last weight is final.
+static double wait_for_loss(const struct network *network, const struct dataset *dataset) {
+    float loss;
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
+    return loss / dataset->samples;
+}
+
+// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
+// are. The first is cold. In the second, events time the phases. Neither is recorded.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    if (options->epochs == 0)
+        return;
+    double start = seconds();
+    if (!is_simulated(result->device)) {
+        submit_epoch(network, dataset, options, 0, NULL);
+        wait_for_loss(network, dataset);
+        result->warmup_s = seconds() - start;
+        struct phase_events events = create_events(options);
+        submit_epoch(network, dataset, options, 0, &events);
+        wait_for_loss(network, dataset);
+        collect_events(&events, options, result);
+    }
+
+    start = seconds();
+    cudaGraphExec_t recorded = record_epoch(network, dataset, options);
+    result->setup_s += seconds() - start;
+
+    start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        CHECK(cudaGraphLaunch(recorded, network->stream));
+        result->final_loss = wait_for_loss(network, dataset);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+    CHECK(cudaGraphExecDestroy(recorded));
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host without the padding. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
+    float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
+                cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
+    copy_matrix(weights2, CLASSES, network->weights2, PADDED_CLASSES, units, CLASSES,
+                cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
+    free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on a GPU, as a graph of launches.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
