@@ -312,7 +312,9 @@ list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
 unsigned phase;    // counts launches and barriers of the grid
 
-constexpr size_t PAGE_WORDS = 1024;
+// A page has a `word` for each of its words, or for each byte once a thread has touched less than a
+// word.
+constexpr size_t PAGE = 4096;
 std::unordered_map<uintptr_t, list<word>, std::hash<uintptr_t>, std::equal_to<uintptr_t>,
                    elsewhere<std::pair<const uintptr_t, list<word>>>>
     pages;
@@ -372,7 +374,7 @@ text line_of(uintptr_t place) {
               earlier_stores ? "stored to" : "loaded", line_of(earlier.place).text));
 }
 
-void check_order(access_kind kind, bool shared, uintptr_t address, uintptr_t place) {
+void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes, uintptr_t place) {
     const position self = running();
     const progress &progress = blocks[self.block];
     const touch now = {phase,
@@ -384,17 +386,27 @@ void check_order(access_kind kind, bool shared, uintptr_t address, uintptr_t pla
                        touch::ONE,
                        kind == ATOMIC,
                        place};
-    list<word> &page = pages[address / WORD / PAGE_WORDS];
-    page.resize(PAGE_WORDS);
-    word &word = page[address / WORD % PAGE_WORDS];
-    if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
-        report(word.store, now, true, kind != LOAD, (void *)address);
-    if (kind != LOAD && unordered(word.load, now, shared))
-        report(word.load, now, false, true, (void *)address);
-    if (kind == LOAD)
-        add_load(&word.load, now, shared);
-    else
-        word.store = now;
+    list<word> &page = pages[address / PAGE];
+    if (page.empty())
+        page.resize(PAGE / WORD);
+    if (bytes < WORD && page.size() < PAGE) {
+        list<word> by_byte(PAGE);
+        for (size_t byte = 0; byte < PAGE; ++byte)
+            by_byte[byte] = page[byte / WORD];
+        page.swap(by_byte);
+    }
+    const size_t unit = PAGE / page.size();
+    for (size_t offset = 0; offset < bytes; offset += unit) {
+        word &word = page[(address + offset) % PAGE / unit];
+        if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
+            report(word.store, now, true, kind != LOAD, (void *)(address + offset));
+        if (kind != LOAD && unordered(word.load, now, shared))
+            report(word.load, now, false, true, (void *)(address + offset));
+        if (kind == LOAD)
+            add_load(&word.load, now, shared);
+        else
+            word.store = now;
+    }
 }
 
 // A thread touches memory. Only a kernel's accesses to memory of the device and to shared memory
@@ -410,8 +422,7 @@ void touch_memory(access_kind kind, const volatile void *memory, size_t bytes, v
     const position self = running();
     worked[self.block * threads + self.thread] = true;
     record(place, kind, shared, address, (unsigned)bytes);
-    for (size_t byte = 0; byte < bytes; byte += WORD)
-        check_order(kind, shared, address + byte, place);
+    check_order(kind, shared, address, bytes, place);
 }
 
 } // namespace

@@ -108,6 +108,8 @@ def test_every_readme_has_the_same_sections(stage):
                   "What limits it", "Exercises", "Pitfalls"])
     if not stage.before:
         sections.remove("What the diff shows")
+    if (stage.ladder.profiles / stage.name / "counts.csv").exists():
+        sections.insert(sections.index("Measured"), "Counted")
     readme = (stage.folder / "README.md").read_text()
     assert re.findall("^## (.*)", readme, re.MULTILINE) == sections
 

@@ -192,6 +192,7 @@ unordered="simulated device: kernel .*: nothing orders the two"
         finds "$program" counted.sim "^$unordered"
     done
     build/correct.counted.sim
+    build/broken.counted.sim bytes
 }
 
 @test "a barrier that not all threads reach" {

@@ -368,6 +368,17 @@ static void fence() { // the right program
     blocks_arrive(1);
 }
 
+__global__ void halve(unsigned char *x) {
+    x[threadIdx.x] /= 2;
+}
+
+static void bytes() { // is right, too: no thread touches the bytes of another
+    float *const x = device_memory();
+    halve<<<1, N>>>((unsigned char *)x);
+    cudaDeviceSynchronize();
+    cudaFree(x);
+}
+
 // ---- Barriers and exchanges that not all reach.
 
 __global__ void return_early(float *x, int n) {
@@ -660,6 +671,7 @@ static const struct {
     PROGRAM(lanes_lose_updates),
     PROGRAM(missing_fence),
     PROGRAM(fence),
+    PROGRAM(bytes),
     PROGRAM(barrier_not_reached_by_all),
     PROGRAM(different_barriers),
     PROGRAM(lane_missing_in_shuffle),
