@@ -23,6 +23,7 @@ REGISTERS, SHARED, RESERVED, THREADS, BLOCKS = 65536, 228 << 10, 1024, 2048, 32
 # What predicts its time, in µs: from one kernel to the next, from a node of a graph to the next, a
 # barrier of the grid (sim/README.md says from where), and cycles.
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
+NAMES = ["stage", "sources", "cell", "kernel"]
 COMPILED = ["registers", "spilled", "shared", "blocks_at_once"]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
 # Where the toolkit is often, and the copy of cuobjdump that Triton has, which the peers need.
@@ -127,8 +128,8 @@ def count(stage, counts=None):
                 if fact and row["blocks"] > 0:
                     fact["blocks_at_once"] = blocks_at_once(
                         row["threads"] // row["blocks"], fact["registers"], fact["shared"])
-                rows.append({"stage": stage.name, "cell": each["cell"], "kernel": kernel, **row,
-                             "apart": int(kernel in apart),
+                names = stage.name, stage.sources, each["cell"], kernel
+                rows.append({**dict(zip(NAMES, names)), **row, "apart": int(kernel in apart),
                              **{name: fact.get(name, "") for name in COMPILED}})
     return rows
 
@@ -145,8 +146,8 @@ def read(path):
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as file:
-        return [{name: int(value) if value.isdecimal() else value for name, value in row.items()}
-                for row in csv.DictReader(file)]
+        return [{name: value if name in NAMES or not value else int(value)
+                 for name, value in row.items()} for row in csv.DictReader(file)]
 
 
 def times(number, ideal):

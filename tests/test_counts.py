@@ -93,3 +93,26 @@ def test_counts_are_those_by_hand(stage, kernel):
 def test_all_kernels_are_compared():
     for stage, kernels in BY_HAND.items():
         assert {row["kernel"] for row in counted(stage) if not row["bytes"]} == {*kernels}
+
+
+COMMITTED = [stage for ladder in ladders.ladders() for stage in ladder.stages
+             if (ladder.profiles / stage.name / "counts.csv").exists()]
+
+
+@pytest.mark.parametrize("stage", COMMITTED, ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
+def test_counts_are_of_the_present_sources(stage):
+    """Otherwise count again: RESULTS=<ladder>/profiles make profile-gpu STAGE= STUDY="""
+    rows = counts.read(stage.ladder.profiles / stage.name / "counts.csv")
+    assert {row["sources"] for row in rows} == {stage.sources}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_repository_has_what_is_counted(name):
+    """As far as it depends neither on nvcc nor on the labels."""
+    stage, found = ladders.find_ladder("").find(name), counted(name)
+    kept = [column for column in found[0] if column not in counts.COMPILED
+            and not column.endswith(("sectors", "packed", "busiest"))]
+    rows = [[row[column] for column in kept] for row in
+            counts.read(stage.ladder.profiles / stage.name / "counts.csv")]
+    for row in found:
+        assert [row[column] for column in kept] in rows
