@@ -92,8 +92,8 @@ struct site {
 };
 list<site> sites;
 size_t places[1 << 14]; // where in `sites` an address of code is, plus 1: a hash table
-// The warp whose accesses these are. Threads take turns in their order, because the seed is 0. So
-// those of a warp come one after the other.
+// The block and the warp whose accesses these are. Threads take turns in their order, because the
+// seed is 0. So those of a warp come one after the other.
 position warp;
 
 site &find_site(uintptr_t place, access_kind kind, bool shared) {
@@ -217,7 +217,8 @@ bool join_sites(list<request> *first, list<request> *second) {
     return true;
 }
 
-// nvcc makes one of successive iterations, too, but not in the kernels that SIM_APART lists: ,f,g,
+// Whether nvcc leaves accesses of successive iterations apart in the running kernel. SIM_APART
+// lists such kernels: ,f,g,
 bool iterations_stay_apart() {
     static const char *const kernels = getenv("SIM_APART");
     return kernels && strstr(kernels, print(",%s,", device.kernel).text);
