@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from harness import asm
 from harness.ladders import ROOT, fail
 
 # An H100: how many multiprocessors, and what each has. A block has RESERVED bytes of shared memory
@@ -63,16 +64,13 @@ def compiled(stage, work):
     # The stage's own Makefile knows the flags.
     text = run(["make", "-s", "-C", stage.folder, f"OUTPUT={work}/train", f"NVCC={nvcc}",
                 f"CUDA_ARCH={ARCHITECTURE}", "EXTRA=-Xptxas -v"])
-    text = subprocess.run(["c++filt"], input=text, stdout=subprocess.PIPE, text=True,
-                          check=True).stdout
+    text = asm.output("c++filt", input=text)
     found, patterns = {}, ("Used (\\d+) registers", "(\\d+) bytes stack frame", "(\\d+) bytes smem")
     for kernel in text.split("Compiling entry function '")[1:]:
         numbers = [re.search(pattern, kernel) for pattern in patterns]
         found[kernel[:kernel.index("(")]] = dict(zip(COMPILED, (
             int(number[1]) if number else 0 for number in numbers)))
-    code = cuobjdump and subprocess.run(
-        ["c++filt"], input=run([cuobjdump, "-sass", work / "train"]), stdout=subprocess.PIPE,
-        text=True, check=True).stdout
+    code = cuobjdump and asm.output("c++filt", input=run([cuobjdump, "-sass", work / "train"]))
     for kernel in (code or "").split("Function : ")[1:]:
         words = [int(bits or 32) / 32 for bits in SHARED_LOAD.findall(kernel)]
         found[kernel[:kernel.index("(")]]["width"] = sum(words) / len(words) if words else 1
