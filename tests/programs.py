@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness import ladders
+
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FULL = os.environ.get("FULL")
@@ -90,6 +92,14 @@ def images(count):
 def write_data(folder, draw=images):
     for name, labels in ("train", LABELS), ("t10k", TEST_LABELS):
         write_images(folder, name, draw(len(labels)), labels)
+
+
+def draw_data(folder):
+    """A data set of as many images as the tests of the harness train. The 60,000 of MNIST take a
+    program 0.2 s to load."""
+    folder.mkdir()
+    ladders.find_ladder("").data_module.write(folder, 6400)
+    return folder
 
 
 class Trainer:

@@ -10,9 +10,9 @@ number, and ... for anything. "(gdb) ..." is typed into the command before it. I
 
 All commands run in one clean copy of the checkout, from its root. The path of the copy has signs
 that make and the shell read. A command that takes longer than some seconds is stopped as by Ctrl-C,
-and passes if it has not failed until then. TO_THE_END=1 lets all of them finish. Of commands that
-differ only in the values of make's variables, or in the ladder and the stage, the first is run, and
-with FULL=1 all of them.
+and passes if it has not failed until then. TO_THE_END=1 lets all of them finish. FULL=1 runs all.
+Without it, a command is run only if it has a word, or an option or variable of a command, that none
+before it had: other values, another ladder or stage make no difference.
 """
 
 import os
@@ -27,9 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TO_THE_END, FULL = bool(os.environ.get("TO_THE_END")), bool(os.environ.get("FULL"))
-# Seconds for a command, for another that differs only in its values, and for one whose output is
-# shown.
-LIMIT, LIMIT_AGAIN, LIMIT_WITH_OUTPUT = 2 if FULL else 1, 1, 120
+LIMIT, LIMIT_WITH_OUTPUT = 1, 120  # seconds for a command, and for one whose output is shown
 # Commands whose result later ones need. All stages together take a minute.
 BUILD = re.compile(r"make( -C (stages|studies)/.*)?" if FULL else r"make -C (stages|studies)/.*")
 MAY_BE_MISSING = "gdb", "bats"
@@ -43,7 +41,7 @@ NOT_RUN = {
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r"Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
            r"found no (\S*nvcc|ncu|mpirun)")
-# What commands of one kind differ in: a variable's value, and which ladder and stage.
+# What makes no difference: a variable's value, and which ladder and stage.
 NAMES = re.compile(r"=\S+|(?<=--study )\S+|\b(stages|studies/\w+)/\w+")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 
@@ -109,11 +107,13 @@ def run(command, typed, limit, folder):
         try:
             return None, process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
+            hang = subprocess.run(["ps", "-o", "pid,ppid,stat,wchan:20,args", "-s", str(process.pid)],
+                                  stdout=subprocess.PIPE, text=True, check=False).stdout
             os.killpg(process.pid, signal.SIGKILL)
-            return 137, process.communicate()[0] + "did not stop at Ctrl-C"
+            return 137, process.communicate()[0] + f"did not stop at Ctrl-C:\n{hang}"
 
 
-def judge(command, typed, shown, folder, again):
+def judge(command, typed, shown, folder):
     """(whether the command is right, a remark or "", the end of its output if it is wrong)."""
     program = next(word for word in command.split() if "=" not in word)
     if command in NOT_RUN:
@@ -121,7 +121,7 @@ def judge(command, typed, shown, folder, again):
     if program in MAY_BE_MISSING and not shutil.which(program):
         return True, f"skip: found no {program}", []
     ends = shown or BUILD.fullmatch(command)
-    limit = None if TO_THE_END else LIMIT_WITH_OUTPUT if ends else LIMIT_AGAIN if again else LIMIT
+    limit = None if TO_THE_END else LIMIT_WITH_OUTPUT if ends else LIMIT
     status, output = run(command, typed, limit, folder)
     if status is None:
         return True, f"stopped after {limit} s", []
@@ -137,28 +137,45 @@ def judge(command, typed, shown, folder, again):
     return True, "", []
 
 
+def features(command):
+    """What is tested by running a command: its program or target, with each of its options, of the
+    variables of make and of other words. Values are none, nor are ladders and stages."""
+    words = re.sub(r"[\"';|]", " ", NAMES.sub("", command)).split()
+    what = " ".join(word for word in words if re.match(r"[./a-z]", word))
+    return {(what, word) for word in words if not re.match(r"\d", word)}
+
+
+def chosen(found, seen):
+    """The commands of a README to run: those with a feature that is not in `seen`, those whose
+    output is shown, and what makes or builds the stages of either."""
+    wanted = []
+    for each in found:
+        if FULL or each[2] or not features(each[0]) <= seen:
+            wanted.append(each)
+            seen |= features(each[0])
+
+    def is_needed(command):
+        made = re.match(r"make (?:new-stage .*NAME=(\d+)|-C (\S+))", command)
+        return made and any((made[1] or made[2]) in other for other, *_ in wanted)
+    return [each for each in found if each in wanted or is_needed(each[0])]
+
+
 def run_all(readmes, folder):
     """Runs the commands of these files; returns the exit status."""
-    done, kinds, failed = set(), set(), 0
+    done, seen, failed = set(), set(), 0
     for readme in readmes:
         print(f"# {readme}")
         text = (ROOT / readme).read_text(encoding="utf-8")
         made = set(re.findall(r"make new-stage .*NAME=(\w+)", text))
-        found = [(*each, frozenset(NAMES.sub("", each[0]).split())) for each in commands(text)]
-        is_new = any(kind not in kinds or shown for _, _, shown, kind in found)
-        for command, typed, shown, kind in found:
+        for command, typed, shown in chosen(commands(text), seen):
             if (command, typed) in done and not any(name in command for name in made):
                 continue
             done.add((command, typed))
-            # In a README that makes a stage, the commands need each other.
-            if not (FULL or shown or kind not in kinds or (made and is_new)):
-                continue
             file = Path(folder, command.split()[0])
             if not FULL and NAMES.match(command) and file.parent.is_dir() and not file.exists():
                 continue  # its build was left out
             start = time.monotonic()
-            right, remark, lines = judge(command, typed, shown, folder, kind in kinds)
-            kinds.add(kind)
+            right, remark, lines = judge(command, typed, shown, folder)
             failed += not right
             print(f"{'ok' if right else 'not ok'} {command} ({time.monotonic() - start:.0f} s)"
                   + (f" # {remark}" if remark else ""), *(f"# {line}" for line in lines), sep="\n",

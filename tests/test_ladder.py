@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY, wait_until
+from programs import draw_data
 
 from harness import ladders, rows, step
 
@@ -130,11 +131,9 @@ def test_terms():
 # --- step, asm and new-stage ---
 
 @pytest.fixture
-def repository(checkout):
-    """A copy of the checkout, with the data that there are."""
-    checkout.environment["MNIST_DIR"] = subprocess.run(
-        [REPOSITORY / "data/locate.sh"], env=os.environ | {"OFFLINE": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True, check=True).stdout.strip()
+def repository(checkout, tmp_path):
+    """A copy of the checkout, with drawn data."""
+    checkout.environment |= {"MNIST_DIR": str(draw_data(tmp_path / "digits")), "TEST": "200"}
     return checkout
 
 
@@ -339,7 +338,7 @@ def test_a_copy_of_a_step(repository):
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
     assert "\n+// Stage 01.0" in run("make -s diff STAGE=01.0")
     assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
-                                 "--repeats 1 --output results")
+                                 "--train 640 --test 200 --repeats 1 --output results")
     assert re.search("^median +20_mine +01_vectorized", run(
         "harness/start.py compare 20_mine 01", RUNS="8", HIDDEN="32", TRAIN="640"), re.MULTILINE)
     assert "20_mine: mine" in run(f"make -s step STAGE=20 {QUICK}")
