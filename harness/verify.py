@@ -1,12 +1,13 @@
 """Compares what stages compute with what their ladder's reference computes.
 
-    harness/start.py verify [-v] [--under COMMAND] SELECTION [STAGE...]
+    harness/start.py verify [-v] [--thin] [--under COMMAND] SELECTION [STAGE...]
 
 STAGE is a stage's folder, or a program: a build of a stage with other flags, or a peer. Without it,
 all stages are tested, or all peers if the selection is `peers`. Each is run from its command line,
 and so is harness/build/LADDER/reference, with the same options. They stand in the ladder's
 ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
-far every result was from the reference's. COMMAND is put before the command line.
+far every result was from the reference's. --thin tests each size and each case, but not each size
+in each case. COMMAND is put before the command line.
 
 The keys: each of `sizes` is tested with each of `cases`, with `options` before both and `last`
 after them, where it wins. All of them are options as on a command line. `twice` are the cases that
@@ -192,7 +193,6 @@ class Program:
         self.name = re.sub("^(.*/)?build/", "", str(name).removeprefix(f"{ladders.ROOT}/"))
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
         self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
-        self.is_step = bool(stage and stage.is_step)
         self.threads = False  # accepts --threads 2
         self.simulated = self.path.suffix == ".sim"
         self.hangs = False  # had to be stopped once, and is not run again
@@ -398,22 +398,19 @@ class Tester:
             program.threads = True
             program.threads = self.run(program, case, Start(2), limit).status != 2
 
-    def test_all(self, programs, thinned=()):
-        """Tests programs. Returns how many tests failed, and how many there were. Those in
-        `thinned` are tested with each size and with each case, but not with each size in each."""
+    def test_all(self, programs, thin=False):
+        """Tests programs. Returns how many tests failed, and how many there were."""
         failed = count = 0
         for program in programs:
             self.probe(program)
             if program.unavailable:
                 print(f"skipped {program.name}: {program.unavailable}", flush=True)
         here = [program for program in programs if not program.unavailable]
-        stride = min(3, len(self.tests["sizes"]))
+        stride = min(3, len(self.tests["sizes"])) if thin else 1
         for row, size in enumerate(self.tests["sizes"]):
             for column, case in enumerate((*self.tests["cases"], *self.tests["run_only"])):
                 text = f"{size} {case}".strip()
-                for program in here:
-                    if program in thinned and (row + column) % stride:
-                        continue
+                for program in here if (row + column) % stride == 0 else ():
                     count += 1
                     try:
                         if case in self.tests["run_only"]:
@@ -461,6 +458,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-v", action="store_true", dest="verbose")
+    parser.add_argument("--thin", action="store_true")
     parser.add_argument("--under", metavar="COMMAND", default="")
     parser.add_argument("selection", metavar="SELECTION")
     parser.add_argument("stages", metavar="STAGE", nargs="*")
@@ -474,10 +472,8 @@ def main():
             if tester.left_out:
                 print(f"skipped {ladder.name}: {tester.left_out}")
                 continue
-            found = tester.test_all(
-                [each for each in programs if each.ladder is ladder],
-                [] if FULL or arguments.stages else
-                [each for each in programs if each.is_step or each.starts_slowly])
+            found = tester.test_all([each for each in programs if each.ladder is ladder],
+                                    arguments.thin)
             failed, count = failed + found[0], count + found[1]
     print(f"{count} tests, {f'{failed} WRONG' if failed else 'all right'}")
     sys.exit(failed != 0)

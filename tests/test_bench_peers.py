@@ -8,7 +8,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from programs import FULL, LABELS, ROOT, TEST_LABELS, TESTS, Trainer, images, make, run, script
+from programs import (
+    FULL,
+    LABELS,
+    ROOT,
+    TEST_LABELS,
+    TESTS,
+    Trainer,
+    images,
+    make,
+    needs_full,
+    run,
+    script,
+)
 
 from harness import ladders
 
@@ -52,7 +64,8 @@ def check_weights(selection, program):
 
 
 @pytest.mark.parametrize("name, selection", [
-    ("peer_openblas", "peers"), ("peer_openblas_pypi", "peers"), ("peer_numpy.py", "peers"),
+    ("peer_openblas", "peers"), ("peer_openblas_pypi", "peers"),
+    pytest.param("peer_numpy.py", "peers", marks=needs_full),  # each run takes a third of a second
     ("peer_libxsmm", THREADED), ("peer_onednn", THREADED)])
 def test_the_weights_on_one_thread_and_on_several(choose, name, selection):
     program = choose(name).program
