@@ -107,8 +107,9 @@ def run(command, typed, limit, folder):
         try:
             return None, process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
-            hang = subprocess.run(["ps", "-o", "pid,ppid,stat,wchan:20,args", "-s", str(process.pid)],
-                                  stdout=subprocess.PIPE, text=True, check=False).stdout
+            words = "ps -o pid,ppid,stat,wchan:20,args -s".split()
+            hang = subprocess.run([*words, str(process.pid)], stdout=subprocess.PIPE, text=True,
+                                  check=False).stdout
             os.killpg(process.pid, signal.SIGKILL)
             return 137, process.communicate()[0] + f"did not stop at Ctrl-C:\n{hang}"
 
