@@ -123,6 +123,7 @@ peer_openblas_pypi: left out, not installed: found no scipy-openblas32 in env (m
     assert not any(os.access(path, os.X_OK) for path in peers.glob("peer_*"))
 
 
+@needs_full
 @pytest.mark.skipif(not NVCC, reason="found no nvcc")
 @pytest.mark.parametrize("source", PEERS.glob("*.cu"), ids=lambda path: path.name)
 def test_nvcc_compiles_the_peers_with_cublas_without_a_warning(tmp_path, source):
