@@ -107,7 +107,7 @@ def run(command, typed, limit, folder):
         try:
             return None, process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
-            words = "ps -o pid,ppid,stat,wchan:20,args -s".split()
+            words = ["ps", "-o", "pid,ppid,stat,wchan:20,args", "-s"]
             hang = subprocess.run([*words, str(process.pid)], stdout=subprocess.PIPE, text=True,
                                   check=False).stdout
             os.killpg(process.pid, signal.SIGKILL)
