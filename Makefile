@@ -40,7 +40,8 @@ else
 
 all: $(STAGES) ## build every stage that this machine can build
 	@if [ $(words $^) = 0 ]; then \
-	    ./deps.sh run && harness/start.py ladders stages >/dev/null && $(MAKE) all; \
+	    ./deps.sh run && stages=$$(harness/start.py ladders stages) && [ "$$stages" ] && \
+	        $(MAKE) all STAGES="$$stages"; \
 	elif ! command -v $(NVCC) >/dev/null; then \
 	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
 	    echo 'and `make check STAGE=NAME` tests one of them on it.'; \

@@ -35,6 +35,15 @@ ROUNDS = 100  # of a loop whose number of rounds is no constant
 LANES = {"z": 16, "y": 8, "x": 4, "v": 4}
 
 
+def toolkit(name):
+    """The path of a program of the CUDA toolkit, or None. Its folder is often not in PATH. Triton,
+    which the peers need, has a copy of some."""
+    triton = (ladders.ROOT / "bench/peers/env/lib").glob(
+        "python3*/site-packages/triton/backends/nvidia/bin")
+    return shutil.which(name, path=":".join(
+        [os.environ["PATH"], "/usr/local/cuda/bin", *map(str, triton)]))
+
+
 def output(*words, **options):
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, **options)
     if done.returncode:
@@ -44,9 +53,10 @@ def output(*words, **options):
 
 def kernels(stage):
     """[(functions, heading, instruction)] for each kernel."""
-    if not shutil.which("cuobjdump"):
+    cuobjdump = toolkit("cuobjdump")
+    if not cuobjdump:
         fail("found no cuobjdump (the CUDA toolkit) in PATH: it shows a kernel's instructions", 77)
-    text = output("c++filt", "-p", input=output("cuobjdump", "-sass", stage.program))
+    text = output("c++filt", "-p", input=output(cuobjdump, "-sass", stage.program))
     text = re.sub(r"\s*/\* 0x[0-9a-f]+ \*/", "", text)  # the instructions as numbers
     parts = re.split(r"^\s*Function : (.*)\n", text, flags=re.MULTILINE)
     for name, text in zip(parts[1::2], parts[2::2]):

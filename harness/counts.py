@@ -9,7 +9,6 @@ import csv
 import math
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -27,9 +26,6 @@ LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
 NAMES = ["stage", "sources", "cell", "kernel"]
 COMPILED = ["registers", "spilled", "shared", "blocks_at_once"]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
-# Where the toolkit is often, and the copy of cuobjdump that Triton has, which the peers need.
-TOOLS = ("/usr/local/cuda/bin",
-         "bench/peers/env/lib/python3*/site-packages/triton/backends/nvidia/bin")
 
 
 def run(words, **variables):
@@ -56,9 +52,7 @@ def compiled(stage, work):
     """{kernel: {registers, spilled, shared, width}}: registers of a thread, bytes of it that go to
     local memory, bytes of a block, words that an instruction loads from shared memory on average.
     Without nvcc, none. Without cuobjdump, no width."""
-    path = ":".join([os.environ["PATH"], *(str(found) for each in TOOLS for found in
-                                           Path("/").glob(str(ROOT / each)[1:]))])
-    nvcc, cuobjdump = (shutil.which(tool, path=path) for tool in ("nvcc", "cuobjdump"))
+    nvcc, cuobjdump = asm.toolkit("nvcc"), asm.toolkit("cuobjdump")
     if not nvcc:
         return {}
     # The stage's own Makefile knows the flags.

@@ -1,25 +1,22 @@
 """Tests what nvcc makes of 05's kernels: whether they are compiled as the README says. It checks
 the speed as far as that can be done without a GPU."""
 
-import os
 import re
-import shutil
 
 import pytest
 from programs import ROOT, make, run
 
+from harness import asm
+
 STAGE = ROOT / "stages/05_cuda_shared_tiling"
-# The toolkit has cuobjdump, and so has Triton, which the peers need.
-TRITON = ROOT.glob("bench/peers/env/lib/python3*/site-packages/triton/backends/nvidia/bin")
-PATH = ":".join([os.environ["PATH"], "/usr/local/cuda/bin", *map(str, TRITON)])
-for tool in "nvcc", "cuobjdump":
-    if not shutil.which(tool, path=PATH):
-        pytest.skip(f"found no {tool} (the CUDA toolkit)", allow_module_level=True)
+NVCC, CUOBJDUMP = map(asm.toolkit, ("nvcc", "cuobjdump"))
+if not NVCC or not CUOBJDUMP:
+    pytest.skip("found no nvcc or no cuobjdump (the CUDA toolkit)", allow_module_level=True)
 
 
 def kernels(option):
     """(architecture, kernel, text) for each kernel in the program."""
-    text = run(["cuobjdump", option, STAGE / "train"], PATH=PATH).stdout
+    text = run([CUOBJDUMP, option, STAGE / "train"]).stdout
     for part in re.split(r"^Fatbin .*code:", text, flags=re.M)[1:]:
         architecture = re.search(r"^arch = (\w+)", part, re.M)[1]
         names = re.split(r"Function *:? _Z(\d+)", part)[1:]
@@ -31,7 +28,7 @@ def kernels(option):
 # store. The registers are those of one compiler.
 def test_kernels_load_together_and_need_what_the_readme_says():
     make("stages/05_cuda_shared_tiling")
-    version = re.search(r"release ([0-9.]*),", run("nvcc --version", PATH=PATH).stdout)[1]
+    version = re.search(r"release ([0-9.]*),", run([NVCC, "--version"]).stdout)[1]
     readme = (STAGE / "README.md").read_text()
     same_compiler = f"nvcc {version} " in readme
     titles = re.search(r"^\| \| registers \((sm_.*?)\) \| shared memory \| loads in a row \|",
