@@ -2,7 +2,8 @@
 
 The simulated device counts the accesses of all threads (sim/README.md). [[counts]] in ladder.toml
 says what is counted: mostly a batch, which is the difference of two runs. If there is nvcc, it says
-what it makes of each kernel for ARCHITECTURE. All this is exact and the same each time.
+what it makes of each kernel for ARCHITECTURE. All this is exact, and the same each time with the
+same data.
 """
 
 import csv
@@ -25,7 +26,9 @@ REGISTERS, SHARED, RESERVED, THREADS, BLOCKS = 65536, 228 << 10, 1024, 2048, 32
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
 NAMES = ["stage", "sources", "cell", "kernel"]
 COMPILED = ["registers", "spilled", "shared", "blocks_at_once"]
+LOOP = ["loop_loads", "loop_multiply_adds"]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
+LOAD, MULTIPLY_ADD = (re.compile(rf"\s{name}\b") for name in ("LD[GS]?", "FFMA"))
 
 
 def run(words, **variables):
@@ -48,10 +51,20 @@ def simulate(stage, options, work, apart=()):
                 for row in csv.DictReader(file)}
 
 
+def inner_loop(code):
+    """{column of LOOP: instructions} of the loop with the most arithmetic in a kernel's SASS."""
+    lines = [(["a kernel"], "", line)
+             for line in re.findall(r"^ +/\*[0-9a-f]+\*/.*?;", code, re.MULTILINE)]
+    score, loop = asm.hot(lines, "", {})
+    return {column: sum(bool(kind.search(line)) for *_, line in loop)
+            for column, kind in zip(LOOP, (LOAD, MULTIPLY_ADD))} if score else {}
+
+
 def compiled(stage, work):
-    """{kernel: {registers, spilled, shared, width}}: registers of a thread, bytes of it that go to
-    local memory, bytes of a block, words that an instruction loads from shared memory on average.
-    Without nvcc, none. Without cuobjdump, no width."""
+    """{kernel: {registers, spilled, shared, width, loop_loads, loop_multiply_adds}}: registers of a
+    thread, bytes of it that go to local memory, bytes of a block, words that an instruction loads
+    from shared memory on average, instructions in the loop with the most arithmetic. Without nvcc,
+    none. Without cuobjdump, no width and no loop."""
     nvcc, cuobjdump = asm.toolkit("nvcc"), asm.toolkit("cuobjdump")
     if not nvcc:
         return {}
@@ -67,7 +80,8 @@ def compiled(stage, work):
     code = cuobjdump and asm.output("c++filt", input=run([cuobjdump, "-sass", work / "train"]))
     for kernel in (code or "").split("Function : ")[1:]:
         words = [int(bits or 32) / 32 for bits in SHARED_LOAD.findall(kernel)]
-        found[kernel[:kernel.index("(")]]["width"] = sum(words) / len(words) if words else 1
+        found[kernel[:kernel.index("(")]] |= {
+            "width": sum(words) / len(words) if words else 1, **inner_loop(kernel)}
     return found
 
 
@@ -122,7 +136,7 @@ def count(stage, counts=None):
                         row["threads"] // row["blocks"], fact["registers"], fact["shared"])
                 names = stage.name, stage.sources, each["cell"], kernel
                 rows.append({**dict(zip(NAMES, names)), **row, "apart": int(kernel in apart),
-                             **{name: fact.get(name, "") for name in COMPILED}})
+                             **{name: fact.get(name, "") for name in COMPILED + LOOP}})
     return rows
 
 
@@ -185,23 +199,31 @@ def kernels(rows):
 
 def sums(rows):
     """{cell: the sum of its kernels}"""
-    return {cell: {name: sum(row[name] for row in found) for name, value in found[0].items()
-                   if isinstance(value, int)} | {"kernel": "together"}
+    return {cell: {name: sum(row[name] for row in found) for name in found[0]
+                   if name not in (*NAMES, *COMPILED, *LOOP)} | {"kernel": "together"}
             for cell, found in kernels(rows).items()}
 
 
+def copied(rows, cell):
+    """The copies of a cell: "401,536 bytes to the device"."""
+    return " and ".join(f"{row['bytes']:,} bytes {row['kernel']}" for row in rows
+                        if row["cell"] == cell and row["bytes"])
+
+
 def tables(rows):
-    """[(cell, lines of texts under HEADS)]: a line for each kernel, and their sum."""
+    """[(cell, what is copied in it, lines of texts under HEADS)]: a line for each kernel, and their
+    sum."""
     totals = sums(rows)
     for cell, found in kernels(rows).items():
-        yield cell, [line(row) for row in (*found, *([totals[cell]] if len(found) > 1 else []))]
+        yield cell, copied(rows, cell), [
+            line(row) for row in (*found, *([totals[cell]] if len(found) > 1 else []))]
 
 
 def text(rows):
     """The tables for a terminal."""
-    for cell, lines in tables(rows):
+    for cell, copies, lines in tables(rows):
         widths = [max(len(each[place]) for each in [HEADS, *lines]) for place in range(len(HEADS))]
-        yield from ("", f"{cell}:", "", *(
+        yield from ("", f"{cell}{copies and f'; copied: {copies}'}:", "", *(
             "  ".join(f"{text:{'<' if place == 0 else '>'}{width}}"
                       for place, (text, width) in enumerate(zip(each, widths))).rstrip()
             for each in [HEADS, *lines]))

@@ -12,22 +12,24 @@ def of_stage(stage):
     """A line for each kernel, for the stage's README."""
     found = rows_of(stage)
     compiled = {row["kernel"]: [f"{row[name]:,}" if row[name] != "" else ""
-                                for name in counts.COMPILED]
+                                for name in counts.COMPILED + counts.LOOP]
                 for row in found if row["registers"]}
     return render(MARKDOWN, "counts.md.j2", architecture=counts.ARCHITECTURE, cells=[
-        (cell, grid(counts.HEADS, lines)) for cell, lines in counts.tables(found)],
+        (cell, copies, grid(counts.HEADS, lines)) for cell, copies, lines in counts.tables(found)],
         compiled=compiled and grid(
             ["kernel", "registers", "bytes spilled", "bytes of shared memory",
-             "blocks on a multiprocessor"], [[kernel, *fact] for kernel, fact in compiled.items()]))
+             "blocks on a multiprocessor", "loads in the inner loop", "multiply-adds in it"],
+            [[kernel, *fact] for kernel, fact in compiled.items()]))
 
 
 def of_stages(stages, folder):
     """A line for each stage, for a page in `folder`."""
     found = {stage: counts.sums(rows_of(stage)) for stage in stages}
     cells = dict.fromkeys(cell for sums in found.values() for cell in sums)
-    return render(MARKDOWN, "counts.md.j2", compiled="", cells=[(cell, grid(
-        ["stage", *counts.HEADS[1:]],
-        [[link(stage.name, stage.folder, folder), *counts.line(sums[cell])[1:]]
+    return render(MARKDOWN, "counts.md.j2", compiled="", cells=[(cell, "", grid(
+        ["stage", *counts.HEADS[1:], "copied"],
+        [[link(stage.name, stage.folder, folder), *counts.line(sums[cell])[1:],
+          counts.copied(rows_of(stage), cell)]
          for stage, sums in found.items() if cell in sums])) for cell in cells])
 
 

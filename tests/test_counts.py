@@ -5,9 +5,11 @@ of W2, z or dz has 40 bytes, which are 2 sectors wherever it begins."""
 import functools
 
 import pytest
+from programs import ROOT, needs_full, run
 
 from harness import counts, ladders
 
+LADDER = ladders.find_ladder("")
 WARPS = 32  # of a block of 32 × 32 threads
 # A thread keeps nothing: it reads z twice, dz and its label in each of ten rounds, then the loss.
 SOFTMAX = {"load_requests": 10 + 10 + 10 + 10 + 3, "store_requests": 10 + 10 + 1}
@@ -110,9 +112,36 @@ def test_counts_are_of_the_present_sources(stage):
 def test_the_repository_has_what_is_counted(name):
     """As far as it depends neither on nvcc nor on the data."""
     stage, found = ladders.find_ladder("").find(name), counted(name)
-    kept = [column for column in found[0] if column not in counts.COMPILED
+    kept = [column for column in found[0] if column not in counts.COMPILED + counts.LOOP
             and not column.endswith(("sectors", "packed", "store_passes", "busiest"))]
     rows = [[row[column] for column in kept] for row in
             counts.read(stage.ladder.profiles / stage.name / "counts.csv")]
     for row in found:
         assert [row[column] for column in kept] in rows
+
+
+def test_the_inner_loop_is_that_with_the_most_arithmetic():
+    """And only its instructions count. LDC reads a parameter of the kernel."""
+    texts = ["LDG.E R1, desc[UR4][R2.64]", "FADD R1, R1, R2", "@P1 BRA 0x0", "LDS.128 R4, [R3]",
+             "LDG.E.CONSTANT R5, desc[UR4][R2.64+0x10]", "LDC R6, c[0x0][0x218]",
+             "FFMA R7, R4, R5, R7", "FFMA R8, R4, R6, R8", "@P0 BRA 0x30", "STG.E [R2], R7", "EXIT"]
+    code = "".join(f"        /*{16 * number:04x}*/                   {text} ;   /* 0x0{number} */\n"
+                   for number, text in enumerate(texts))
+    assert counts.inner_loop(code) == {"loop_loads": 2, "loop_multiply_adds": 2}
+    assert counts.inner_loop(code.replace("FFMA", "IMAD").replace("FADD", "IADD3")) == {}
+
+
+def test_a_ladder_that_says_nothing_of_counts_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(LADDER.toml, "counts", [])
+    with pytest.raises(SystemExit) as end:
+        counts.count(LADDER.find("05.3"))
+    said = capsys.readouterr().err
+    assert end.value.code == 77 and said.count("\n") == 1 and "no [[counts]]" in said
+
+
+@needs_full
+@pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
+def test_make_profile_gpu_without_a_gpu(tmp_path):
+    said = run("make -s profile-gpu STAGE=04", cwd=ROOT, RESULTS=tmp_path).stdout
+    assert "04_cuda_device_mem: counted" in said and "401,536 bytes to the device" in said
+    assert len(counts.read(tmp_path / "04_cuda_device_mem/counts.csv")) > 10
