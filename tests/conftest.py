@@ -162,7 +162,7 @@ class Tree:
     @staticmethod
     def end(process, status=0):
         """What a command prints, on both of its outputs, if it ends with this status."""
-        output = process.communicate(timeout=60)[0].decode()
+        output = process.communicate(timeout=300)[0].decode()
         code = process.returncode
         assert (128 - code if code < 0 else code) == status, output
         return output
