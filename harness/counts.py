@@ -25,8 +25,8 @@ REGISTERS, SHARED, RESERVED, THREADS, BLOCKS = 65536, 228 << 10, 1024, 2048, 32
 # barrier of the grid (sim/README.md says from where), and cycles.
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
 NAMES = ["stage", "sources", "cell", "kernel"]
-COMPILED = ["registers", "spilled", "shared", "blocks_at_once"]
 LOOP = ["loop_loads", "loop_multiply_adds"]
+COMPILED = ["registers", "spilled", "shared", "blocks_at_once", *LOOP]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
 LOAD, MULTIPLY_ADD = (re.compile(rf"\s{name}\b") for name in ("LD[GS]?", "FFMA"))
 
@@ -136,7 +136,7 @@ def count(stage, counts=None):
                         row["threads"] // row["blocks"], fact["registers"], fact["shared"])
                 names = stage.name, stage.sources, each["cell"], kernel
                 rows.append({**dict(zip(NAMES, names)), **row, "apart": int(kernel in apart),
-                             **{name: fact.get(name, "") for name in COMPILED + LOOP}})
+                             **{name: fact.get(name, "") for name in COMPILED}})
     return rows
 
 
@@ -200,7 +200,7 @@ def kernels(rows):
 def sums(rows):
     """{cell: the sum of its kernels}"""
     return {cell: {name: sum(row[name] for row in found) for name in found[0]
-                   if name not in (*NAMES, *COMPILED, *LOOP)} | {"kernel": "together"}
+                   if name not in (*NAMES, *COMPILED)} | {"kernel": "together"}
             for cell, found in kernels(rows).items()}
 
 

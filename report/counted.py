@@ -12,7 +12,7 @@ def of_stage(stage):
     """A line for each kernel, for the stage's README."""
     found = rows_of(stage)
     compiled = {row["kernel"]: [f"{row[name]:,}" if row[name] != "" else ""
-                                for name in counts.COMPILED + counts.LOOP]
+                                for name in counts.COMPILED]
                 for row in found if row["registers"]}
     return render(MARKDOWN, "counts.md.j2", architecture=counts.ARCHITECTURE, cells=[
         (cell, copies, grid(counts.HEADS, lines)) for cell, copies, lines in counts.tables(found)],
@@ -24,12 +24,13 @@ def of_stage(stage):
 
 def of_stages(stages, folder):
     """A line for each stage, for a page in `folder`."""
-    found = {stage: counts.sums(rows_of(stage)) for stage in stages}
+    rows = {stage: rows_of(stage) for stage in stages}
+    found = {stage: counts.sums(each) for stage, each in rows.items()}
     cells = dict.fromkeys(cell for sums in found.values() for cell in sums)
     return render(MARKDOWN, "counts.md.j2", compiled="", cells=[(cell, "", grid(
         ["stage", *counts.HEADS[1:], "copied"],
         [[link(stage.name, stage.folder, folder), *counts.line(sums[cell])[1:],
-          counts.copied(rows_of(stage), cell)]
+          counts.copied(rows[stage], cell)]
          for stage, sums in found.items() if cell in sums])) for cell in cells])
 
 

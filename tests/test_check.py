@@ -159,8 +159,10 @@ def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern
 
 def test_a_stage_that_hangs_is_stopped_in_proportion_to_its_origin(checkout):
     checkout.source.write_text(checkout.source.read_text().replace(" = 5, 60, ", " = 1, 60, "))
+    clock = time.monotonic()
     checkout.finds("02", "^#pragma omp barrier", r"if (slice->thread == 0) {\n\g<0>\n}", "",
                    "hangs, or takes over 1 s where 02_openmp takes 0.")
+    assert time.monotonic() - clock < 60
     shutil.rmtree(checkout.mine)
     # One run is slow: it takes 0.1 s in the origin and 1.1 s in the copy. That is allowed.
     for name, seconds in ("20_after_0", 0.1), ("21_after_1", 1.1):

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 
 import pytest
 from look import REPOSITORY, Page, imported
+from programs import FULL
 
-FULL = bool(os.environ.get("FULL"))
 DAMAGES = int(os.environ.get("DAMAGES") or (1000 if FULL else 10))
 SEED = int(os.environ.get("SEED") or 1)
 BATCH = 25  # folders of one report
