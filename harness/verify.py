@@ -7,7 +7,8 @@ all stages are tested, or all peers if the selection is `peers`. Each is run fro
 and so is harness/build/LADDER/reference, with the same options. They stand in the ladder's
 ladder.toml: SELECTION names a table in [tests], whose keys replace those of [tests]. -v prints how
 far every result was from the reference's. --thin tests each size and each case, but not each size
-in each case. COMMAND is put before the command line.
+in each case. That is enough for a step, because it is like the stages beside it. COMMAND is put
+before the command line.
 
 The keys: each of `sizes` is tested with each of `cases`, with `options` before both and `last`
 after them, where it wins. All of them are options as on a command line. `twice` are the cases that
@@ -47,7 +48,7 @@ FULL = bool(os.environ.get("FULL"))
 LIMIT = 600  # seconds that a run may take
 NOT_HERE = 77  # the exit status of a stage without its device
 # Selections that a ladder need not have.
-EXTRA = "wide", "simulated_wide", "long", "longer"
+EXTRA = "wide", "simulated_wide", "long"
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large. It is compared with other initial weights if
 # the first were unlucky: see check_cell().
@@ -192,6 +193,7 @@ class Program:
         name = path.parent if path.name == self.ladder.program else path
         self.name = re.sub("^(.*/)?build/", "", str(name).removeprefix(f"{ladders.ROOT}/"))
         self.unavailable = "" if os.access(self.path, os.X_OK) else "not built on this machine"
+        self.is_step = bool(stage and stage.is_step)
         self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2
         self.simulated = self.path.suffix == ".sim"
@@ -406,11 +408,13 @@ class Tester:
             if program.unavailable:
                 print(f"skipped {program.name}: {program.unavailable}", flush=True)
         here = [program for program in programs if not program.unavailable]
-        stride = min(3, len(self.tests["sizes"])) if thin else 1
+        thinned = min(3, len(self.tests["sizes"]))
         for row, size in enumerate(self.tests["sizes"]):
             for column, case in enumerate((*self.tests["cases"], *self.tests["run_only"])):
                 text = f"{size} {case}".strip()
-                for program in here if (row + column) % stride == 0 else ():
+                for program in here:
+                    if (row + column) % (thinned if thin or program.is_step else 1):
+                        continue
                     count += 1
                     try:
                         if case in self.tests["run_only"]:

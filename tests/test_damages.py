@@ -2,7 +2,7 @@
 --resume, on made-up results in a made-up repository. A file that cannot be read as what it should
 be is left out with one line that names it. Everything else is shown, and shown as it is.
 
-FULL=1 tries 1,000 random damages instead of 10, and all signs instead of a third of them. DAMAGES
+FULL=1 tries 100 random damages instead of 10, and all signs instead of a third of them. DAMAGES
 and SEED choose others.
 """
 
@@ -22,7 +22,7 @@ import pytest
 from look import REPOSITORY, Page, imported
 from programs import FULL
 
-DAMAGES = int(os.environ.get("DAMAGES") or (1000 if FULL else 10))
+DAMAGES = int(os.environ.get("DAMAGES") or (100 if FULL else 10))
 SEED = int(os.environ.get("SEED") or 1)
 BATCH = 25  # folders of one report
 LIMIT_S = 10  # of processor time, for one reader of one folder

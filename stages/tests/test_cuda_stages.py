@@ -118,8 +118,10 @@ def test_the_gdb_command_of_the_readme_stops_in_a_thread_that_has_work(tmp_path)
 
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", CUDA, ids=lambda stage: str(stage.folder.relative_to(ROOT)))
 def test_nvcc_compiles_every_cuda_stage_without_a_warning(stage, tmp_path):
-    # One architecture: `make` has compiled for all of them.
     run(["make", "-s", "-C", stage.folder, f"OUTPUT={tmp_path}/train", "CUDA_ARCH=sm_75",
          "EXTRA=-Werror all-warnings"])
+    if stage in ALIKE:
+        trainer = Trainer(tmp_path, tmp_path / "train")
+        trainer.fails(77, f"^{stage.name}: no usable CUDA device: ", CUDA_VISIBLE_DEVICES="")
