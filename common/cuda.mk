@@ -35,6 +35,8 @@ CXXFLAGS    = -std=c++17 -O2 -march=$(MARCH) -g -fopenmp -Wall -Wextra -Wno-unkn
 SANITIZE    =
 SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
+# Where a thread may wait in a loop for a volatile word, each step of the loop calls the device.
+SPINNING    = $(if $(shell grep -wl volatile $(SOURCE)),-fsanitize-coverage=trace-pc)
 # Only the stage's own source counts. A float4 stays one access, and short loops are unrolled.
 COUNT       =
 COUNTED     = -O3 -fsanitize=thread -Wno-tsan --param tsan-distinguish-volatile=1 -fno-tree-sra \
@@ -54,7 +56,7 @@ $(SIM_OUTPUT): $(SOURCE) $(SIM)/translate.sed $(SIM)/cuda_runtime.h $(SIM_SHARED
     $(wildcard Makefile) $(SIM_OUTPUT).flags
 	{ echo '#line 1 "$(SOURCE)"'; sed -E -f $(SIM)/translate.sed $(SOURCE); } | \
 	    $(CXX) -I$(SIM) -include cuda_runtime.h $(CPPFLAGS) $(CXXFLAGS) $(SIM_EXTRA) \
-	    $(if $(COUNT),$(COUNTED)) -c -o $@.o -x c++ -
+	    $(SPINNING) $(if $(COUNT),$(COUNTED)) -c -o $@.o -x c++ -
 	$(CXX) $(CXXFLAGS) $(SIM_EXTRA) -o $@ $(WRAP) $@.o $(filter %.o,$^) $(LDLIBS) -ldl
 	@rm $@.o
 

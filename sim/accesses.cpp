@@ -294,76 +294,129 @@ void record(uintptr_t place, access_kind kind, bool shared, uintptr_t address, u
 // the warp has, and the fences of the block.
 struct touch {
     unsigned phase, block, thread, interval, exchange, fence;
-    enum { ONE, SEVERAL_LANES, SEVERAL_WARPS, SEVERAL_BLOCKS } by; // since the phase, interval, ...
+    enum { ONE, SEVERAL_LANES, SEVERAL_WARPS } by; // since the phase, interval, ...
     bool atomic;
     uintptr_t place;
 };
 
 struct word {
     touch store, load;
+    touch other_load; // of another block than the last
 };
+
+template <class T>
+using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
+                               elsewhere<std::pair<const size_t, T>>>;
+
+// Accesses that some thread's next access comes after: those of a block, a warp or a thread
+// (key_of) whose interval, exchange or fence is below the number. It is a vector clock that has
+// only what fences have handed over.
+using past = map<unsigned>;
+enum part : size_t { WHOLE_BLOCK = 0, WARPS = 1, THREADS = MAX_THREADS };
+
+size_t key_of(size_t block, size_t part) {
+    return block * 2 * MAX_THREADS + part;
+}
+
+void add(past *to, const past &from) {
+    for (const auto &[key, number] : from)
+        (*to)[key] = max((*to)[key], number);
+}
 
 // Blocks of the running launch.
 struct progress {
     unsigned interval, fence;
     unsigned exchanges[MAX_THREADS / warpSize];
+    past known; // to all of its threads, since a barrier
 };
 list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
 unsigned phase;    // counts launches and barriers of the grid
 
+// A thread hands over what came before its fence with the atomic words that it then stores to. Who
+// loads such a word has it after a fence of its own. The key is the thread's number in the grid.
+struct hand_over {
+    past known, seen; // handed over to it, and not yet known for want of a fence
+    past given;       // what was past at its last fence
+};
+map<hand_over> hand_overs;
+map<past> given; // with an atomic word, by its address
+
 // A page has a `word` for each of its words, or for each byte once a thread has touched less than a
 // word.
 constexpr size_t PAGE = 4096;
-std::unordered_map<uintptr_t, list<word>, std::hash<uintptr_t>, std::equal_to<uintptr_t>,
-                   elsewhere<std::pair<const uintptr_t, list<word>>>>
-    pages;
+map<list<word>> pages;
+
+bool is_past(const touch &earlier, const past &known) {
+    const auto below = [&](size_t part, unsigned number) {
+        const auto found = known.find(key_of(earlier.block, part));
+        return found != known.end() && number < found->second;
+    };
+    return below(WHOLE_BLOCK, earlier.interval) ||
+           (earlier.by < touch::SEVERAL_WARPS &&
+            below(WARPS + earlier.thread / warpSize, earlier.exchange)) ||
+           (earlier.by == touch::ONE && below(THREADS + earlier.thread, earlier.fence));
+}
 
 // Whether nothing puts the running thread's access behind the earlier one.
 bool unordered(const touch &earlier, const touch &now, bool shared) {
     if (earlier.phase != now.phase)
         return false;
-    if (earlier.block != now.block || earlier.by == touch::SEVERAL_BLOCKS)
-        return !shared && earlier.fence == blocks[earlier.block].fence;
-    if (earlier.interval != now.interval)
+    if (earlier.block == now.block) {
+        if (earlier.interval != now.interval)
+            return false;
+        if (earlier.thread / warpSize == now.thread / warpSize &&
+            earlier.by != touch::SEVERAL_WARPS &&
+            (earlier.exchange != now.exchange ||
+             (earlier.thread == now.thread && earlier.by != touch::SEVERAL_LANES)))
+            return false;
+    } else if (shared) {
         return false;
-    if (earlier.thread / warpSize != now.thread / warpSize || earlier.by == touch::SEVERAL_WARPS)
-        return true;
-    return earlier.exchange == now.exchange &&
-           (earlier.thread != now.thread || earlier.by == touch::SEVERAL_LANES);
+    }
+    const auto own = hand_overs.find(now.block * threads + now.thread);
+    return !is_past(earlier, blocks[now.block].known) &&
+           (own == hand_overs.end() || !is_past(earlier, own->second.known));
 }
 
-// The later of two loads, with the widest of the groups that have loaded since the last barrier.
-void add_load(touch *load, touch now, bool shared) {
-    const bool same_block = load->block == now.block;
-    if (load->phase == now.phase && (same_block || !shared)) {
-        const bool same_interval = same_block && load->interval == now.interval;
-        const bool same_warp = load->thread / warpSize == now.thread / warpSize;
-        if (!same_block || load->by == touch::SEVERAL_BLOCKS)
-            now.by = touch::SEVERAL_BLOCKS;
-        else if (same_interval && (!same_warp || load->by == touch::SEVERAL_WARPS))
+// The later of two loads, with the widest of the groups that have loaded in no order. Of an atomic
+// load and one that is not, the latter stays alone.
+void add_load(word *word, touch now, bool shared) {
+    touch *const load = &word->load;
+    if (unordered(*load, now, shared)) {
+        if (now.atomic && !load->atomic)
+            return;
+        if (load->block != now.block)
+            word->other_load = *load;
+        else if (load->atomic != now.atomic)
+            now.by = touch::ONE;
+        else if (load->thread / warpSize != now.thread / warpSize)
             now.by = touch::SEVERAL_WARPS;
-        else if (same_interval && load->exchange == now.exchange &&
-                 (load->thread != now.thread || load->by == touch::SEVERAL_LANES))
-            now.by = touch::SEVERAL_LANES;
+        else if (load->thread != now.thread)
+            now.by = max(load->by, touch::SEVERAL_LANES);
+        else
+            now.by = load->by;
     }
     *load = now;
 }
 
-// The file and line that an address of code comes from.
-text line_of(uintptr_t place) {
-    Dl_info found;
-    char line[256] = "?";
-    if (dladdr((void *)place, &found)) {
-        FILE *const tool = popen(print("addr2line -s -e /proc/%d/exe %#zx", (int)getpid(),
-                                       place - 1 - (uintptr_t)found.dli_fbase)
-                                     .text,
-                                 "r");
-        if (tool && fgets(line, sizeof line, tool))
-            line[strcspn(line, "\n")] = 0;
-    }
-    return print("%s", line);
+hand_over &hand_over_of(const position &self) {
+    return hand_overs[self.block * threads + self.thread];
+}
+
+// Adds what n threads of a block know.
+void add_known(past *to, position first, size_t n) {
+    for (size_t t = 0; !hand_overs.empty() && t < n; ++t)
+        add(to, hand_over_of({first.block, first.thread + t}).known);
+}
+
+// All that has happened until now is past for all threads.
+void begin_phase() {
+    ++phase;
+    hand_overs.clear();
+    given.clear();
+    for (progress &block : blocks)
+        block.known.clear();
 }
 
 [[noreturn]] void report(const touch &earlier, const touch &now, bool earlier_stores, bool stores,
@@ -371,11 +424,12 @@ text line_of(uintptr_t place) {
     give_memory_to_both();
     die(print("%s %s %s at %s, and thread %u of block %u %s it at %s: nothing orders the two",
               who().text, stores ? "stores to" : "loads", describe(address).text,
-              line_of(now.place).text, earlier.thread, earlier.block,
-              earlier_stores ? "stored to" : "loaded", line_of(earlier.place).text));
+              line_of((void *)now.place).text, earlier.thread, earlier.block,
+              earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
 }
 
-void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes, uintptr_t place) {
+void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, size_t bytes,
+                 uintptr_t place) {
     const position self = running();
     const progress &progress = blocks[self.block];
     const touch now = {phase,
@@ -385,7 +439,7 @@ void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes,
                        progress.exchanges[self.thread / warpSize],
                        progress.fence,
                        touch::ONE,
-                       kind == ATOMIC,
+                       atomic,
                        place};
     list<word> &page = pages[address / PAGE];
     if (page.empty())
@@ -401,10 +455,11 @@ void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes,
         word &word = page[(address + offset) % PAGE / unit];
         if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
             report(word.store, now, true, kind != LOAD, (void *)(address + offset));
-        if (kind != LOAD && unordered(word.load, now, shared))
-            report(word.load, now, false, true, (void *)(address + offset));
+        for (const touch &load : {word.load, word.other_load})
+            if (kind != LOAD && unordered(load, now, shared) && !(load.atomic && now.atomic))
+                report(load, now, false, true, (void *)(address + offset));
         if (kind == LOAD)
-            add_load(&word.load, now, shared);
+            add_load(&word, now, shared);
         else
             word.store = now;
     }
@@ -412,7 +467,8 @@ void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes,
 
 // A thread touches memory. Only a kernel's accesses to memory of the device and to shared memory
 // count.
-void touch_memory(access_kind kind, const volatile void *memory, size_t bytes, void *caller) {
+void touch_memory(access_kind kind, bool atomic, const volatile void *memory, size_t bytes,
+                  void *caller) {
     if (!device.in_kernel)
         return;
     const uintptr_t address = (uintptr_t)memory, place = (uintptr_t)caller;
@@ -422,8 +478,19 @@ void touch_memory(access_kind kind, const volatile void *memory, size_t bytes, v
         return;
     const position self = running();
     worked[self.block * threads + self.thread] = true;
-    record(place, kind, shared, address, (unsigned)bytes);
-    check_order(kind, shared, address, bytes, place);
+    record(place, atomic ? ATOMIC : kind, shared, address, (unsigned)bytes);
+    check_order(kind, atomic, shared, address, bytes, place);
+    if (!atomic)
+        return;
+    // Blocks may have their shared memory at the same address.
+    past &word = given[shared ? address + (self.block << 48) : address];
+    hand_over &own = hand_over_of(self);
+    if (kind != STORE)
+        add(&own.seen, word);
+    if (kind == STORE)
+        word = own.given;
+    if (kind == ATOMIC)
+        add(&word, own.given);
 }
 
 } // namespace
@@ -434,9 +501,9 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
     counts.blocks += grid_blocks;
     counts.warps += grid_blocks * ((block_threads + warpSize - 1) / warpSize);
     counts.threads += grid_blocks * block_threads;
-    ++phase;
     threads = block_threads;
     blocks.assign(grid_blocks, {});
+    begin_phase();
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
 }
@@ -458,16 +525,23 @@ void note_end() {
 void note_barrier(size_t block) {
     ++of(device.kernel).barriers;
     ++blocks[block].interval;
+    add_known(&blocks[block].known, {block, 0}, threads);
 }
 
 void note_grid_barrier() {
     ++of(device.kernel).grid_barriers;
-    ++phase;
+    begin_phase();
     add_busiest();
 }
 
 void note_exchange(size_t warp) {
-    ++blocks[running().block].exchanges[warp];
+    const position first = {running().block, warp * warpSize};
+    const size_t n = min((size_t)warpSize, threads - first.thread);
+    past known;
+    ++blocks[first.block].exchanges[warp];
+    add_known(&known, first, n);
+    for (size_t t = 0; !known.empty() && t < n; ++t)
+        hand_over_of({first.block, first.thread + t}).known = known;
 }
 
 void note_copy(copy_direction direction, size_t bytes) {
@@ -514,17 +588,17 @@ using namespace simulator;
 
 extern "C" {
 
-#define ACCESS(name, kind, bytes)                                                                  \
+#define ACCESS(name, kind, atomic, bytes)                                                          \
     void __tsan_##name(void *memory) {                                                             \
-        touch_memory(kind, memory, bytes, __builtin_return_address(0));                            \
+        touch_memory(kind, atomic, memory, bytes, __builtin_return_address(0));                    \
     }
 #define ACCESSES(bytes)                                                                            \
-    ACCESS(read##bytes, LOAD, bytes)                                                               \
-    ACCESS(write##bytes, STORE, bytes)                                                             \
-    ACCESS(unaligned_read##bytes, LOAD, bytes)                                                     \
-    ACCESS(unaligned_write##bytes, STORE, bytes)                                                   \
-    ACCESS(volatile_read##bytes, ATOMIC, bytes)                                                    \
-    ACCESS(volatile_write##bytes, ATOMIC, bytes)
+    ACCESS(read##bytes, LOAD, false, bytes)                                                        \
+    ACCESS(write##bytes, STORE, false, bytes)                                                      \
+    ACCESS(unaligned_read##bytes, LOAD, false, bytes)                                              \
+    ACCESS(unaligned_write##bytes, STORE, false, bytes)                                            \
+    ACCESS(volatile_read##bytes, LOAD, true, bytes)                                                \
+    ACCESS(volatile_write##bytes, STORE, true, bytes)
 ACCESSES(1)
 ACCESSES(2)
 ACCESSES(4)
@@ -535,31 +609,37 @@ uint32_t __tsan_atomic32_load(const volatile uint32_t *memory, int) {
     return __atomic_load_n(memory, __ATOMIC_RELAXED);
 }
 
-uint32_t __tsan_atomic32_fetch_add(volatile uint32_t *memory, uint32_t value, int) {
-    touch_memory(ATOMIC, memory, sizeof *memory, __builtin_return_address(0));
-    return __atomic_fetch_add(memory, value, __ATOMIC_RELAXED);
-}
-
 bool __tsan_atomic32_compare_exchange_weak(volatile uint32_t *memory, uint32_t *expected,
                                            uint32_t value, int, int) {
-    touch_memory(ATOMIC, memory, sizeof *memory, __builtin_return_address(0));
+    touch_memory(ATOMIC, true, memory, sizeof *memory, __builtin_return_address(0));
     return __atomic_compare_exchange_n(memory, expected, value, false, __ATOMIC_RELAXED,
                                        __ATOMIC_RELAXED);
 }
 
 void __tsan_atomic_thread_fence(int) {
-    ++blocks[running().block].fence;
+    const position self = running();
+    const size_t warp = self.thread / warpSize;
+    progress &block = blocks[self.block];
+    hand_over &own = hand_over_of(self);
+    ++block.fence;
+    add(&own.known, own.seen);
+    own.seen.clear();
+    own.given = own.known;
+    add(&own.given, block.known);
+    add(&own.given, {{key_of(self.block, WHOLE_BLOCK), block.interval},
+                     {key_of(self.block, WARPS + warp), block.exchanges[warp]},
+                     {key_of(self.block, THREADS + self.thread), block.fence}});
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 // Structures that are larger: nvcc copies them by words.
 void __tsan_read_range(void *memory, size_t bytes) {
     for (size_t byte = 0; byte < bytes; byte += WORD)
-        touch_memory(LOAD, (char *)memory + byte, WORD, __builtin_return_address(0));
+        touch_memory(LOAD, false, (char *)memory + byte, WORD, __builtin_return_address(0));
 }
 void __tsan_write_range(void *memory, size_t bytes) {
     for (size_t byte = 0; byte < bytes; byte += WORD)
-        touch_memory(STORE, (char *)memory + byte, WORD, __builtin_return_address(0));
+        touch_memory(STORE, false, (char *)memory + byte, WORD, __builtin_return_address(0));
 }
 
 // A variable that is made at its first use asks whether it is.

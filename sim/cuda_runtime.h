@@ -99,20 +99,44 @@ template <class T> T __ldg(const T *address) {
     return *address;
 }
 
-inline int atomicAdd(int *address, int value) {
-    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
-}
-inline unsigned atomicAdd(unsigned *address, unsigned value) {
-    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
-}
-inline float atomicAdd(float *address, float value) {
-    float old, sum;
+namespace simulator {
+// A thread has done an atomic operation, which may have changed the word.
+void note_atomic(bool changes, const char *what, const char *file, int line);
+
+template <class T, class Operation>
+T atomic(T *address, Operation operation, const char *what, const char *file, int line) {
+    static_assert(sizeof(T) == 4);
+    T old, now;
     __atomic_load(address, &old, __ATOMIC_RELAXED);
     do
-        sum = old + value;
+        now = operation(old);
     while (
-        !__atomic_compare_exchange(address, &old, &sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+        !__atomic_compare_exchange(address, &old, &now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    note_atomic(memcmp(&old, &now, sizeof old) != 0, what, file, line);
     return old;
+}
+} // namespace simulator
+
+template <class T>
+T atomicAdd(T *address, std::common_type_t<T> value, const char *file = __builtin_FILE(),
+            int line = __builtin_LINE()) {
+    using wrapping = std::conditional_t<std::is_integral_v<T>, unsigned, T>;
+    return simulator::atomic(
+        address, [=](T old) { return (T)((wrapping)old + (wrapping)value); }, "atomicAdd", file,
+        line);
+}
+template <class T>
+T atomicExch(T *address, std::common_type_t<T> value, const char *file = __builtin_FILE(),
+             int line = __builtin_LINE()) {
+    return simulator::atomic(
+        address, [=](T) { return value; }, "atomicExch", file, line);
+}
+template <class T>
+T atomicCAS(T *address, std::common_type_t<T> compare, std::common_type_t<T> value,
+            const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    static_assert(std::is_integral_v<T>);
+    return simulator::atomic(
+        address, [=](T old) { return old == compare ? value : old; }, "atomicCAS", file, line);
 }
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -1,6 +1,7 @@
 // The memory of host and device: who may touch it when, and the message if the other one does.
 #include "simulator.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -257,6 +258,20 @@ text describe(const void *memory) {
                                                       : address - end;
     return print("%p, %td bytes %s the %zu bytes of %s%s", memory, distance, where, found->bytes,
                  found->function, found->live ? "" : ", freed since");
+}
+
+text line_of(const void *code) {
+    Dl_info found;
+    char line[256] = "?";
+    if (dladdr(code, &found)) {
+        FILE *const tool = popen(print("addr2line -s -e /proc/%d/exe %#tx", (int)getpid(),
+                                       (const char *)code - 1 - (const char *)found.dli_fbase)
+                                     .text,
+                                 "r");
+        if (tool && fgets(line, sizeof line, tool))
+            line[strcspn(line, "\n")] = 0;
+    }
+    return print("%s", line);
 }
 
 // ---- What the hardware and AddressSanitizer find

@@ -52,6 +52,9 @@ text who();
 // The address, and what lies there or next to it.
 text describe(const void *memory);
 
+// The file and line that an address of code, behind a call, comes from.
+text line_of(const void *code);
+
 cudaError_t fail(cudaError_t error);
 
 // ---- Memory: memory.cpp

@@ -18,6 +18,7 @@ namespace {
 
 struct {
     size_t threads, blocks; // in a block, in the grid
+    size_t begun;           // blocks, and more when all have
     size_t shared_bytes;    // of dynamic shared memory
     size_t shared_limit;    // of all shared memory of a block
     bool cooperative;
@@ -29,6 +30,7 @@ struct {
 struct place {
     const char *what, *file;
     int line;
+    const void *code; // instead of a file and a line
 };
 const char GRID_BARRIER[] = "grid.sync";
 enum thread_state : uint8_t { RUNNING, READY, AT_BARRIER, IN_EXCHANGE, RETURNED };
@@ -60,14 +62,17 @@ constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 
 // A core of the machine runs one block at a time. It runs one of the block's threads until that
 // thread must wait for others. As long as none must wait, all threads share a fibre. A thread that
-// waits keeps its fibre, and the next threads run on another. Blocks that are all alive at once
-// have a `core` each, and a core of the machine takes turns with several.
+// waits keeps its fibre, and the next threads run on another. Blocks that are alive at once have a
+// `core` each, and a core of the machine takes turns with several.
 struct core {
     size_t block;
     order starting;
     size_t moment;                                   // how often its threads have taken turns
     size_t unstarted, unreturned, at_barrier, ready; // threads
     size_t running;                                  // the thread
+    size_t steps;                                    // that it has taken since it went on
+    bool gave_way;                                   // a thread has, in a loop in which it may wait
+    bool moved; // a thread has done something that others may wait for
     thread threads[MAX_THREADS];
     unsigned exchanging[MAX_THREADS / warpSize]; // lanes of each warp
 
@@ -82,7 +87,7 @@ struct core {
     allocation arrays[MAX_SHARED_ARRAYS];
 };
 __thread core *this_core;
-core *together[MAX_MULTIPROCESSORS * MAX_BLOCKS]; // those of blocks that are all alive at once
+core *together[MAX_MULTIPROCESSORS * MAX_BLOCKS]; // those of blocks that are alive at once
 
 // The C library's own function. Those of _FORTIFY_SOURCE and the sanitizers, which replace it, take
 // a jump to another stack for an error.
@@ -137,6 +142,7 @@ order shuffle(size_t n, size_t block, size_t moment) {
 
 void set_running(size_t thread) {
     this_core->running = thread;
+    this_core->steps = 0;
     this_core->threads[thread].state = RUNNING;
     threadIdx = grid.indices[thread];
 }
@@ -153,6 +159,7 @@ void fibre_main() {
             grid.thread(grid.parameters);
             this_core->threads[this_core->running].state = RETURNED;
             --this_core->unreturned;
+            this_core->moved = true;
         }
         switch_stack(this_core->fibres[fibre], this_core->scheduler);
     }
@@ -182,39 +189,47 @@ void wait(thread_state state, const place &at) {
 }
 
 bool same(const place &a, const place &b) {
-    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0) &&
+    return a.line == b.line && a.code == b.code &&
+           (a.file == b.file || strcmp(a.file, b.file) == 0) &&
            (a.what == b.what || strcmp(a.what, b.what) == 0);
 }
 
 // No thread or block can go on: they wait at different places, or for some that have returned. Says
-// where they wait, if at(i) is the place of thread or block i, or nullptr where it has returned.
+// where they wait, if at(i) is the place of thread or block i, or nullptr where it does not wait.
 template <class At>
-[[noreturn]] void report_stall(const text &whose, const char *what, size_t n, At at) {
+[[noreturn]] void report_stall(const text &whose, const char *what, size_t n, size_t unbegun,
+                               At at) {
     text places = {};
-    size_t returned = 0;
-    bool counted[max(MAX_THREADS, MAX_MULTIPROCESSORS * MAX_BLOCKS)] = {};
-    for (size_t i = 0; i < n; ++i) {
+    size_t waiting = 0;
+    constexpr size_t MOST = max(MAX_THREADS, MAX_MULTIPROCESSORS * MAX_BLOCKS);
+    bool counted[MOST] = {};
+    for (size_t i = 0; i < min(n, MOST); ++i) {
         const place *const first = at(i);
         size_t count = 0;
-        returned += !first;
+        waiting += first != nullptr;
         if (!first || counted[i])
             continue;
-        for (size_t other = i; other < n; ++other) {
+        for (size_t other = i; other < min(n, MOST); ++other) {
             if (!at(other) || !same(*at(other), *first))
                 continue;
             counted[other] = true;
             ++count;
         }
-        places = print("%s, %zu wait at %s in %s:%d", places.text, count, first->what, first->file,
-                       first->line);
+        give_memory_to_both(); // because line_of() starts a program
+        places = print(
+            "%s, %zu wait at %s in %s", places.text, count, first->what,
+            (first->code ? line_of(first->code) : print("%s:%d", first->file, first->line)).text);
     }
-    die(print("%s: of %zu %s %zu returned%s", whose.text, n, what, returned, places.text));
+    if (unbegun)
+        places = print("%s, %zu find no room before others return", places.text, unbegun);
+    die(print("%s: of %zu %s %zu returned%s", whose.text, n, what, n - waiting - unbegun,
+              places.text));
 }
 
 [[noreturn]] void report_stalled_threads() {
     report_stall(
         print("kernel %s, block (%u,%u,%u)", device.kernel, blockIdx.x, blockIdx.y, blockIdx.z),
-        "threads", grid.threads, [](size_t t) {
+        "threads", grid.threads, 0, [](size_t t) {
             const thread &thread = this_core->threads[t];
             return thread.state == RETURNED ? nullptr : &thread.at;
         });
@@ -240,9 +255,11 @@ void begin_block(size_t block) {
     this_core->unstarted = this_core->unreturned = grid.threads;
 }
 
-// Runs a block that has begun until all its threads have returned, or wait for the other blocks.
-void run_block() {
+// Runs a block that has begun until all its threads have returned, wait for the other blocks, or
+// may do so in a loop. Returns whether any has moved.
+bool run_block() {
     const size_t block = this_core->block;
+    this_core->moved = this_core->gave_way = false;
     blockIdx.x = (unsigned)(block % gridDim.x);
     blockIdx.y = (unsigned)(block / gridDim.x % gridDim.y);
     blockIdx.z = (unsigned)(block / gridDim.x / gridDim.y);
@@ -250,14 +267,14 @@ void run_block() {
         start_threads(fibre);
     if (note_turns_taken)
         note_turns_taken();
-    for (; this_core->unreturned; ++this_core->moment) {
+    for (; this_core->unreturned && !this_core->gave_way; ++this_core->moment) {
         if (this_core->at_barrier == grid.threads) {
             const place &at = this_core->threads[0].at;
             for (size_t t = 0; t < grid.threads; ++t)
                 if (!same(this_core->threads[t].at, at))
                     report_stalled_threads();
             if (at.what == GRID_BARRIER)
-                return;
+                break;
             if (note_barrier)
                 note_barrier(block);
             open_barrier(this_core);
@@ -273,66 +290,94 @@ void run_block() {
         if (note_turns_taken)
             note_turns_taken();
     }
+    return this_core->moved;
 }
 
-// All blocks have returned, or wait for the others. Returns whether some may go on now.
-bool open_grid_barrier() {
-    const auto at = [](size_t block) {
-        return together[block]->unreturned ? &together[block]->threads[0].at : nullptr;
+// A thread has given way in a loop without an atomic operation. What it stores may be what others
+// wait for, and only time tells whether they wait for ever.
+bool unseen_stores;
+
+// Each block that has begun has returned, waits for the others, or may do so in a loop. Returns
+// whether some may go on. None has moved the last `idle` times, nor in so many seconds.
+bool go_on(size_t slots, size_t idle, time_t seconds) {
+    const auto at = [=](size_t slot) -> const place * {
+        const core *const core = slot < slots ? together[slot] : nullptr;
+        if (!core || !core->unreturned)
+            return nullptr;
+        size_t t = 0;
+        while (core->ready && core->threads[t].state != READY)
+            ++t;
+        return &core->threads[t].at;
     };
-    size_t returned = 0;
-    for (size_t block = 0; block < grid.blocks; ++block)
-        returned += !at(block);
-    if (returned == grid.blocks)
-        return false;
-    for (size_t block = 0; block < grid.blocks; ++block)
-        if (returned || !same(*at(block), *at(0)))
-            report_stall(print("kernel %s", device.kernel), "blocks", grid.blocks, at);
-    for (size_t block = 0; block < grid.blocks; ++block) {
-        open_barrier(together[block]);
-        ++together[block]->moment;
+    size_t alive = 0, at_barrier = 0;
+    bool apart = false;
+    const place *first = nullptr;
+    for (size_t slot = 0; slot < slots; ++slot) {
+        if (!at(slot))
+            continue;
+        ++alive;
+        at_barrier += together[slot]->at_barrier == grid.threads;
+        first = first ? first : at(slot);
+        apart = apart || !same(*at(slot), *first);
     }
-    if (note_grid_barrier)
+    if (!alive)
+        return false;
+    const bool all_wait = at_barrier == alive;
+    if (all_wait ? apart || alive < grid.blocks : idle > 1000 && (!unseen_stores || seconds > 5)) {
+        if (grid.blocks == 1)
+            report_stalled_threads();
+        report_stall(print("kernel %s", device.kernel), "blocks", grid.blocks,
+                     grid.blocks - min(grid.begun, grid.blocks), at);
+    }
+    for (size_t slot = 0; all_wait && slot < slots; ++slot) {
+        open_barrier(together[slot]);
+        ++together[slot]->moment;
+    }
+    if (all_wait && note_grid_barrier)
         note_grid_barrier();
     return true;
 }
 
-// Runs blocks that are all alive at once. Each stays on its core of the machine, because a thread
-// may hold addresses of that core's variables.
-void run_blocks_together() {
-    bool more = true;
-#pragma omp parallel if (grid.blocks > 1 && !note_launch)
-    {
-        core *const own = this_core;
-        const size_t cores = (size_t)omp_get_num_threads(), number = (size_t)omp_get_thread_num();
-        for (size_t block = number; block < grid.blocks; block += cores) {
-            this_core = together[block];
-            begin_block(block);
-            together[block] = this_core;
-        }
-        for (size_t moment = 0; more; ++moment) {
-            order order = shuffle(grid.blocks, 0, moment);
-            for (size_t i = 0; i < grid.blocks; ++i) {
-                const size_t block = order.take();
-                this_core = together[block];
-                if (block % cores == number)
-                    run_block();
-            }
-#pragma omp barrier
-#pragma omp single
-            more = open_grid_barrier();
-        }
-        this_core = own;
-    }
-}
-
+// Runs the blocks, as many at once as a device has room for. A block that waits keeps its room. It
+// stays on its core of the machine, because a thread may hold addresses of that core's variables.
 void run_blocks() {
-    const order order = shuffle(grid.blocks, 0, 0);
-#pragma omp parallel for schedule(dynamic) if (grid.blocks > 1 && !note_launch)
-    for (size_t i = 0; i < grid.blocks; ++i) {
-        begin_block((size_t)((order.next + (unsigned __int128)i * order.step) % order.n));
-        run_block();
-    }
+    const order first = shuffle(grid.blocks, 0, 0);
+    const size_t room = device.multiprocessors * blocks_at_once(grid.threads, grid.shared_bytes);
+    const size_t slots = min(room, grid.blocks);
+    size_t idle = 0, moment = 0;
+    time_t progress_at = time(nullptr);
+    bool moved;
+    grid.begun = 0;
+    unseen_stores = false;
+    do {
+        moved = false;
+#pragma omp parallel if (grid.blocks > 1 && !note_launch) reduction(|| : moved)
+        {
+            const size_t cores = (size_t)omp_get_num_threads(),
+                         number = (size_t)omp_get_thread_num();
+            order order = shuffle(slots, 0, moment);
+            for (size_t i = 0; i < slots; ++i) {
+                const size_t slot = order.take();
+                if (slot % cores != number)
+                    continue;
+                this_core = together[slot];
+                if (this_core && this_core->unreturned)
+                    moved = run_block() || moved;
+                size_t next;
+                while ((!this_core || !this_core->unreturned) && grid.begun < grid.blocks &&
+                       (next = __atomic_fetch_add(&grid.begun, 1, __ATOMIC_RELAXED)) <
+                           grid.blocks) {
+                    begin_block((size_t)((first.next + (unsigned __int128)next * first.step) %
+                                         grid.blocks));
+                    together[slot] = this_core;
+                    moved = run_block() || moved;
+                }
+            }
+        }
+        idle = moved ? 0 : idle + 1;
+        progress_at = moved ? time(nullptr) : progress_at;
+        ++moment;
+    } while (go_on(slots, idle, time(nullptr) - progress_at));
 }
 
 // While kernels run, nothing may need the host's stack. So its thread runs blocks on another one.
@@ -341,10 +386,7 @@ jmp_buf host, launcher;
 void launcher_main() {
     for (;;) {
         give_memory_to_kernel();
-        if (grid.cooperative)
-            run_blocks_together();
-        else
-            run_blocks();
+        run_blocks();
         give_memory_to_host();
         switch_stack(launcher, host);
     }
@@ -415,7 +457,8 @@ const allocation *find_shared_memory(const void *address) {
 
 void wait_for_block(const char *file, int line) {
     ++this_core->at_barrier;
-    wait(AT_BARRIER, {"__syncthreads", file, line});
+    this_core->moved = true;
+    wait(AT_BARRIER, {"__syncthreads", file, line, nullptr});
 }
 
 void wait_for_grid(const char *file, int line) {
@@ -423,7 +466,25 @@ void wait_for_grid(const char *file, int line) {
         die(print("%s called %s in %s:%d, and cudaLaunchCooperativeKernel has not launched it",
                   who().text, GRID_BARRIER, file, line));
     ++this_core->at_barrier;
-    wait(AT_BARRIER, {GRID_BARRIER, file, line});
+    this_core->moved = true;
+    wait(AT_BARRIER, {GRID_BARRIER, file, line, nullptr});
+}
+
+// A thread may be waiting in a loop for what another does. So after some steps it lets others go
+// on.
+static void take_steps(size_t steps, const place &at) {
+    this_core->steps += steps;
+    if (this_core->steps < 1000)
+        return;
+    ++this_core->ready;
+    this_core->gave_way = true;
+    unseen_stores = unseen_stores || at.code;
+    wait(READY, at);
+}
+
+void note_atomic(bool changes, const char *what, const char *file, int line) {
+    this_core->moved = this_core->moved || changes;
+    take_steps(30, {what, file, line, nullptr});
 }
 
 int lane() {
@@ -441,7 +502,8 @@ uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, c
     if (!(expected >> lane() & 1))
         die(print("%s called %s in %s:%d with the mask 0x%08x, which it is not in", who().text,
                   what, file, line, mask));
-    self.at = {what, file, line};
+    this_core->moved = true;
+    self.at = {what, file, line, nullptr};
     self.mask = mask;
     self.source = source;
     self.value = value;
@@ -560,3 +622,10 @@ bool is_shared(const void *address) {
 }
 
 } // namespace simulator
+
+// What GCC calls wherever the program may have jumped to, if its source has volatile words.
+extern "C" void __sanitizer_cov_trace_pc() {
+    using namespace simulator;
+    if (device.in_kernel)
+        take_steps(1, {"a loop", "", 0, __builtin_return_address(0)});
+}

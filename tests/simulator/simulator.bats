@@ -36,12 +36,12 @@ line_of() {
 }
 
 @test "right programs give the same result in every order, on one core and on four" {
-    expected=$(SIM_SEED=0 OMP_NUM_THREADS=1 build/correct.sim)
-    [[ $(wc -l <<<"$expected") == 12 ]]
+    expected=$(SIM_SEED=0 OMP_NUM_THREADS=1 timeout 60 build/correct.sim)
+    [[ $(wc -l <<<"$expected") == 13 ]]
     for seed in 0 1 2 3 4; do
         for threads in 1 4; do
             for program in build/correct.sim build/correct.sanitized.sim; do
-                result=$(SIM_SEED=$seed OMP_NUM_THREADS=$threads "$program")
+                result=$(SIM_SEED=$seed OMP_NUM_THREADS=$threads timeout 60 "$program")
                 [[ $result == "$expected" ]]
             done
         done
@@ -184,6 +184,7 @@ unordered="simulated device: kernel .*: nothing orders the two"
 @test "stores that another block may not see yet" {
     finds missing_fence counted.sim "block \(19,0,0\), .*$(line_of 'of all blocks').*, and thread 0 of block 0 stored to"
     build/broken.counted.sim fence
+    finds block_overwrites counted.sim "block \(2,0,0\), .* stores to .*:$(line_of 'of the others').*, and thread 0 of block 1 loaded it"
 }
 
 @test "whatever a missing barrier leaves to chance, and nothing in right programs" {
@@ -191,7 +192,7 @@ unordered="simulated device: kernel .*: nothing orders the two"
         threads_in_need_of_an_order missing_grid_barrier; do
         finds "$program" counted.sim "^$unordered"
     done
-    build/correct.counted.sim
+    timeout 60 build/correct.counted.sim
     build/broken.counted.sim bytes
 }
 
@@ -263,6 +264,46 @@ invalidated=cudaErrorStreamCaptureInvalidated
     done
     finds_always too_much_shared_memory_for_all_blocks \
         'kernel share_much needs 40000 bytes of shared memory for a block, found 32768'
+}
+
+# Threads that wait in a loop. Every order has some that wait for those that come later.
+
+@test "a wait for a number that another block hands over, without one of its fences" {
+    for wrong in fences fence_before fence_behind; do
+        [[ $(result_of hand_over_without_$wrong 1) == $(result_of hand_over_with_fences 1) ]]
+        finds hand_over_without_$wrong counted.sim "^simulated device: kernel hand_over, block \(0,0,0\), thread \(0,0,0\) loads .* at broken.cu:$(line_of '// handed over'), and thread 0 of block 1 stored to it at broken.cu:$(line_of '// to hand over'): nothing orders the two"
+    done
+    timeout 60 build/broken.counted.sim hand_over_with_fences
+    finds threads_without_fence counted.sim "thread \(1,0,0\) loads .* at broken.cu:$(line_of '// under the lock'), and thread 0 of block 0"
+}
+
+@test "the same with a volatile word" {
+    for build in sim sanitized.sim counted.sim; do
+        [[ $(timeout 60 build/volatile.$build 1 1 1 | tail -n 1) == 599 ]]
+    done
+    status=0
+    output=$(timeout 60 build/volatile.sim 1 1 0 2>&1) || status=$?
+    [[ $status == 1 && $output =~ "kernel hand_over: of 2 blocks 1 returned, 1 wait at a loop in volatile.cu:$(grep -n 'nobody has' programs/volatile.cu | cut -d: -f1)"$ ]]
+    for fences in '0 0' '0 1' '1 0'; do
+        status=0
+        # shellcheck disable=SC2086 # two words
+        output=$(timeout 60 build/volatile.counted.sim $fences 1 2>&1) || status=$?
+        [[ $status == 1 && $output =~ "block (0,0,0), thread (1,0,0) loads".*"of block 1 stored to it".*"nothing orders the two" ]]
+    done
+}
+
+@test "a wait that never ends" {
+    line="programs/broken.cu:$(line_of ' // blocks')"
+    finds_always wait_that_never_ends \
+        "kernel wait_for_blocks: of 2 blocks 0 returned, 2 wait at atomicAdd in $line\$"
+    finds_always wait_in_one_block \
+        "kernel wait_for_blocks, block \(0,0,0\): of 32 threads 0 returned, 1 wait at atomicAdd in $line, 31 wait at __syncthreads in programs/broken.cu:$(line_of '// behind the loop')\$"
+}
+
+@test "a wait for more blocks than there is room for" {
+    finds_always wait_for_blocks_without_room \
+        "kernel wait_for_blocks: of 20 blocks 0 returned, 16 wait at atomicAdd in .*, 4 find no room before others return"
+    SIM_MULTIPROCESSORS=20 timeout 60 build/broken.sim wait_for_blocks_without_room
 }
 
 # Left behind.

@@ -340,7 +340,7 @@ static void lanes_lose_updates() {
     cudaFree(x);
 }
 
-// The block that comes last adds up what all have stored. Without a fence, it may not see it yet.
+// The block that comes last adds up what all have stored. Without fences, it may not see it yet.
 __global__ void add_parts(float *parts, unsigned *arrived, int fence) {
     if (threadIdx.x > 0)
         return;
@@ -349,6 +349,8 @@ __global__ void add_parts(float *parts, unsigned *arrived, int fence) {
         __threadfence();
     if (atomicAdd(arrived, 1u) < gridDim.x - 1)
         return;
+    if (fence)
+        __threadfence();
     for (unsigned block = 1; block < gridDim.x; ++block)
         parts[0] += parts[block]; // of all blocks
 }
@@ -622,6 +624,107 @@ static void too_much_shared_memory_for_all_blocks() {
     cudaDeviceSynchronize();
 }
 
+// Each block loads the number that the last one overwrites.
+__global__ void overwrite_number(float *x) {
+    const float number = x[0];
+    __syncthreads();
+    if (blockIdx.x == gridDim.x - 1)
+        x[0] = 2 * number; // of the others
+}
+
+static void block_overwrites() {
+    float *const x = device_memory();
+    overwrite_number<<<3, 1>>>(x);
+    print(x);
+    cudaFree(x);
+}
+
+// ---- Threads that wait in a loop.
+
+// The first block waits for what the second has.
+__global__ void hand_over(float *x, int *flag, bool fence_before, bool fence_behind) {
+    if (blockIdx.x == 1) {
+        x[0] = 1; // to hand over
+        if (fence_before)
+            __threadfence();
+        atomicExch(flag, 1);
+    } else {
+        while (atomicAdd(flag, 0) == 0)
+            continue;
+        if (fence_behind)
+            __threadfence();
+        x[1] = x[0]; // handed over
+    }
+}
+
+static void launch_hand_over(bool fence_before, bool fence_behind) {
+    float *const x = device_memory();
+    hand_over<<<2, 1>>>(x, (int *)(x + N / 2), fence_before, fence_behind);
+    print(x);
+    cudaFree(x);
+}
+
+static void hand_over_without_fences() {
+    launch_hand_over(false, false);
+}
+
+static void hand_over_without_fence_before() {
+    launch_hand_over(false, true);
+}
+
+static void hand_over_without_fence_behind() {
+    launch_hand_over(true, false);
+}
+
+static void hand_over_with_fences() { // the right program
+    launch_hand_over(true, true);
+}
+
+// A lock that is opened without a fence.
+__global__ void lock_without_fence(float *x, int *lock) {
+    while (atomicCAS(lock, 0, 1) != 0)
+        continue;
+    __threadfence();
+    x[0] += 1; // under the lock
+    atomicExch(lock, 0);
+}
+
+static void threads_without_fence() {
+    float *const x = device_memory();
+    lock_without_fence<<<1, 2>>>(x, (int *)(x + N / 2));
+    cudaDeviceSynchronize();
+    cudaFree(x);
+}
+
+// A thread of each block waits for a number of blocks. The others wait for it.
+__global__ void wait_for_blocks(int *arrived, int n) {
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1);
+        while (atomicAdd(arrived, 0) < n) // blocks
+            continue;
+    }
+    __syncthreads(); // behind the loop
+}
+
+static void launch_wait_for_blocks(int blocks, int threads, int n) {
+    float *const x = device_memory();
+    wait_for_blocks<<<blocks, threads>>>((int *)x, n);
+    cudaDeviceSynchronize();
+    cudaFree(x);
+}
+
+static void wait_that_never_ends() {
+    launch_wait_for_blocks(2, 32, 3);
+}
+
+static void wait_in_one_block() {
+    launch_wait_for_blocks(1, 32, 2);
+}
+
+static void wait_for_blocks_without_room() {
+    launch_wait_for_blocks(20, 1024, 20);
+}
+
 // ---- Left behind.
 
 static void leaked_device_memory() {
@@ -692,6 +795,15 @@ static const struct {
     PROGRAM(grid_barrier_not_reached_by_all_blocks),
     PROGRAM(grid_barrier_not_reached_by_all_threads),
     PROGRAM(too_much_shared_memory_for_all_blocks),
+    PROGRAM(block_overwrites),
+    PROGRAM(hand_over_without_fences),
+    PROGRAM(hand_over_without_fence_before),
+    PROGRAM(hand_over_without_fence_behind),
+    PROGRAM(hand_over_with_fences),
+    PROGRAM(threads_without_fence),
+    PROGRAM(wait_that_never_ends),
+    PROGRAM(wait_in_one_block),
+    PROGRAM(wait_for_blocks_without_room),
     PROGRAM(leaked_device_memory),
     PROGRAM(launch_error_nobody_asked_for),
 };

@@ -399,6 +399,74 @@ static void test_cooperative() {
     free(host);
 }
 
+// Tests threads that wait in a loop. Each block adds a number to those of its neighbour, and all
+// wait for all, by hand.
+__global__ void pass_by_hand(int rounds, unsigned *arrived, float *x) {
+    const int n = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int round = 0; round < rounds; ++round) {
+        x[(round + 1) % 2 * n + i] = x[round % 2 * n + (i + blockDim.x) % n] + 1;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(arrived, 1u);
+            while (atomicAdd(arrived, 0u) < (round + 1) * gridDim.x)
+                continue;
+            __threadfence();
+        }
+        __syncthreads();
+    }
+}
+
+// The threads of a block take turns, the last one first. Then its last thread takes a lock.
+__global__ void take_turns(int *lock, float *sums) {
+    __shared__ int turn;
+    __shared__ float sum;
+    if (threadIdx.x == 0) {
+        turn = blockDim.x - 1;
+        sum = 0;
+    }
+    __syncthreads();
+    while (atomicAdd(&turn, 0) != (int)threadIdx.x)
+        continue;
+    __threadfence();
+    sum = sum / 2 + (float)threadIdx.x;
+    __threadfence();
+    atomicAdd(&turn, -1);
+    __syncthreads();
+    if (threadIdx.x < blockDim.x - 1)
+        return;
+    while (atomicCAS(lock, 0, 1) != 0)
+        continue;
+    __threadfence();
+    sums[0] += sum;
+    __threadfence();
+    atomicExch(lock, 0);
+}
+
+static void test_waiting() {
+    enum { BLOCKS = 20, THREADS = 64, N = BLOCKS * THREADS };
+    int rounds = 5, words[2] = {};
+    float host[2 * N] = {}, sum = 0, sums;
+    for (int i = 0; i < N; ++i)
+        host[i] = (float)i;
+    float *x = upload(host, 2 * N);
+    int *arrived = upload(words, 2), *lock = arrived + 1;
+    void *arguments[] = {&rounds, &arrived, &x};
+    CHECK(cudaLaunchCooperativeKernel((const void *)pass_by_hand, BLOCKS, THREADS, arguments));
+    take_turns<<<BLOCKS, THREADS>>>(lock, x);
+    download(host, x, 2 * N);
+    CHECK(cudaFree(arrived));
+    for (int i = THREADS - 1; i >= 0; --i)
+        sum = sum / 2 + (float)i;
+    sums = (float)(THREADS * (rounds - 1) + rounds - 1); // of the last round but one
+    for (int block = 0; block < BLOCKS; ++block)
+        sums += sum;
+    REQUIRE(host[0] == sums);
+    for (int i = 0; i < N; ++i)
+        REQUIRE(host[N + i] == (float)((i + rounds * THREADS) % N + rounds));
+    print_checksum("waiting", host, sizeof host);
+}
+
 static void test_errors() {
     float *x;
     size_t available, total;
@@ -453,6 +521,7 @@ int main() {
     test_stream();
     test_graph();
     test_cooperative();
+    test_waiting();
     test_errors();
     return 0;
 }
