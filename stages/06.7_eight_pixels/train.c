@@ -1,0 +1,549 @@
+// Stage 06.7: the lists by sample made for eight pixels at a time. A table says where the pixels
+// are that are not zero. All threads make them, in memory that is not zeroed before.
+//
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
+#include "stages/training.h"
+#include "common/rows.h"
+
+#include <limits.h>
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The widest vectors of the machine that is compiled for.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2, SUMS = 8 };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
+enum { PADDED_CLASSES = 16 };
+typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+
+// The pixels that are not zero, one list after another.
+struct lists {
+    uint32_t *owners; // of each list, its pixel; not for lists of samples
+    size_t *first;    // of each list, its first entry; the next list's is behind its last
+    uint16_t *places; // up to 65,535
+    float *values;
+};
+
+struct network {
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
+    vec *bias1;     // V
+    vec *weights2;  // V × 10: panels, too
+    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
+
+    // One batch's intermediate values. An array holds one of them after another.
+    size_t stride;    // N
+    vec *activations; // V × N: a, then da
+    outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
+    outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
+
+    struct lists samples, pixels; // of the training set; of each of its batches
+
+    size_t threads; // T
+};
+
+// A thread's part of the network.
+struct slice {
+    size_t thread, threads; // 0 to T − 1, T
+    size_t first, last;     // its vectors of hidden units: first to last − 1
+    size_t turn;            // which half of the shares belongs to this batch
+    outputs *bias2, *logits;
+};
+
+// Returns an array with any values. Zeros would take one thread as long as the lists take all.
+static void *allocate_unset(size_t count, size_t size) {
+    void *array = try_allocate_array(count, size);
+    return array ? array : allocate_array(count, size); // which says that there is no memory
+}
+
+static struct lists allocate_lists(size_t count) {
+    return (struct lists){
+        .owners = allocate_array(count, sizeof(uint32_t)),
+        .first = allocate_array(count + 1, sizeof(size_t)),
+    };
+}
+
+static void allocate_entries(struct lists *lists, size_t entries) {
+    lists->places = allocate_unset(entries, sizeof(uint16_t));
+    lists->values = allocate_unset(entries, sizeof(float));
+}
+
+// Sorts the pixels by their lists' lengths, so that most loops end where the one before ended, as
+// the core predicts. Counts how many lists are how long. Those from LONGEST on stay unsorted: an
+// end that is predicted wrongly costs little beside them.
+static void sort_by_length(uint32_t *owners, const uint32_t *lengths) {
+    enum { LONGEST = 255 };
+    uint32_t next[LONGEST + 2] = {0};
+    for (size_t k = 0; k < PIXELS; ++k)
+        ++next[(lengths[k] < LONGEST ? lengths[k] : LONGEST) + 1];
+    for (size_t length = 0; length < LONGEST; ++length)
+        next[length + 1] += next[length];
+    for (uint32_t k = 0; k < PIXELS; ++k)
+        owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = k;
+}
+
+// Makes a list for each pixel of each batch: of samples of the batch. All threads call it.
+static void list_pixels(struct lists *pixels, const struct lists *samples, size_t count,
+                        size_t size) {
+#pragma omp for
+    for (size_t first = 0; first < count; first += size) {
+        const size_t last = count - first < size ? count : first + size;
+        const size_t list = first / size * PIXELS;
+        uint32_t lengths[PIXELS] = {0};
+        size_t next[PIXELS], entry = samples->first[first];
+        for (size_t i = entry; i < samples->first[last]; ++i)
+            ++lengths[samples->places[i]];
+        sort_by_length(pixels->owners + list, lengths);
+        for (size_t i = list; i < list + PIXELS; ++i) {
+            next[pixels->owners[i]] = entry;
+            pixels->first[i + 1] = entry += lengths[pixels->owners[i]];
+        }
+        for (size_t s = first; s < last; ++s)
+            for (size_t i = samples->first[s]; i < samples->first[s + 1]; ++i) {
+                entry = next[samples->places[i]]++;
+                pixels->places[entry] = (uint16_t)(s - first);
+                pixels->values[entry] = samples->values[i];
+            }
+    }
+}
+
+// Writes the places of the pixels that are not zero. Returns how many they are. Eight are written
+// at a time, and the next eight overwrite those that are too many.
+static size_t find_places(const float *x, uint16_t *places, uint8_t (*table)[8]) {
+    uint8_t on[PIXELS];
+    size_t length = 0;
+    for (size_t k = 0; k < PIXELS; ++k)
+        on[k] = x[k] != 0;
+    for (size_t k = 0; k < PIXELS; k += 8) {
+        uint64_t bytes;
+        memcpy(&bytes, on + k, sizeof bytes);
+        // The products have a bit for each byte, and their sum, in the highest byte.
+        const uint8_t *found = table[bytes * 0x0102040810204080 >> 56];
+        for (size_t i = 0; i < 8; ++i)
+            places[length + i] = (uint16_t)(k + found[i]);
+        length += bytes * 0x0101010101010101 >> 56;
+    }
+    return length;
+}
+
+// Returns a list for each sample: of its pixels.
+static struct lists list_samples(const struct dataset *dataset, size_t threads) {
+    const size_t samples = (size_t)dataset->samples;
+    uint8_t table[256][8] = {0}; // for each set of eight bits, which of them are on
+    for (size_t set = 0; set < 256; ++set)
+        for (uint8_t bit = 0, i = 0; bit < 8; ++bit)
+            if (set >> bit & 1)
+                table[set][i++] = bit;
+    struct lists lists = allocate_lists(samples);
+#pragma omp parallel for num_threads(threads)
+    for (size_t s = 0; s < samples; ++s) {
+        uint32_t length = 0;
+        for (size_t k = 0; k < PIXELS; ++k)
+            length += dataset->images[s * PIXELS + k] != 0;
+        lists.first[s + 1] = length;
+    }
+    for (size_t s = 0; s < samples; ++s)
+        lists.first[s + 1] += lists.first[s];
+    allocate_entries(&lists, lists.first[samples]);
+#pragma omp parallel for num_threads(threads)
+    for (size_t s = 0; s < samples; ++s) {
+        const float *x = dataset->images + s * PIXELS;
+        const size_t first = lists.first[s];
+        uint16_t places[PIXELS];
+        const size_t length = find_places(x, places, table);
+        for (size_t i = 0; i < length; ++i) {
+            lists.places[first + i] = places[i];
+            lists.values[first + i] = x[places[i]];
+        }
+    }
+    return lists;
+}
+
+static void free_lists(struct lists *lists) {
+    free(lists->owners);
+    free(lists->first);
+    free(lists->places);
+    free(lists->values);
+}
+
+static struct network create(const struct options *options, const struct dataset *dataset) {
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t size = (size_t)options->batch, count = (size_t)dataset->samples;
+    const size_t vectors = (units + LANES - 1) / LANES;
+    // More threads than cores would make each other wait at each barrier. More threads than vectors
+    // of hidden units would have nothing to do.
+    size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
+    threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
+    threads = threads < vectors ? threads : vectors;
+    struct network network = {
+        .units = units,
+        .vectors = vectors,
+        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .stride = stride,
+        .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
+        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .samples = list_samples(dataset, threads),
+        .pixels = allocate_lists((count + size - 1) / size * PIXELS),
+        .threads = threads,
+    };
+    allocate_entries(&network.pixels, network.samples.first[count]);
+#pragma omp parallel num_threads(threads)
+    list_pixels(&network.pixels, &network.samples, count, size);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    for (size_t t = 0; t < threads; ++t)
+        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+            network.bias2[t][o] = -INFINITY;
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->weights1);
+    free(network->bias1);
+    free(network->weights2);
+    free(network->activations);
+    free(network->bias2);
+    free(network->logits);
+    free(network->shares);
+    free_lists(&network->samples);
+    free_lists(&network->pixels);
+}
+
+// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
+static struct slice take_slice(const struct network *network) {
+    const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
+    return (struct slice){
+        .thread = thread,
+        .threads = threads,
+        .first = network->vectors * thread / threads,
+        .last = network->vectors * (thread + 1) / threads,
+        .bias2 = network->bias2 + thread,
+        .logits = network->logits + thread * network->stride,
+    };
+}
+
+// sum += Σ value · from[place] over a list, for `columns` columns of vectors that are `stride`
+// apart. The entries take turns in SUMS / columns sets of sums, because a multiply-add waits for
+// the one before it in the same sum.
+INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
+                          size_t stride, size_t columns) {
+    const size_t sets = SUMS / columns, last = lists->first[list + 1];
+    vec part[SUMS] = {0};
+    size_t i = lists->first[list];
+    for (; i + sets <= last; i += sets)
+        for (size_t j = 0; j < sets; ++j)
+            for (size_t c = 0; c < columns; ++c)
+                part[j * columns + c] +=
+                    lists->values[i + j] * from[c * stride + lists->places[i + j]];
+    for (; i < last; ++i)
+        for (size_t c = 0; c < columns; ++c)
+            sum[c] += lists->values[i] * from[c * stride + lists->places[i]];
+    for (size_t j = 0; j < sets; ++j)
+        for (size_t c = 0; c < columns; ++c)
+            sum[c] += part[j * columns + c];
+}
+
+// A tile of a = max(0, x·W1 + b1): sample s, from its list, × `columns` vectors of hidden units.
+INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
+                          size_t s, size_t v, size_t columns) {
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    vec sum[TILE_COLUMNS];
+    for (size_t c = 0; c < columns; ++c)
+        sum[c] = network->bias1[v + c];
+    add_products(sum, lists, list, weights1, PIXELS, columns);
+    for (size_t c = 0; c < columns; ++c)
+        network->activations[(v + c) * network->stride + s] =
+            (vec)((vec_mask)sum[c] & (sum[c] > 0));
+}
+
+// The same for all samples.
+INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
+                            size_t n, size_t v, size_t columns) {
+    for (size_t s = 0; s < n; ++s)
+        forward_tile(network, lists, first + s, s, v, columns);
+}
+
+// A tile of W1 −= lr·xᵀ·da: pixel k, from its list, × `columns` vectors of hidden units.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
+    const vec *da = network->activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_COLUMNS] = {0};
+    add_products(sum, lists, list, da, network->stride, columns);
+    for (size_t c = 0; c < columns; ++c)
+        weights1[c * PIXELS] -= learning_rate * sum[c];
+}
+
+// The same for all pixels.
+INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
+                             float learning_rate, size_t v, size_t columns) {
+    for (size_t i = b * PIXELS; i < (b + 1) * PIXELS; ++i)
+        backward_tile(network, lists, i, learning_rate, lists->owners[i], v, columns);
+}
+
+// z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
+// ten outputs are summed side by side.
+static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
+    const vec *a = network->activations + v * network->stride;
+    outputs row[LANES] = {0};
+    for (size_t o = 0; o < CLASSES; ++o)
+        for (size_t i = 0; i < LANES; ++i)
+            row[i][o] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s) {
+        outputs sum[4] = {0}; // four, because an addition waits for the one before it
+        for (size_t i = 0; i < LANES; ++i)
+            sum[i % 4] += a[s][i] * row[i];
+        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+}
+
+// z becomes softmax(z). Returns −log p[label].
+static float softmax(outputs *z, uint8_t label) {
+    float max = (*z)[0], sum = 0;
+    for (size_t o = 1; o < CLASSES; ++o)
+        max = (*z)[o] > max ? (*z)[o] : max;
+    const outputs x = *z - max;
+
+    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
+    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
+    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
+    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
+    outputs e = 1 + r * (1.0f / 8);
+    for (int degree = 7; degree > 0; --degree)
+        e = 1 + r * (1.0f / (float)degree) * e;
+    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
+
+    for (size_t o = 0; o < CLASSES; ++o)
+        sum += e[o];
+    *z = e / sum;
+    return logf(sum) - x[label];
+}
+
+// Sets the slice's a and all of p for a batch. Returns its loss.
+static double forward(struct network *network, struct slice *slice, const struct batch *batch,
+                      const struct lists *samples, size_t first) {
+    const size_t n = batch->samples;
+    outputs *z = slice->logits;
+    outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
+    outputs *share = shares + slice->thread * network->stride;
+
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, TILE_COLUMNS);
+        else
+            forward_panels(network, samples, first, n, v, 1);
+
+    for (size_t s = 0; s < n; ++s)
+        share[s] = (outputs){0};
+    for (size_t v = slice->first; v < slice->last; ++v)
+        add_logits(network, v, share, n);
+
+    // Past this barrier, a thread may write the next batch's shares while another still reads this
+    // one's. No thread gets further ahead than that, so two sets in turn are enough.
+    slice->turn ^= 1;
+#pragma omp barrier
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s) {
+        z[s] = *slice->bias2;
+        for (size_t t = 0; t < slice->threads; ++t)
+            z[s] += shares[t * network->stride + s];
+        loss += softmax(&z[s], batch->labels[s]);
+    }
+    return loss / (double)n;
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, struct slice *slice, const struct batch *batch,
+                     size_t b, float learning_rate) {
+    const size_t n = batch->samples;
+    outputs *dz = slice->logits;
+
+    // dz = (p − onehot(label)) / n, db2 = Σ dz
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s) {
+        dz[s][batch->labels[s]] -= 1;
+        dz[s] /= (float)n;
+        db2 += dz[s];
+    }
+    *slice->bias2 -= learning_rate * db2;
+
+    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
+    // units goes after another, so that its part of dW2 stays in registers.
+    for (size_t v = slice->first; v < slice->last; ++v) {
+        vec *restrict a = network->activations + v * network->stride;
+        vec *restrict w2 = network->weights2 + v * CLASSES;
+        vec dw2[CLASSES] = {0}, db1 = {0};
+        for (size_t s = 0; s < n; ++s) {
+            vec da = {0};
+            for (size_t o = 0; o < CLASSES; ++o) {
+                dw2[o] += dz[s][o] * a[s];
+                da += dz[s][o] * w2[o];
+            }
+            a[s] = (vec)((vec_mask)da & (a[s] > 0));
+            db1 += a[s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            w2[o] -= learning_rate * dw2[o];
+        network->bias1[v] -= learning_rate * db1;
+    }
+
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, &network->pixels, b, learning_rate, v, 1);
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset, bool rebuild,
+                  const struct options *options, struct result *result) {
+    double start = seconds();
+#pragma omp parallel num_threads(network->threads)
+    {
+        struct slice slice = take_slice(network);
+        for (int epoch = 0; epoch < options->epochs; ++epoch) {
+            struct batch batch;
+            double loss = 0, clock = seconds();
+            if (rebuild) {
+#pragma omp barrier // a thread may still read the lists
+                list_pixels(&network->pixels, &network->samples, (size_t)dataset->samples,
+                            (size_t)options->batch);
+            }
+            for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+                batch = batch_at(dataset, first, options->batch);
+                loss += forward(network, &slice, &batch, &network->samples, first) *
+                        (double)batch.samples;
+                if (omp_get_thread_num() == 0)
+                    clock = timer_lap(&result->forward, clock);
+                backward(network, &slice, &batch, first / (size_t)options->batch,
+                         options->learning_rate);
+                if (omp_get_thread_num() == 0)
+                    clock = timer_lap(&result->backward, clock);
+            }
+            if (omp_get_thread_num() == 0) {
+                result->final_loss = loss / dataset->samples;
+                start = report_epoch(options, epoch, result->final_loss, start); // not timed
+            }
+        }
+        if (omp_get_thread_num() == 0)
+            result->threads = omp_get_num_threads();
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct slice slice = take_slice(network); // all units: no other thread is at work
+    struct batch batch;
+    struct lists samples = list_samples(dataset, network->threads);
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &slice, &batch, &samples, first);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const outputs p = slice.logits[s];
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    free_lists(&samples);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
+        const size_t v = h / LANES, i = h % LANES;
+        for (size_t k = 0; k < PIXELS; ++k)
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
+        for (size_t o = 0; o < CLASSES; ++o)
+            weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
+    }
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
+                               (const float *)network->bias2);
+    free(weights1);
+    free(weights2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static const struct field own[] = {
+        {.option = "rebuild",
+         .kind = FLAG,
+         .help = "make the lists by pixel again for each epoch, as shuffled batches would need"},
+        {0},
+    };
+    bool rebuild = false;
+    struct options options =
+        parse_more_options(argc, argv, "Trains on all cores.", INT_MAX, own, &rebuild);
+    struct result result = {.device = "cpu"};
+    struct data data;
+
+    if (largest_batch(&options) > UINT16_MAX + 1) {
+        fprintf(stderr, STAGE ": --batch: found %d, expected at most %d\n", options.batch,
+                UINT16_MAX + 1);
+        return EXIT_BAD_INPUT;
+    }
+    if (rebuild && options.csv) {
+        fprintf(stderr, STAGE ": --rebuild: found --csv, whose rows have no column for it; "
+                              "expected one of the two\n");
+        return EXIT_BAD_INPUT;
+    }
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options, &data.train);
+    result.setup_s = seconds() - clock;
+
+    train(&network, &data.train, rebuild, &options, &result);
+    result.test_accuracy = evaluate(&network, &data.test, &options);
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}
