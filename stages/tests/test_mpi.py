@@ -1,5 +1,6 @@
-"""Tests what only 07_mpi and its step have: processes. All run on this machine. What differs
-between machines is given to each as its working directory. slurm.bats has run_all.sbatch."""
+"""Tests what only 07_mpi, 11_mpi_lookahead and their steps have: processes. All run on this
+machine. What differs between machines is given to each as its working directory. slurm.bats has
+run_all.sbatch."""
 
 import contextlib
 import os
@@ -31,12 +32,17 @@ if not shutil.which("mpicc"):
 
 MPIRUN = ROOT / "harness/mpirun.sh"
 STEP, PROGRAM = (ROOT / f"stages/{name}/train" for name in ("07.1_processes", "07_mpi"))
+LOOKAHEAD = [ROOT / f"stages/{name}/train" for name in (
+    "11.1_next_product", "11.2_corrected_sums", "11.3_small_tiles", "11_mpi_lookahead")]
+DELAY = ROOT / "stages/build/delay.so"
 MANY = ROOT / "harness/build/many_processors.so"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def build():
-    make("stages/00_serial", "stages/07.1_processes", "stages/07_mpi")
+    make("stages/00_serial", *(f"stages/{program.parent.name}"
+                               for program in (STEP, PROGRAM, *LOOKAHEAD)))
+    make("-C", "stages/network")
     make("-C", "harness", "build/many_processors.so")
 
 
@@ -63,8 +69,13 @@ def are_close(one, other):
     return one.size == other.size and np.linalg.norm(one - other) <= 5e-5 * np.linalg.norm(other)
 
 
-each_program = pytest.mark.parametrize("program", [STEP, PROGRAM],
-                                       ids=lambda each: each.parent.name)
+def programs(*each):
+    return pytest.mark.parametrize("program", each, ids=lambda one: one.parent.name)
+
+
+preloaded = pytest.mark.skipif(bool(re.search("[ :]", str(ROOT))),
+                               reason="LD_PRELOAD reads signs of the path")
+each_program = programs(STEP, PROGRAM, LOOKAHEAD[-1])
 
 
 # 25 epochs of two batches. With one hidden unit there is one slice, and all processes but one have
@@ -80,7 +91,7 @@ def test_the_weights_are_those_of_00_serial_also_where_there_are_fewer_slices(
 
 
 @each_program
-@pytest.mark.skipif(bool(re.search("[ :]", str(MANY))), reason="LD_PRELOAD reads signs of the path")
+@preloaded
 def test_threads_counts_those_of_all_processes_and_the_row_says_how_many_there_were(
         processes, serial, program):
     options = "--epochs 25 --hidden 100"
@@ -90,6 +101,49 @@ def test_threads_counts_those_of_all_processes_and_the_row_says_how_many_there_w
                                        LD_PRELOAD=MANY), right)
     assert [(row["stage"], row["device"], row["threads"]) for row in three.rows()] == [
         (program.parent.name, "cpu", threads) for threads in "125"]
+
+
+# Batches of one image, a last one that is short, one batch an epoch, and fewer images than a batch:
+# the next batch has as many images, fewer, more, or is the same.
+@programs(*LOOKAHEAD)
+@pytest.mark.parametrize("options", [
+    "--hidden 17 --batch 1 --epochs 8", "--hidden 1 --batch 5 --epochs 20",
+    "--hidden 40 --batch 6 --epochs 20", "--hidden 33 --batch 1000 --epochs 20",
+    "--hidden 17 --batch 4 --epochs 1", "--hidden 17 --epochs 0"])
+def test_look_ahead_at_the_ends_of_epochs(processes, serial, program, options):
+    right = serial.weights(options)
+    for count in (1, 2, 3, 5) if program == LOOKAHEAD[-1] else (2,):
+        assert are_close(processes(count, program).weights(options), right), count
+
+
+# 40 sums of 5 ms.
+@programs(PROGRAM, LOOKAHEAD[-1])
+@preloaded
+def test_the_simulated_delay_keeps_every_sum_and_changes_no_weight(processes, program):
+    two, options = processes(2, program), "--epochs 20 --hidden 40"
+    right = two.weights(options)
+    delayed = {"LD_PRELOAD": DELAY, "DELAY_US": 5000}
+    assert two.weights(f"{options} --csv rows.csv", **delayed) == right
+    assert float(two.rows()[-1]["train_s"]) >= 0.2
+
+
+@needs_full
+@preloaded
+@pytest.mark.parametrize("is_without_ip", [False, True])
+def test_the_sweep_over_ways_says_what_it_leaves_out_and_leaves_nothing_behind(
+        tmp_path, is_without_ip):
+    write_data(tmp_path / "data")
+    script(tmp_path / "bin/ip", "#!/bin/sh\necho none of this >&2\nexit 1\n")
+    path = f"{tmp_path / 'bin'}:" * is_without_ip + os.environ["PATH"]
+    said = run([ROOT / "harness/start.py", "stages.network.sweep", *shlex.split(
+        "--runs 1 --output rows --data data --hidden 3 --batch 4 --train 6 --test 4 --epochs 2")],
+        cwd=tmp_path, PATH=path).stdout
+    left_out = len(re.findall("^veth: left out: .*", said, re.MULTILINE))
+    assert left_out == is_without_ip or os.geteuid()
+    assert not is_without_ip or "veth: left out: none of this\n" in said
+    assert (tmp_path / "rows").read_text().count("\n") == 1 + 8 * (3 - left_out)
+    assert not shutil.which("ip") or not re.search(r"^(one|two)\d", run("ip netns list").stdout,
+                                                   re.MULTILINE)
 
 
 # The phases and the memory of a row are those of process 0. These weights have 60 MiB.

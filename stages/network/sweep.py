@@ -1,0 +1,123 @@
+"""Measures 07 and 11 in turn over ways of different length from process to process.
+
+    harness/start.py stages.network.sweep [--runs N] [--output FILE] [option of the stages ...]
+
+shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
+namespaces, each with a process, as between two hosts. It needs root, and leaves nothing behind. On
+each way, delay.c also lets no sum arrive before so many microseconds. That is a simulated delay.
+Prints µs a batch, the medians, and what FILE gets: a row for each run.
+"""
+
+import argparse
+import csv
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from harness import ladders
+
+FOLDER = Path(__file__).resolve().parent
+DELAYS = 0, 50, 100, 200
+NAMES = "07_mpi", "11_mpi_lookahead"
+MPIRUN = str(ladders.ROOT / "harness/mpirun.sh")
+SPACES = f"one{os.getpid()}", f"two{os.getpid()}"
+HOSTS = "10.77.0.1", "10.77.0.2"  # each in its own namespace, so nobody else's are meant
+
+
+def call(words, **options):
+    """Ends with the last line of what a command says, if it fails."""
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if ended.returncode:
+        raise OSError((ended.stderr.strip().splitlines() or [f"{words[0]} failed"])[-1])
+
+
+@contextmanager
+def shared():
+    yield [MPIRUN, "-n", "2"], {}
+
+
+@contextmanager
+def tcp():
+    yield [MPIRUN, "-n", "2"], {"OMPI_MCA_btl": "tcp,self"}
+
+
+@contextmanager
+def veth():
+    """mpirun starts the second process with what it takes for ssh: here, a script that enters the
+    other namespace."""
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Path(folder, "agent")
+        agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {SPACES[1]} '
+                         'unshare --uts sh -c "hostname two; $*"\n')
+        agent.chmod(0o755)
+        try:
+            for space in SPACES:
+                call(["ip", "netns", "add", space])
+            call(["ip", "link", "add", "veth0", "netns", SPACES[0], "type", "veth", "peer", "name",
+                  "veth0", "netns", SPACES[1]])
+            for space, host in zip(SPACES, HOSTS, strict=True):
+                inside = ["ip", "-n", space]
+                call([*inside, "address", "add", f"{host}/24", "dev", "veth0"])
+                for device in "lo", "veth0":
+                    call([*inside, "link", "set", device, "up"])
+            yield (["ip", "netns", "exec", SPACES[0], MPIRUN, "-n", "2", "--host", ",".join(HOSTS)],
+                   {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_plm_rsh_agent": str(agent)})
+        finally:
+            for space in SPACES:
+                subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL,
+                               check=False)
+
+
+def measure(stage, command, environment, delay, words):
+    """µs a batch of one run. Two hosts seem to have twice the cores, so the threads are given. The
+    repository's path may have a sign that LD_PRELOAD reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "row.csv")
+        preloaded = shutil.copy(FOLDER.parent / "build/delay.so", folder)
+        call([*command, "env", f"LD_PRELOAD={preloaded}", f"DELAY_US={delay}",
+              str(stage.program), "--threads", "2", *words, "--quiet", "--csv", str(path)],
+             env=stage.environment | environment)
+        with path.open(encoding="ascii") as file:
+            row = next(csv.DictReader(file))
+    batches = -(-int(row["train_samples"]) // int(row["batch"])) * int(row["epochs"])
+    return 1e6 * float(row["train_s"]) / batches
+
+
+def sweep(way, stages, count, words, file):
+    """Prints a line for each delay. Of each stage, so many runs."""
+    name = way.__name__
+    with way() as (command, environment):
+        for delay in DELAYS:
+            times = [], []
+            for run in range(count):
+                for side in ((0, 1), (1, 0))[run % 2]:
+                    spent = measure(stages[side], command, environment, delay, words)
+                    times[side].append(spent)
+                    print(name, delay, run, stages[side].name, f"{spent:.3f}", sep=",", file=file)
+            ratio = median(a / b for a, b in zip(*times, strict=True))
+            print(f"{name:8}{delay:10}{median(times[0]):10.1f}{median(times[1]):20.1f}"
+                  f"{ratio:16.2f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip(), allow_abbrev=False)
+    parser.add_argument("--runs", type=int, default=11)
+    parser.add_argument("--output", default=os.devnull)
+    options, words = parser.parse_known_args()
+    if not (shutil.which("mpirun") and shutil.which("mpicc")):
+        ladders.fail("sweep: found no mpirun and mpicc (openmpi-bin, libopenmpi-dev) in PATH", 77)
+    stages = [ladders.find_ladder("").find(name) for name in NAMES]
+    for folder in FOLDER, *(stage.folder for stage in stages):
+        call(["make", "-s", "-C", str(folder)])
+    with open(options.output, "w", encoding="ascii") as file:
+        print("way,delay_us,run,stage,us_a_batch", file=file)
+        print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}{'times as fast':>16}")
+        for way in shared, tcp, veth:
+            try:
+                sweep(way, stages, options.runs, words, file)
+            except OSError as error:
+                print(f"{way.__name__}: left out: {error}")
