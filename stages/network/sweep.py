@@ -12,13 +12,12 @@ import argparse
 import csv
 import os
 import shutil
-import subprocess
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from harness import ladders
+from harness import ladders, running
 
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200
@@ -29,10 +28,10 @@ HOSTS = "10.77.0.1", "10.77.0.2"  # each in its own namespace, so nobody else's 
 
 
 def call(words, **options):
-    """Ends with the last line of what a command says, if it fails."""
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, **options)
-    if ended.returncode:
-        raise OSError((ended.stderr.strip().splitlines() or [f"{words[0]} failed"])[-1])
+    """Runs a command. If it fails, the error is the last line of what it says."""
+    status, errors, _ = running.run(words, limit=600, **options)
+    if status:
+        raise OSError((errors.splitlines() or [f"{words[0]}: exit status {status}"])[-1])
 
 
 @contextmanager
@@ -68,8 +67,7 @@ def veth():
                    {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_plm_rsh_agent": str(agent)})
         finally:
             for space in SPACES:
-                subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL,
-                               check=False)
+                running.run(["ip", "netns", "delete", space])
 
 
 def measure(stage, command, environment, delay, words):
