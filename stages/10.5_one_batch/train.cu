@@ -11,7 +11,7 @@ enum {
     THREADS = 256,
     WARP = 32,
     UNITS = 2,   // of a block
-    SAMPLES = 4, // of a warp at a time
+    SAMPLES = 8, // of a warp at a time
     // The rows of W2, b2 and dz are this long in memory.
     PADDED_CLASSES = 32
 };
@@ -144,6 +144,39 @@ template <class T> __device__ float4 load_four(const T *from) {
     return make_float4(four.x, four.y, four.z, four.w);
 }
 
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has eight samples, or the last again.
+// Lanes in pairs have the same pixels of two samples, so they load the same weights.
+__device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
+    __shared__ alignas(16) float weights[UNITS][PIXELS];
+    const size_t n = batch.samples, hidden = network.hidden;
+    const int lane = threadIdx.x % WARP;
+    for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
+        weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
+    __syncthreads();
+    for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
+        float sum[SAMPLES / 2][UNITS] = {};
+#pragma unroll
+        for (int first = 0; first < PIXELS; first += 2 * WARP)
+            if (const int k = first + lane / 2 * 4; k < PIXELS) {
+                const float4 w[] = {load_four(weights[0] + k), load_four(weights[1] + k)};
+                for (int i = 0; i < SAMPLES / 2; ++i) {
+                    const size_t sample = min(s + 2 * i + lane % 2, n - 1);
+                    const float4 x = load_four(batch.images + sample * PIXELS + k);
+                    for (int u = 0; u < UNITS; ++u)
+                        sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
+                }
+            }
+        for (int i = 0; i < SAMPLES / 2; ++i)
+            for (int u = 0; u < UNITS; ++u) {
+                for (int distance = WARP / 2; distance > 1; distance /= 2)
+                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
+                const float a = sum[i][u] / 255 + network.bias1[h + u];
+                if (lane < 2 && s + 2 * i + lane < n)
+                    network.activations[(s + 2 * i + lane) * hidden + h + u] = a > 0 ? a : 0;
+            }
+    }
+}
+
 // Returns the sum over the threads of a warp, to all of them.
 __device__ float warp_sum(float value) {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
@@ -155,33 +188,6 @@ __device__ float warp_max(float value) {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
     return value;
-}
-
-// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
-__device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
-    __shared__ alignas(16) float weights[UNITS][PIXELS];
-    const size_t n = batch.samples, hidden = network.hidden;
-    for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
-        weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
-    __syncthreads();
-    for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
-        float sum[SAMPLES][UNITS] = {};
-#pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP)
-            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
-                const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
-                for (int u = 0; u < UNITS; ++u) {
-                    const float4 w = load_four(weights[u] + k);
-                    sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
-                }
-            }
-        for (int i = 0; i < SAMPLES; ++i)
-            for (int u = 0; u < UNITS; ++u) {
-                const float a = warp_sum(sum[i][u]) / 255 + network.bias1[h + u];
-                if (threadIdx.x % WARP == 0 && s + i < n)
-                    network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
-            }
-    }
 }
 
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and

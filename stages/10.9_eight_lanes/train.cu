@@ -11,7 +11,7 @@ enum {
     THREADS = 256,
     WARP = 32,
     UNITS = 2,   // of a block
-    SAMPLES = 4, // of a warp at a time
+    SAMPLES = 8, // of a warp at a time
     // Two rows of W1ᵀ, and the shared memory that a block needs beside such pairs.
     PAIR = UNITS * PIXELS,
     SCRATCH_BYTES = 2048,
@@ -161,13 +161,6 @@ template <class T> __device__ float4 load_four(const T *from) {
     return make_float4(four.x, four.y, four.z, four.w);
 }
 
-// Returns the sum over so many neighbouring threads of a warp, to all of them.
-__device__ float sum_over(int lanes, float value) {
-    for (int distance = lanes / 2; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(0xffffffff, value, distance);
-    return value;
-}
-
 // Returns where the two rows of W1ᵀ are, from h on: in shared memory, or where there is no more
 // room, in the GPU's memory.
 __device__ float *rows_of(const struct network &network, size_t h) {
@@ -176,26 +169,32 @@ __device__ float *rows_of(const struct network &network, size_t h) {
     return pair < network.room ? (float *)shared + pair * PAIR : network.weights1 + h * PIXELS;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has four samples, or the last again.
+// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has eight samples, or the last again.
+// Lanes in pairs have the same pixels of two samples, so they load the same weights.
 __device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
     const float *weights = rows_of(network, h);
     const size_t n = batch.samples, hidden = network.hidden;
+    const int lane = threadIdx.x % WARP;
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
-        float sum[SAMPLES][UNITS] = {};
+        float sum[SAMPLES / 2][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 4 * WARP)
-            for (int k = first + threadIdx.x % WARP * 4, i = 0; i < SAMPLES && k < PIXELS; ++i) {
-                const float4 x = load_four(batch.images + min(s + i, n - 1) * PIXELS + k);
-                for (int u = 0; u < UNITS; ++u) {
-                    const float4 w = load_four(weights + u * PIXELS + k);
-                    sum[i][u] += x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+        for (int first = 0; first < PIXELS; first += 2 * WARP)
+            if (const int k = first + lane / 2 * 4; k < PIXELS) {
+                const float4 w[] = {load_four(weights + k), load_four(weights + PIXELS + k)};
+                for (int i = 0; i < SAMPLES / 2; ++i) {
+                    const size_t sample = min(s + 2 * i + lane % 2, n - 1);
+                    const float4 x = load_four(batch.images + sample * PIXELS + k);
+                    for (int u = 0; u < UNITS; ++u)
+                        sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
                 }
             }
-        for (int i = 0; i < SAMPLES; ++i)
+        for (int i = 0; i < SAMPLES / 2; ++i)
             for (int u = 0; u < UNITS; ++u) {
-                const float a = sum_over(WARP, sum[i][u]) / 255 + network.bias1[h + u];
-                if (threadIdx.x % WARP == 0 && s + i < n)
-                    network.activations[(s + i) * hidden + h + u] = a > 0 ? a : 0;
+                for (int distance = WARP / 2; distance > 1; distance /= 2)
+                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
+                const float a = sum[i][u] / 255 + network.bias1[h + u];
+                if (lane < 2 && s + 2 * i + lane < n)
+                    network.activations[(s + 2 * i + lane) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
 }
@@ -205,8 +204,8 @@ __device__ void forward_units(struct network network, struct byte_batch batch, s
 // again.
 __device__ void output_layer(struct network network, struct byte_batch batch, size_t first) {
     const size_t n = batch.samples, hidden = network.hidden, s = first + threadIdx.x / LANES;
-    const int lane = threadIdx.x % LANES;
-    float z[CLASSES] = {}, e[CLASSES], sum = 0;
+    const int lane = threadIdx.x % LANES, label = batch.labels[min(s, n - 1)];
+    float z[CLASSES] = {}, e[CLASSES], sum = 0, loss = 0;
 #pragma unroll 4
     for (size_t h = lane; h < hidden; h += LANES) {
         const float a = network.activations[min(s, n - 1) * hidden + h];
@@ -214,8 +213,11 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
         for (int o = 0; o < CLASSES; ++o)
             z[o] += a * w.of[o];
     }
-    for (int o = 0; o < CLASSES; ++o)
-        z[o] = sum_over(LANES, z[o]) + network.bias2[o];
+    for (int o = 0; o < CLASSES; ++o) {
+        for (int distance = LANES / 2; distance > 0; distance /= 2)
+            z[o] += __shfl_xor_sync(0xffffffff, z[o], distance);
+        z[o] += network.bias2[o];
+    }
     if (lane > 0 || s >= n)
         return;
 
@@ -225,12 +227,13 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
         max = fmaxf(max, z[o]);
     for (int o = 0; o < CLASSES; ++o)
         sum += e[o] = expf(z[o] - max);
+#pragma unroll
     for (int o = 0; o < CLASSES; ++o) {
-        const bool is_label = o == batch.labels[s];
         network.logits[s * CLASSES + o] = z[o];
-        network.d_logits[s * PADDED_CLASSES + o] = (e[o] / sum - is_label) / (float)n;
-        network.losses[s] += is_label ? logf(sum) - (z[o] - max) : 0;
+        network.d_logits[s * PADDED_CLASSES + o] = (e[o] / sum - (o == label)) / (float)n;
+        loss += o == label ? logf(sum) - (z[o] - max) : 0;
     }
+    network.losses[s] += loss;
 }
 
 // Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then updates 32 parameters, a lane for
