@@ -133,7 +133,7 @@ static void queue_epoch(struct network *network, const struct dataset *dataset,
     struct batch batch;
     CHECK(cudaMemsetAsync(network->losses, 0, largest_batch(options) * sizeof(float),
                           network->stream));
-    mark_phase(events);
+    mark_phase(events, network->stream);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         predict(network, &batch);
@@ -141,9 +141,9 @@ static void queue_epoch(struct network *network, const struct dataset *dataset,
             network->outputs, network->bias2, batch.labels, network->losses, batch.samples,
             learning_rate);
         CHECK(cudaGetLastError());
-        mark_phase(events);
+        mark_phase(events, network->stream);
         backward(network, &batch);
-        mark_phase(events);
+        mark_phase(events, network->stream);
     }
 }
 

@@ -51,6 +51,16 @@ def test_a_simulated_run_says_so_and_is_in_no_table(each):
     assert "no finished runs" in said.splitlines()
 
 
+@pytest.mark.parametrize("suffix", ["cu", "cuh"])
+def test_events_are_in_the_stream_of_the_work(suffix):
+    """The simulated device has one stream only. On a GPU, an event in the default stream waits for
+    all others, and all others wait for it."""
+    sources = {file: file.read_text(encoding="utf-8") for ladder in ladders.ladders()
+               for file in ladder.folder.glob(f"*/*.{suffix}")}
+    own = [file for file, text in sources.items() if "cudaStreamCreate" in text]
+    assert own and not [file for file in own if re.search(r"mark_phase\(\w+\)", sources[file])]
+
+
 # The six images are two batches, so three epochs are six.
 @of_stages(ALIKE)
 def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
