@@ -226,10 +226,11 @@ __device__ void add_products(float sum[COUNT][WINDOW], const float *corner, int 
     }
     for (int f = 0; f < COUNT; ++f)
         for (int i = 0; i < KERNEL; ++i)
-            for (int j = 0; j < KERNEL; ++j)
+            for (int j = 0; j < KERNEL; ++j) {
+                const float weight = filters[f * filter_stride + i * KERNEL + j];
                 for (int k = 0; k < WINDOW; ++k)
-                    sum[f][k] += filters[f * filter_stride + i * KERNEL + j] *
-                                 pixels[k / POOL + i][k % POOL + j];
+                    sum[f][k] += weight * pixels[k / POOL + i][k % POOL + j];
+            }
 }
 
 // Returns the largest of the four sums of a pool, or 0 if it is below, and sets which it is. Of
