@@ -76,6 +76,13 @@ static inline double used_device_mib(void) {
     return (double)(total_bytes - free_bytes) / (1 << 20);
 }
 
+// How long a GPU works before it is timed, in seconds: idle, it runs at a fraction of its clock. A
+// profile is in no hurry, and sets WARMUP_S in the environment to 0.
+static inline double warmup_seconds(void) {
+    const char *text = getenv("WARMUP_S");
+    return text ? atof(text) : 0.5;
+}
+
 // The marks between the phases of a run, in the order in which the device passes them.
 struct phase_events {
     std::vector<cudaEvent_t> events;

@@ -289,7 +289,7 @@ def timeline(stage, options, folder):
     report = folder / "timeline.nsys-rep"
     run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
         "--cpuctxsw=none", "--force-overwrite=true", f"--output={report}", stage.program,
-        *stage.ladder.words(options), "--quiet")
+        *stage.ladder.words(options), "--quiet", WARMUP_S="0")
     table = run("nsys", "stats", "--report=cuda_gpu_trace", "--format=csv", "--quiet",
                 "--force-export=true", report).decode()
     report.with_suffix(".sqlite").unlink(missing_ok=True)

@@ -212,15 +212,17 @@ def save(option, path, *arrays):
 
 
 def warm_up(peer, load):
-    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU gets
-    another, as in the stages: its clocks have to rise. Then `load` sets the weights back. Returns
-    the seconds of the first epoch."""
+    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU trains
+    for half a second, or WARMUP_S, as in the stages: its clocks have to rise. Then `load` sets the
+    weights back. Returns the seconds of the first epoch."""
     start = time.perf_counter()
     peer.epoch()
     peer.wait()
     seconds = time.perf_counter() - start
-    if peer.device != "cpu":
+    while peer.device != "cpu" and time.perf_counter() - start < float(
+            os.environ.get("WARMUP_S", "0.5")):
         peer.epoch()
+        peer.wait()
     load()
     peer.wait()
     return seconds

@@ -302,14 +302,16 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
     return loss / dataset->samples;
 }
 
-// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, events time the phases.
+// Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
+// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     double start = seconds();
     if (options->epochs > 0 && !is_simulated(result->device)) {
         run_epoch(network, dataset, options, 0, NULL);
         result->warmup_s = seconds() - start;
+        while (seconds() - start < warmup_seconds())
+            run_epoch(network, dataset, options, 0, NULL);
         struct phase_events events = create_events(options);
         run_epoch(network, dataset, options, 0, &events);
         collect_events(&events, options, result);

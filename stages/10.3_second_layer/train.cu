@@ -384,8 +384,8 @@ static double wait_for_loss(const struct network *network, const struct byte_dat
     return loss / dataset->samples;
 }
 
-// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, events time the phases. Neither is recorded.
+// Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
+// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -395,6 +395,10 @@ static void train(struct network *network, const struct byte_dataset *dataset,
         submit_epoch(network, dataset, options, 0, NULL);
         wait_for_loss(network, dataset);
         result->warmup_s = seconds() - start;
+        while (seconds() - start < warmup_seconds()) {
+            submit_epoch(network, dataset, options, 0, NULL);
+            wait_for_loss(network, dataset);
+        }
         struct phase_events events = create_events(options);
         submit_epoch(network, dataset, options, 0, &events);
         wait_for_loss(network, dataset);

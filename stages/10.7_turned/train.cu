@@ -335,8 +335,8 @@ static double wait_for_loss(const struct network *network, const struct byte_dat
     return loss / dataset->samples;
 }
 
-// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights as they
-// are. The first is cold. In the second, the kernel times the phases.
+// Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
+// are. The first is cold. Others raise the GPU's clock. In the last, the kernel times the phases.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -346,6 +346,10 @@ static void train(struct network *network, const struct byte_dataset *dataset,
         submit_epoch(network, dataset, options, 0, NULL);
         wait_for_loss(network, dataset);
         result->warmup_s = seconds() - start;
+        while (seconds() - start < warmup_seconds()) {
+            submit_epoch(network, dataset, options, 0, NULL);
+            wait_for_loss(network, dataset);
+        }
         start = seconds();
         submit_epoch(network, dataset, options, 0, network->ticks);
         wait_for_loss(network, dataset);

@@ -174,8 +174,7 @@ static cudaGraphExec_t record_epoch(struct network *network, const struct datase
     return recorded;
 }
 
-// Runs all epochs. Before them come two with a learning rate of 0, as in the stages. They are not
-// recorded.
+// Runs all epochs. Before them come some with a learning rate of 0, as in the stages.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -184,6 +183,10 @@ static void train(struct network *network, const struct dataset *dataset,
     queue_epoch(network, dataset, options, 0, NULL);
     mean_loss(network, options);
     result->warmup_s = seconds() - start;
+    while (seconds() - start < warmup_seconds()) {
+        queue_epoch(network, dataset, options, 0, NULL);
+        mean_loss(network, options);
+    }
     struct phase_events events = create_events(options);
     queue_epoch(network, dataset, options, 0, &events);
     mean_loss(network, options);

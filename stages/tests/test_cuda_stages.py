@@ -3,6 +3,7 @@ there is nvcc, tests also that they compile for a real device without a warning.
 
 import re
 import shutil
+import time
 
 import pytest
 from programs import FULL, ROOT, Trainer, copy, make, needs_full, run, simulated
@@ -63,11 +64,14 @@ def test_events_are_in_the_stream_of_the_work(suffix):
 
 # The six images are two batches, so three epochs are six.
 @of_stages(ALIKE)
-def test_two_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
+def test_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
     options = "--epochs 3 --csv rows.csv --save-weights"
     assert not re.search("^forward|, forward ", each.succeeds(f"{options} simulated"), re.M)
     said = each.succeeds(f"{options} gpu", SIM_NAME="GPU")
     assert len(re.findall(r"^(?:for|back)ward +[0-9.]+ s in 6 batches", said, re.M)) == 2
+    start = time.monotonic()
+    each.succeeds("--csv long.csv", SIM_NAME="GPU", WARMUP_S=2)
+    assert time.monotonic() - start > 2 > float(each.rows("long.csv")[-1]["warmup_s"])
     assert (each.folder / "simulated").read_bytes() == (each.folder / "gpu").read_bytes()
     simulated, gpu = each.rows()
     for name in "warmup_s", "forward_s", "backward_s":

@@ -745,15 +745,17 @@ static struct score run_epoch(struct network *network, const struct dataset *dat
     return read_score(network, options);
 }
 
-// Runs all epochs. Before them come two with a learning rate of 0, which leave the weights and the
-// velocities as they are. The first is cold. In the second, events time the phases. `used` is the
-// device memory that was in use before. Returns the exit status.
+// Runs all epochs. Before them come some with a learning rate of 0, which leave the weights and the
+// velocities as they are. The first is cold. Others raise the GPU's clock. In the last, events time
+// the phases. `used` is the device memory that was in use before. Returns the exit status.
 static int train(struct network *network, const struct data *data, const struct options *options,
                  double used, struct result *result) {
     double start = seconds();
     if (options->epochs > 0 && !is_simulated(result->device)) {
         run_epoch(network, &data->train, options, 0, NULL);
         result->warmup_s = seconds() - start;
+        while (seconds() - start < warmup_seconds())
+            run_epoch(network, &data->train, options, 0, NULL);
         struct phase_events events = create_events(options, &data->train);
         run_epoch(network, &data->train, options, 0, &events);
         collect_events(&events, options, result);
