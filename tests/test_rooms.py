@@ -101,7 +101,8 @@ def works_without(root, gone):
     does("make report" if everything else
          ["/usr/bin/python3", "-c", "from report import write; write.list_ladders()"])
     assert [line for study in gone for line in names_of(root, study)] == []
-    assert [each for each in dead_links(root) if with_results or "report/results/" not in each] == []
+    assert [each for each in dead_links(root)
+            if with_results or "report/results/" not in each] == []
 
 
 def test_a_name_is_found(tmp_path):
