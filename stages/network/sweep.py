@@ -1,11 +1,12 @@
 """Measures 07 and 11 in turn over ways of different length from process to process.
 
     harness/start.py stages.network.sweep [--runs N] [--output FILE] [option of the stages ...]
+    harness/start.py stages.network.sweep --draw FILE
 
 shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
 namespaces, each with a process, as between two hosts. It needs root, and leaves nothing behind. On
 each way, delay.c also lets no sum arrive before so many microseconds. That is a simulated delay.
-Prints µs a batch, the medians, and what FILE gets: a row for each run.
+Prints µs a batch, the medians, and FILE gets a row for each run. --draw puts a picture beside it.
 """
 
 import argparse
@@ -101,11 +102,40 @@ def sweep(way, stages, count, words, file):
                   f"{ratio:16.2f}", flush=True)
 
 
+def draw(path):
+    """Draws the time of both stages over the delay: the median, and the range of the runs."""
+    import pandas  # to measure, nobody needs it
+
+    from report import plots
+    table = pandas.read_csv(path)
+    ways = list(dict.fromkeys(table["way"]))
+    figure, panels = plots.plt.subplots(1, len(ways), sharey=True, squeeze=False,
+                                        figsize=(2.4 * len(ways), 2.8), layout="constrained")
+    for way, axes in zip(ways, panels[0], strict=True):
+        for name, marker in zip(NAMES, "os", strict=True):
+            runs = table[(table["way"] == way) & (table["stage"] == name)]
+            times = runs.groupby("delay_us")["us_a_batch"].agg(["median", "min", "max"])
+            axes.errorbar(times.index, times["median"], marker=marker, color=plots.place(name)[1],
+                          yerr=[times["median"] - times["min"], times["max"] - times["median"]],
+                          label=name)
+        axes.set_title(way)
+    axes.set_ylim(bottom=0)
+    figure.supxlabel("simulated delay of each sum (µs)", fontsize=9)
+    panels[0, 0].set_ylabel("µs a batch")
+    panels[0, 0].legend(frameon=False)
+    plots.save(figure, path.with_suffix(".svg"))
+
+
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip(), allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:4]).strip(),
+                                     allow_abbrev=False)
+    parser.add_argument("--draw", type=Path)
     parser.add_argument("--runs", type=int, default=11)
     parser.add_argument("--output", default=os.devnull)
     options, words = parser.parse_known_args()
+    if options.draw:
+        draw(options.draw)
+        return
     if not (shutil.which("mpirun") and shutil.which("mpicc")):
         ladders.fail("sweep: found no mpirun and mpicc (openmpi-bin, libopenmpi-dev) in PATH", 77)
     stages = [ladders.find_ladder("").find(name) for name in NAMES]

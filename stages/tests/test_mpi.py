@@ -144,6 +144,11 @@ def test_the_sweep_over_ways_says_what_it_leaves_out_and_leaves_nothing_behind(
     assert (tmp_path / "rows").read_text().count("\n") == 1 + 8 * (3 - left_out)
     assert not shutil.which("ip") or not re.search(r"^(one|two)\d", run("ip netns list").stdout,
                                                    re.MULTILINE)
+    pytest.importorskip("matplotlib")
+    run([ROOT / "harness/start.py", "stages.network.sweep", "--draw", "rows"], cwd=tmp_path)
+    picture = (tmp_path / "rows.svg").read_text()
+    assert [picture.count(f">{way}<") for way in ("shared", "tcp", "veth")] == [
+        1, 1, not left_out]
 
 
 # The phases and the memory of a row are those of process 0. These weights have 60 MiB.
