@@ -96,7 +96,7 @@ asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: show the instructions of its hot 
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
 	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"
 
-check: ## check STAGE=20_mine [STUDY= TARGET=50%|1.2x PHASE=]: test a stage, and compare its time
+check: ## check STAGE=20_mine [STUDY= RUNS=0|8 TARGET=50%|1.2x PHASE=]: test a stage; compare its time
 	@./deps.sh test
 	@harness/start.py check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 

@@ -13,7 +13,7 @@ UndefinedBehaviorSanitizer.
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
 uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
 origin. With PHASE=forward, that phase counts instead of the whole run. A target that is missed ends
-with 1.
+with 1. RUNS=0 only asks whether the stage is right.
 """
 
 import contextlib
@@ -359,6 +359,9 @@ def main():
     if target or phase:
         read_target(stage, target, phase)
     options = compare.read_options(stage.ladder, "check")
+    is_timed = options["runs"] != "0"
+    if target and not is_timed:
+        ladders.fail("RUNS: found '0' and TARGET, expected only one of them")
     # The origin limits how long a run may take, but only if both run on the same kind of device.
     origin = build(before) if before and before.is_cuda == stage.is_cuda else None
     program = build(stage)
@@ -367,7 +370,7 @@ def main():
     if program.path.suffix == ".sim":
         print("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
-    is_compared = before and not target.endswith("%")
+    is_compared = before and is_timed and not target.endswith("%")
     _, ratios, why = compare_times(stage, before, options) if is_compared else ([], {}, "")
     if target:
         test_target(stage, target, phase, ratios, why, options)

@@ -174,6 +174,10 @@ exec "${{0%/*/*}}/01_vectorized/train" "$@" """)
     checkout.run("make -s stages/01_vectorized")
     checkout.test_only("--hidden 33")
     assert re.search(r"right, \d+ tests", checkout.check("STAGE=21", 0, RUNS=8, TRAIN=640))
+    said = checkout.check("STAGE=21", 0, RUNS=0)
+    assert re.search(r"\n21_after_1: right, \d+ tests\n$", said) and "median" not in said
+    said = checkout.check("STAGE=21 TARGET=2x", 2, RUNS=0)
+    assert said.splitlines()[-1].endswith("RUNS: found '0' and TARGET, expected only one of them")
 
 
 def test_a_program_that_had_to_be_stopped_is_not_run_again(tmp_path):

@@ -69,9 +69,10 @@ def test_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
     assert not re.search("^forward|, forward ", each.succeeds(f"{options} simulated"), re.M)
     said = each.succeeds(f"{options} gpu", SIM_NAME="GPU")
     assert len(re.findall(r"^(?:for|back)ward +[0-9.]+ s in 6 batches", said, re.M)) == 2
-    start = time.monotonic()
-    each.succeeds("--csv long.csv", SIM_NAME="GPU", WARMUP_S=2)
-    assert time.monotonic() - start > 2 > float(each.rows("long.csv")[-1]["warmup_s"])
+    if each.name > "03_":  # the steps before repeat nothing
+        start = time.monotonic()
+        each.succeeds("--csv long.csv", SIM_NAME="GPU", WARMUP_S=2)
+        assert time.monotonic() - start > 2 > float(each.rows("long.csv")[-1]["warmup_s"])
     assert (each.folder / "simulated").read_bytes() == (each.folder / "gpu").read_bytes()
     simulated, gpu = each.rows()
     for name in "warmup_s", "forward_s", "backward_s":
