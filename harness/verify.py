@@ -15,8 +15,9 @@ after them, where it wins. All of them are options as on a command line. `twice`
 must give the same bytes twice (without this key, all are). The cases of `run_only` only have to end
 well. `all_threads` are sizes or cases with enough work for five threads. `threads = false` tests
 one number of threads, for programs that take seconds to start. `real_data` tests on the real data,
-and not on random images. FULL=1 tests more numbers of threads. Without it, a stage that its
-Makefile starts with RUN is tested with 3 threads only, because mpirun takes a third of a second.
+and not on random images. FULL=1 tests more numbers of threads. A stage that its Makefile
+starts with RUN is tested with 3 threads only, because mpirun takes a third of a second. FULL=1 adds
+one other number to each case, in turn.
 
 The reference prints what is compared: see stages/reference.c. `norm` bounds the norm of what
 differs, over the norm of what is expected, and `largest` the largest difference, over the largest
@@ -27,6 +28,7 @@ import argparse
 import csv
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import re
@@ -219,6 +221,7 @@ class Tester:
         if "tests" not in ladder.toml:
             ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
         tests = ladder.toml["tests"]
+        self.turns = itertools.cycle(start for start in [AS_IT_IS, *THREADS] if start != AGAIN)
         self.tests = {"sizes": [""], "options": "", "last": "", "run_only": [], "all_threads": [],
                       "threads": True, **tests, **tests.get(selection, {})}
         self.left_out = selection in EXTRA and selection not in tests and "nothing to test"
@@ -361,7 +364,9 @@ class Tester:
         starts, again = [AS_IT_IS], AS_IT_IS
         if program.threads and self.tests["threads"]:
             again = AGAIN
-            starts = [AGAIN] if program.starts_slowly and not FULL else [AS_IT_IS, *THREADS]
+            starts = [AS_IT_IS, *THREADS]
+            if program.starts_slowly:
+                starts = [AGAIN, *([next(self.turns)] if FULL else [])]
         for start in starts:
             run, items = self.compare(program, text, start)
             if self.verbose:
