@@ -177,7 +177,7 @@ exec "${{0%/*/*}}/01_vectorized/train" "$@" """)
     said = checkout.check("STAGE=21", 0, RUNS=0)
     assert re.search(r"\n21_after_1: right, \d+ tests\n$", said) and "median" not in said
     said = checkout.check("STAGE=21 TARGET=2x", 2, RUNS=0)
-    assert said.splitlines()[-1].endswith("RUNS: found '0' and TARGET, expected only one of them")
+    assert "\ncheck: RUNS: found '0' and TARGET, expected only one of them\n" in f"\n{said}"
 
 
 def test_a_program_that_had_to_be_stopped_is_not_run_again(tmp_path):
