@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from harness import ladders, running
+from harness import ladders, pairs, running
 
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200
@@ -97,9 +97,8 @@ def sweep(way, stages, count, words, file):
                     spent = measure(stages[side], command, environment, delay, words)
                     times[side].append(spent)
                     print(name, delay, run, stages[side].name, f"{spent:.3f}", sep=",", file=file)
-            ratio = median(a / b for a, b in zip(*times, strict=True))
-            print(f"{name:8}{delay:10}{median(times[0]):10.1f}{median(times[1]):20.1f}"
-                  f"{ratio:16.2f}", flush=True)
+            print(f"{name:8}{delay:10}{median(times[0]):10.1f}{median(times[1]):20.1f}   "
+                  f"{pairs.ratio(times[1], times[0]).text}", flush=True)
 
 
 def draw(path):
@@ -143,7 +142,7 @@ def main():
         call(["make", "-s", "-C", str(folder)])
     with open(options.output, "w", encoding="ascii") as file:
         print("way,delay_us,run,stage,us_a_batch", file=file)
-        print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}{'times as fast':>16}")
+        print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}   times as fast")
         for way in shared, tcp, veth:
             try:
                 sweep(way, stages, options.runs, words, file)
