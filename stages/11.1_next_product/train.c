@@ -1,5 +1,5 @@
-// Stage 11.1: as soon as a panel of W1 has its step, the next batch is multiplied by it. So only
-// the second layer is left between the step of a batch and the sum of the next one.
+// Stage 11.1: as soon as W1 has its step, the next batch is multiplied by it. So only the second
+// layer is left between the step of a batch and the sum of the next one.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -259,13 +259,15 @@ static void add_shares(const struct network *network, size_t threads, size_t n) 
 static void advance(const struct network *network, const struct slice *slice,
                     const struct batch *before, const struct batch *next, float learning_rate) {
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last) {
+        if (v + TILE_COLUMNS <= slice->last)
             backward_panels(network, before, learning_rate, v, TILE_COLUMNS);
-            forward_panels(network, next, v, TILE_COLUMNS);
-        } else {
+        else
             backward_panels(network, before, learning_rate, v, 1);
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= slice->last)
+            forward_panels(network, next, v, TILE_COLUMNS);
+        else
             forward_panels(network, next, v, 1);
-        }
 }
 
 // Sets the slice's a and all of p for a batch whose h is there. Returns its loss.
