@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch, eager, as one matrix product: x transposed by the products y·z of all triplets. It is
-the faster idiom: `einsum` of x, y and z took longer."""
+"""PyTorch, eager, as matrix products: x transposed by the products y·z of a block of triplets,
+which stay in the cache. `einsum` of x, y and z took longer. A GPU takes all triplets at once."""
 
 import peer
 
 torch = peer.require("torch")
+
+TRIPLETS = 256  # of a block: their products are 1 MiB
 
 
 class PyTorch(peer.Peer):
@@ -23,11 +25,14 @@ class PyTorch(peer.Peer):
 
     @torch.inference_mode()
     def run(self):
-        x, y, z = (each.to(self.where, non_blocking=True) for each in self.features)
-        count, features = x.shape
-        products = (y[:, :, None] * z[:, None, :]).view(count, -1)
-        mean = torch.mm(x.t(), products).div_(count).view(3 * [features])
-        return mean.cpu().numpy()
+        count, features = self.features[0].shape
+        size = TRIPLETS if self.where == "cpu" else count
+        mean = torch.zeros(features, features**2, device=self.where)
+        for x, y, z in zip(*(each.to(self.where, non_blocking=True).split(size)
+                             for each in self.features)):
+            products = (y[:, :, None] * z[:, None, :]).view(len(y), -1)
+            mean.addmm_(x.t(), products, alpha=1 / count)
+        return mean.view(3 * [features]).cpu().numpy()
 
     def peak_vram_mib(self):
         return torch.cuda.max_memory_reserved() / 2**20 if self.where == "cuda" else None
