@@ -35,6 +35,14 @@ static double dot(const struct vectors *vectors, const double *x, const double *
     return vectors->dot(vectors->context, x, y, count);
 }
 
+// Returns whether an element of the gradient is above the limit. If its length is far above it, one
+// of them has to be, and nobody needs to look at them.
+static bool is_large(const struct vectors *vectors, const double *gradient, double square,
+                     size_t count) {
+    return square > SMALL_GRADIENT * SMALL_GRADIENT * (double)count ||
+           vectors->largest(gradient, count) > SMALL_GRADIENT;
+}
+
 static struct point evaluate(struct search *search, double step) {
     const struct objective *objective = search->objective;
     const size_t count = objective->count;
@@ -198,7 +206,7 @@ struct minimum minimize(const struct objective *objective, const struct vectors 
     bool is_steepest = true;
     vectors->combine(direction, -1, gradient, 0, gradient, count);
 
-    while (minimum.iterations < iterations && sqrt(square) > SMALL_GRADIENT &&
+    while (minimum.iterations < iterations && is_large(vectors, gradient, square, count) &&
            isfinite(minimum.cost)) {
         const struct point start = {0, minimum.cost, dot(vectors, gradient, direction, count)};
         // The cost falls as much as in the step before, if it is a parabola.
@@ -249,10 +257,18 @@ static double host_dot(void *context, const double *x, const double *y, size_t c
     return sum;
 }
 
+static double host_largest(const double *x, size_t count) {
+    double largest = 0;
+    for (size_t i = 0; i < count; ++i)
+        largest = fmax(largest, fabs(x[i]));
+    return largest;
+}
+
 static void host_combine(double *out, double a, const double *x, double b, const double *y,
                          size_t count) {
     for (size_t i = 0; i < count; ++i)
         out[i] = a * x[i] + b * y[i];
 }
 
-const struct vectors HOST_VECTORS = {NULL, host_allocate, host_release, host_dot, host_combine};
+const struct vectors HOST_VECTORS = {NULL,     host_allocate, host_release,
+                                     host_dot, host_largest,  host_combine};

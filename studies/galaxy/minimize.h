@@ -24,6 +24,7 @@ struct vectors {
     double *(*allocate)(size_t count);
     void (*release)(double *vector);
     double (*dot)(void *context, const double *x, const double *y, size_t count);
+    double (*largest)(const double *x, size_t count); // of |x|
     // out = a·x + b·y; out may be x or y
     void (*combine)(double *out, double a, const double *x, double b, const double *y,
                     size_t count);
@@ -38,9 +39,9 @@ struct minimum {
     long evaluations; // calls of evaluate()
 };
 
-// Moves θ downhill by so many iterations. It stops before, if the gradient's norm is below 1e-5, or
-// if no step along the gradient lowers the cost: then rounding hides what is left to gain. It also
-// stops where a cost is not finite, which is then the cost that it returns.
+// Moves θ downhill by so many iterations. It stops before, if no element of the gradient is above
+// 1e-5, as SciPy does, or if no step along the gradient lowers the cost: then rounding hides what is
+// left to gain. It also stops where a cost is not finite, which is then the cost that it returns.
 struct minimum minimize(const struct objective *objective, const struct vectors *vectors,
                         double *theta, int iterations);
 

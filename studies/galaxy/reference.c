@@ -285,7 +285,10 @@ static double minimize_reference(struct problem *problem, double *theta, size_t 
         direction[i] = -gradient[i];
     for (size_t iteration = 0; iteration < iterations; ++iteration) {
         const double square = inner(gradient, gradient, count), old_cost = cost;
-        if (sqrt(square) <= 1e-5)
+        double largest = 0;
+        for (size_t i = 0; i < count; ++i)
+            largest = fmax(largest, fabs(gradient[i]));
+        if (largest <= 1e-5)
             break;
         const double slope = inner(gradient, direction, count);
         double first = 2.02 * (cost - before) / slope;

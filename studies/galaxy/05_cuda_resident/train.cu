@@ -350,6 +350,15 @@ static double dot(void *context, const double *x, const double *y, size_t count)
     return product;
 }
 
+// Copies x to the host. The minimizer asks for it when it is about to stop, and only then.
+static double largest(const double *x, size_t count) {
+    double *copy = allocate_doubles(count);
+    CHECK(cudaMemcpy(copy, x, count * sizeof(double), cudaMemcpyDeviceToHost));
+    const double found = HOST_VECTORS.largest(copy, count);
+    free(copy);
+    return found;
+}
+
 static void combine(double *out, double a, const double *x, double b, const double *y,
                     size_t count) {
     combine_kernel<<<blocks(count, THREADS), THREADS>>>(out, a, x, b, y, count);
@@ -382,7 +391,7 @@ static void train(struct network *network, const struct options *options, struct
     double cost_time, gradient_time;
     measure_phases(network, &cost_time, &gradient_time);
     const struct objective objective = {network, network->parameters, evaluate};
-    const struct vectors vectors = {network, allocate, release_vector, dot, combine};
+    const struct vectors vectors = {network, allocate, release_vector, dot, largest, combine};
     const double start = seconds();
     result->minimum = minimize(&objective, &vectors, network->theta, options->iterations);
     CHECK(cudaDeviceSynchronize());

@@ -75,7 +75,7 @@ class Peer:
         """SciPy's conjugate gradients, as fmin_cg, for a cost and a gradient that are computed
         together. Returns the last θ, its cost, and how often both were evaluated."""
         found = optimize.minimize(self.evaluate, theta, jac=True, method="CG",
-                                  options={"maxiter": iterations, "gtol": 1e-5, "norm": 2})
+                                  options={"maxiter": iterations, "gtol": 1e-5})
         return found.x, found.fun, found.nfev, found.njev
 
     def peak_vram_mib(self):
