@@ -202,7 +202,8 @@ class Stage:
                 left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
                          for suffix in (Path(name).suffix, ".c")]
             if path.suffix == ".py":
-                left += [folder / f"{name}.py" for folder in (path.parent, ROOT / "bench/peers")
+                left += [folder / f"{name}{suffix}" for suffix in (".py", ".pyx")
+                         for folder in (path.parent, ROOT / "bench/peers")
                          for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 

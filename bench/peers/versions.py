@@ -26,6 +26,9 @@ for name, header, text in (
         done = subprocess.run(["gcc", "-E", "-P", "-include", header, "-"], check=True, text=True,
                               input=text, capture_output=True)
         found.append(f"{name} {'.'.join(done.stdout.splitlines()[-1].split())}".replace('"', ""))
+with suppress(OSError):  # it prints to standard error
+    done = subprocess.run(["cython3", "--version"], capture_output=True, text=True, check=False)
+    found.append((done.stdout + done.stderr).strip().replace(" version", ""))
 for package in "numpy", "scipy", "numba", "torch", "jax", "jaxlib", "cupy-cuda13x":
     with suppress(metadata.PackageNotFoundError):
         found.append(f"{package} {metadata.version(package)}")

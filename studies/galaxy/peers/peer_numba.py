@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Numba, in the place that Cython has in the paper: loops, compiled with `parallel` and `fastmath`.
-A thread takes a part of the samples and has a gradient of its own."""
+"""Numba, as loops, compiled with `parallel` and `fastmath`. A thread takes a part of the samples,
+and has a gradient of its own."""
 
 import peer
 import numpy as np
