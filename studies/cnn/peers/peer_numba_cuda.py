@@ -162,7 +162,7 @@ def start(kernel, threads, *arguments):
 
 class NumbaCuda(peer.Peer):
     def __init__(self, options, images, labels):
-        name = getattr(cuda.get_current_device(), "name", "simulated")
+        name = getattr(cuda.current_context().device, "name", "simulated")
         self.device = name.decode() if isinstance(name, bytes) else name
         self.size = min(options.batch, len(images))
         x = cuda.to_device(images.reshape(-1, 1, peer.SIDE, peer.SIDE))

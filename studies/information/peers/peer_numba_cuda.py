@@ -67,7 +67,7 @@ def mi_kernel(p, q, sums):
 
 class NumbaCuda(peer.Peer):
     def __init__(self, x, y):
-        name = getattr(cuda.get_current_device(), "name", "simulated")
+        name = getattr(cuda.current_context().device, "name", "simulated")
         self.device = name.decode() if isinstance(name, bytes) else name
         self.x, self.y = x, y
         self.p, self.q = np.empty_like(x), np.empty_like(y)

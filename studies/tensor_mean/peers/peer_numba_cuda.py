@@ -30,7 +30,7 @@ def average(x, y, z, mean):
 
 class NumbaCuda(peer.Peer):
     def __init__(self, x, y, z):
-        name = getattr(cuda.get_current_device(), "name", "simulated")
+        name = getattr(cuda.current_context().device, "name", "simulated")
         self.device = name.decode() if isinstance(name, bytes) else name
         self.features = x, y, z
         self.on_device = [cuda.to_device(each) for each in self.features]
