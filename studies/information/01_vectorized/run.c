@@ -49,25 +49,19 @@ static void destroy(struct buffers *buffers) {
     free(buffers->q);
 }
 
-// Returns a vector of the numbers from x on. If there are fewer than LANES, the rest is −∞.
+// Returns a vector of the numbers from x on. If there are fewer than LANES, the rest is −∞. Where
+// the count is a constant, the copy is a single load.
 INLINED vec load(const float *x, size_t count) {
-    float lanes[LANES];
-    for (size_t lane = 0; lane < LANES; ++lane)
-        lanes[lane] = lane < count ? x[lane] : -INFINITY;
-    vec numbers;
-    memcpy(&numbers, lanes, sizeof numbers);
+    vec numbers = {0};
+    numbers -= INFINITY;
+    memcpy(&numbers, x, count * sizeof(float));
     return numbers;
 }
 
-// Returns the larger number of each lane. The compiler makes one instruction of the loop.
+// Returns the larger number of each lane.
 INLINED vec larger(vec a, vec b) {
-    float lanes[LANES], others[LANES];
-    memcpy(lanes, &a, sizeof lanes);
-    memcpy(others, &b, sizeof others);
-    for (size_t lane = 0; lane < LANES; ++lane)
-        lanes[lane] = lanes[lane] > others[lane] ? lanes[lane] : others[lane];
-    memcpy(&a, lanes, sizeof a);
-    return a;
+    const vec_bits is_larger = (vec_bits)(a > b);
+    return (vec)(((vec_bits)a & is_larger) | ((vec_bits)b & ~is_larger));
 }
 
 // Returns the largest of the lanes: the larger ones of two halves, then of two quarters, and so on.
