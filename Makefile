@@ -96,6 +96,9 @@ asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: show the instructions of its hot 
 new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
 	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"
 
+new-study: ## new-study NAME=heat: start a study of your own, the smallest that works
+	@harness/start.py step study "$$NAME"
+
 check: ## check STAGE=20_mine [STUDY= RUNS=0|8 TARGET=50%|1.2x PHASE=]: test a stage; compare its time
 	@./deps.sh test
 	@harness/start.py check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
@@ -138,5 +141,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage check bench compare peers profile profile-gpu report class headline clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report class grade headline clean help $(STAGES)
 endif

@@ -80,7 +80,7 @@ DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures":
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "counts": [],
             "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
-            "numbers": "float32", "unit": "ms a run", "units": ["1"]}
+            "numbers": "float32", "bound": "arithmetic", "unit": "ms a run", "units": ["1"]}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
 SELECTIONS = {selection: CASES for selection in (
@@ -123,6 +123,7 @@ def shape_of(toml):
         "unit": matching("s, ms or µs of what, such as 'µs a batch'", r"(s|ms|µs) \w[\w ]*"),
         "units": [whole_term], "save": matching(f'{OPTION.expected}, or ""', "([a-z][a-z0-9-]*)?"),
         "data": PATH, "numbers": one_of("float32", "float64"),
+        "bound": one_of("arithmetic", "memory"),
         "heading": Kind(f"text, and in braces only: {' '.join(shown)}", lambda value: (
             TEXT.accepts(value)
             and {*re.findall(r"\{[^{}]*\}|[{}]", value)} <= {f"{{{each}}}" for each in shown})),

@@ -5,9 +5,11 @@
     step.py diff STUDY STAGE       shows what a stage changed, with colours and a pager where git
                                    uses them
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
+    step.py study NAME             makes a study of your own from a copy of the smallest one
 """
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,13 +201,26 @@ def new(ladder, origin, name):
     run("make", "--no-print-directory", "check", f"STUDY={ladder.name}", f"STAGE={name}")
 
 
+def study(name):
+    folder, smallest = ladders.ROOT / "studies" / name, ladders.ROOT / "tests/pi"
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        fail(f"NAME: found '{name}', expected small letters, digits and _, such as heat")
+    if name in {ladder.name for ladder in ladders.ladders()} or folder.exists():
+        fail(f"NAME: found '{name}', expected another name: there is a ladder of this one")
+    shutil.copytree(smallest, folder, ignore=shutil.ignore_patterns("build", "run", "*.flags"))
+    print(f"Made studies/{name}: two stages that sum a series to pi. Replace the work in\n"
+          "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md explains them.")
+    run("make", "--no-print-directory", "check", f"STUDY={name}", "STAGE=01", "RUNS=0")
+
+
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
-    commands = {function.__name__: function for function in (step, diff, new)}
+    commands = {function.__name__: function for function in (step, diff, new, study)}
     command, *words = sys.argv[1:] or [""]
-    numbers = {"step": (2,), "diff": (2,), "new": (3,)}
-    if len(words) not in numbers.get(command, ()):
+    if len(words) != {"step": 2, "diff": 2, "new": 3, "study": 1}.get(command):
         fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, "
-             "or new STUDY FROM NAME")
-    commands[command](ladders.find_ladder(words[0]), *words[1:])
+             "new STUDY FROM NAME, or study NAME")
+    if command != "study":
+        words[0] = ladders.find_ladder(words[0])
+    commands[command](*words)

@@ -229,10 +229,10 @@ class Tester:
         self.items = DRAWN
         self.case = cell and self.case_of(cell)
         self.expected = functools.lru_cache(maxsize=8)(self.compute_expected)
-        self.data = [f"--data={folder}"] if ladder.toml["data"] else []
+        self.data = ["--data", str(folder)] if ladder.toml["data"] else []
         if self.data and self.tests.get("real_data"):
             data = Path(os.environ.get(ladder.data_variable) or ladder.data_set.with_suffix(""))
-            self.data = [f"--data={data}"]
+            self.data = ["--data", str(data)]
             if not [*data.glob("train*")] or (data / "SYNTHETIC").exists():
                 self.left_out = f"no {ladder.data_set.stem} in {data}"
         elif self.data:
@@ -266,7 +266,7 @@ class Tester:
         saved.unlink(missing_ok=True)
         command = [str(BUILD / self.ladder.name / "reference"), *self.options(case)]
         if self.ladder.save:
-            command.append(f"--{self.ladder.save}={saved}")
+            command += [f"--{self.ladder.save}", str(saved)]
         try:
             text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError) as error:
@@ -274,21 +274,24 @@ class Tester:
         return Expected([line.split() for line in text.splitlines()],
                         np.fromfile(saved) if saved.exists() else None)
 
+    def start(self, command, limit, environment):
+        return running.run(command, limit, env=environment)
+
     def run(self, program, case, start=AS_IT_IS, limit=LIMIT):
         """Runs a program once."""
         saved, rows = self.folder / "saved", self.folder / "rows.csv"
         for file in (saved, rows):
             file.unlink(missing_ok=True)
-        command = [*program.command, *self.options(case), f"--csv={rows}"]
+        command = [*program.command, *self.options(case), "--csv", str(rows)]
         if self.expected(case).values is not None:
-            command.append(f"--{self.ladder.save}={saved}")
+            command += [f"--{self.ladder.save}", str(saved)]
         if start.threads and program.threads:
-            command.append(f"--threads={start.threads}")
+            command += ["--threads", str(start.threads)]
         environment = {**self.environment, "SIM_SEED": str(start.order)} if start.order else {
             **self.environment}
         if start.many:
             environment["LD_PRELOAD"] = str(self.folder / "many.so")
-        status, errors, _ = running.run(command, limit, env=environment)
+        status, errors, _ = self.start(command, limit, environment)
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:

@@ -160,7 +160,8 @@ def numbers(everything):
                 "shape": number % len(plots.MARKERS), "peer": view.is_peer(line),
                 "all": line in group.lines, "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "rung": any(line in each for each in rungs_of) or view.is_peer(line),
-                "ceiling": ceiling and ceiling / 1e9, "runs": runs})
+                "ceiling": None if whole.is_bound_by_memory else ceiling and ceiling / 1e9,
+                "runs": runs})
     roofs = plots.roofs(group)
     figures = ("Threads", plots.threads(everything.without_steps())), (
         "Epoch by epoch", plots.epochs(group)), ("How the cost grows", plots.growth(group)), (

@@ -402,17 +402,27 @@ class Group:
 
     def ceiling(self, line):
         """The operations a second that multiply-adds alone reach with as many threads as the line
-        has. None where that was not measured, for a GPU, because the ceilings are the CPU's, and
-        without a line."""
-        return (self.ceilings.get("flops", {}).get(line[1] or 1)
+        has, or the bytes that reads alone do in a ladder that is bound by memory. None where that
+        was not measured, for a GPU, because the ceilings are the CPU's, and without a line."""
+        level = "memory" if self.is_bound_by_memory else "flops"
+        return (self.ceilings.get(level, {}).get(line[1] or 1)
                 if line and self.is_on_cpu(line) else None)
+
+    @property
+    def is_bound_by_memory(self):
+        return self.ladder.toml["bound"] == "memory"
 
     def part_of_ceiling(self, line, cell):
         """The part of its line's ceiling that a cell reaches. None where there is no ceiling, or
         where the cell has fewer threads."""
         rate, ceiling = self.median("gflops", line, cell), self.ceiling(line)
-        return (1e9 * rate / ceiling if rate and ceiling and self.used(line, cell) == line[1]
-                else None)
+        if not rate or not ceiling or self.used(line, cell) != line[1]:
+            return None
+        if self.is_bound_by_memory:
+            row = self.runs[line, cell][0]
+            moved = sum(self.ladder.work(row, phase, "bytes") or 0 for phase in self.ladder.phases)
+            return moved / self.time(line, cell) / ceiling or None
+        return 1e9 * rate / ceiling
 
     def fastest_peer(self):
         """(line, cells): the CPU peer with the smallest geometric mean of its times, and the number

@@ -381,8 +381,10 @@ def test_signs_that_make_cannot_take(waves, capsys, sign):
 
 def test_a_third_ladder_is_a_folder(checkout):
     """It is built, tested, swept, tabled, compared and drawn."""
-    shutil.copytree("tests/pi", "studies/pi")
     run = checkout.run
+    assert "\n01_unrolled: right, 5 tests\n" in run("make -s new-study NAME=pi")
+    assert "NAME: found 'pi', expected another name" in run("make -s new-study NAME=pi", 2)
+    assert "NAME: found 'Pi', expected small letters" in run("make -s new-study NAME=Pi", 2)
     assert " studies/pi/01_unrolled" in run("make -n")
     run("make studies/pi/00_serial studies/pi/01_unrolled")
     run("make -s -C harness build/pi/reference build/many_processors.so")

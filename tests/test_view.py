@@ -381,6 +381,18 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
             "counted (geometric mean over 3 cells: 2.00 to 2.00). On the GPU, the fastest stage is "
             "0.40 times as fast as the fastest peer, setup not counted (geometric mean over 3 "
             "cells: 0.40 to 0.40).") in " ".join(each.split())
+    # A ladder that is bound by memory has another: 8 bytes for each of the 37800 images.
+    toml = lab.path / "stages/ladder.toml"
+    plain = toml.read_text()
+    toml.write_text(plain.replace('baseline', 'bound = "memory"\nbaseline', 1)
+                    + '[work.forward]\nbytes = ["images 8"]\n')
+    (lab.results.parent / "bench/ceilings.json").write_text(json.dumps({"benchmarks": [
+        {"name": "ceilings/read/memory/real_time/threads:1", "run_type": "iteration",
+         "bytes_read": 151200}]}))
+    text = lab.show("--markdown")
+    assert "The ceiling is the rate of reading memory alone on as many threads" in text
+    assert "| 00_plain | 4.00 s (4.00 to 4.00), 50 % | 8.00 s " in text
+    toml.write_text(plain)
     # The ceiling for so many threads was not measured, or its file is damaged.
     lab.ceilings(t1=100e9)
     assert "8.00× (8.00 to 8.00) |" in lab.show("--markdown")
