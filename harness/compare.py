@@ -92,7 +92,7 @@ def print_comparison(ladder, names, rows, why):
     none. Returns {"train", or a phase: the Ratio of how many times as fast B is}."""
     ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
-    width, label = max(map(len, names)) + 2, max(map(len, columns))
+    width, label = max(map(len, names)) + 2, max(map(len, [*columns, "processor"]))
     print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   {names[1]} is ... as fast")
     for column in columns:
         times = [[row[column] for row in side] for side in rows]
@@ -104,6 +104,14 @@ def print_comparison(ladder, names, rows, why):
         cells = "".join(f"{1e3 * median(side):>{width - 3}.2f} ms" for side in times)
         ratios[name] = ratio
         print(f"{name:{label}}{cells}   {ratio.text}")
+    for column, says in (("program", "wall time, with loading the data"),
+                         ("processor", "processor time of its threads together")):
+        cells = "".join(f"{1e3 * median(row[f'{column}_s'] for row in side):>{width - 3}.2f} ms"
+                        for side in rows)
+        print(f"{column:{label}}{cells}   {says}")
+    if 1 < len(rows[0]) < pairs.FEWEST:
+        print(f"In brackets is the range of only {len(rows[0])} pairs: it misses the true ratio in "
+              f"{100 * 2**(1 - len(rows[0])):.3g} of 100 cases. With RUNS={pairs.FEWEST}, in 1.")
     print(f"No verdict: {why}." if why else verdict(*names, ratios[ladder.time.removesuffix("_s")]))
     return ratios
 
@@ -117,7 +125,7 @@ def read_options(ladder, table):
             continue
         try:
             results.number(str(value), *known.get(ladder.column(option), (
-                int, pairs.FEWEST, f"a whole number from {pairs.FEWEST}")))
+                int, 2, "a whole number from 2")))
         except ValueError as expected:
             results.fail(f"{option.upper()}: found '{value}', expected {expected}")
     return options

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import resource
 import signal
 import statistics
 import subprocess
@@ -106,7 +107,8 @@ def rate(threads):
 
 def measure(stage, words, threads, environment=None, **options):
     """(row, status, errors, text): runs a stage or a peer once. The row has the record of how the
-    machine was: see RECORD in rows.py. Without threads it has no rate. `text` is the row as the
+    machine was: see RECORD in rows.py. Without threads it has no rate. The row also has the wall
+    time of the whole program and the processor time of all its threads. `text` is the row as the
     program wrote it. Without a row, `status` is the exit status, or None where the row is missing
     or cannot be right, and the last line of `errors` says why."""
     record = {"rate": round(rate(threads), 1) if threads else None,
@@ -114,10 +116,12 @@ def measure(stage, words, threads, environment=None, **options):
               "load": round(os.getloadavg()[0], 2)}
     others = watch_others()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "row.csv")
+        path, before = Path(folder, "row.csv"), resource.getrusage(resource.RUSAGE_CHILDREN)
         status, errors, seconds = run([*stage.command, *words, "--quiet", "--csv", str(path)],
                                       env=environment or stage.environment, **options)
-        record["others"] = round(others(), 1)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        record |= {"others": round(others(), 1), "program_s": seconds, "processor_s":
+                   used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime}
         if status:
             return None, status, errors, ""
         found = path.exists() and results.read_rows(path, stage.ladder)
