@@ -848,7 +848,23 @@ def table_text(path, groups):
     """The tables for a terminal, in the layout of the papers: each measure has a line for each
     stage."""
     return render(TEXT, "tables.txt.j2", folder=path.parent, groups=groups,
-                  notes=left_out(path.parent)) + "\n"
+                  notes=left_out(path.parent), gained=gained(groups)) + "\n"
+
+
+def gained(groups):
+    """What the fastest stage of a quick look gained, and what to look at next. Empty without it."""
+    if not groups or not is_quick(groups):
+        return ""
+    group = groups[0].without_steps().with_most_threads()
+    at = ladder_cell(group)
+    found = [(group.time(line, at), line) for line in group.lines
+             if group.baseline and group.ratio(line, group.baseline, at) and not is_peer(line)]
+    best = min(found, default=(0, group.baseline))[1]
+    if best == group.baseline:
+        return ""
+    first = next(each.name for each in group.ladder.stages if each.before)
+    return words("gained", group, at, best, group.ratio(best, group.baseline, at),
+                 first.split("_")[0])
 
 
 def headline(groups, folder):

@@ -350,6 +350,20 @@ below
         assert lines[0].startswith("tables: README.md: expected '<!-- table: begin -->' and")
 
 
+def test_a_quick_look_ends_with_what_was_gained(lab):
+    lab.results = lab.path / "machine-quick/stages"
+    lab.write(runs("00_plain", 50, hidden=64), runs("01_fast", 0.4, hidden=64, threads=2),
+              runs("peer_a", 0.1, hidden=64))
+    said = " ".join(lab.lines())
+    assert said.endswith("Gained on this machine at 64 hidden, batch 1: 01_fast on 2 threads is "
+                         "125 times as fast as 00_plain. Type next: make step STAGE=01.1")
+    lab.write(runs("00_plain", 50, 50, hidden=64), runs("01_fast", 40, 55, hidden=64))
+    assert "01_fast is 1.080 times as fast as 00_plain, which so few runs do not show." in " ".join(
+        lab.lines())
+    lab.write(runs("00_plain", 50, hidden=64))
+    assert "Gained" not in " ".join(lab.lines())
+
+
 def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
     cells = (8, 16, 64)
     lab.write(*(runs(stage, *[times] * 2, hidden=hidden, **more) for hidden in cells
