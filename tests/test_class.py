@@ -69,10 +69,14 @@ def test_ladders_beside_each_other(site, tmp_path):
     # 06 leaves out operations that its rate counts, so it is not compared, and no peer is.
     first = lines.index("carl/lab is nearest to the ceiling: 02_openmp reaches 75 % of it.")
     ratio = "10.0× (10.0 to 10.0) over 00_serial"
-    assert lines[first + 1:first + 5] == [
+    assert lines[first + 1:first + 6] == [
         f"carl/lab: 75 %, 02_openmp in 4.00 s (3.96 to 4.08), {ratio}",
-        f"carl/home-quick: 50 %, 02_openmp in 2.00 s (1.98 to 2.04), {ratio}",
+        f"carl/home-quick: 50 %, 02_openmp in 2.00 s (1.98 to 2.04), {ratio} "
+        "(a quick look) (other settings than most)",
         f"ann & <b>bo: 25 %, 02_openmp in 10.0 s (9.90 to 10.2), {ratio}",
+        "Stages of their own",
+        "carl/lab: 2.5 %, 20_mine in 8.00 s (7.92 to 8.16)"]
+    assert lines[first + 8:first + 9] == [
         "dora: no ceiling, which make bench measures."]
     # All cards have the same stages: also one that only the students have.
     assert sum(line.startswith("| 20_mine |") for line in lines) == 4
@@ -84,6 +88,24 @@ def test_ladders_beside_each_other(site, tmp_path):
     assert "The mean of outer products of triplets of features" in lines
     for text in ("peer_numpy", "Left out", "<b>bo", "<CPU>"):
         assert text not in page.html
+
+
+def test_what_cannot_be_is_marked(site, tmp_path):
+    """A rate above the ceiling, and an accuracy of guessing. Own stages have a rank too."""
+    for name in ("ann", "bob"):
+        machine(tmp_path / name, 100, 50, slow=f"20_{name}")
+    machine(tmp_path / "eve", 90, 232)
+    machine(tmp_path / "fay", 80, 60, slow="21_fay")
+    edit(tmp_path / "fay/stages/runs.csv", lambda text: "\n".join(
+        line.replace(",0.9,", ",0.1,") if line.startswith("21") else line
+        for line in text.splitlines()) + "\n")
+    site.call("class", tmp_path)
+    lines = Page((tmp_path / "class.html").read_text()).lines[""]
+    assert "fay is nearest to the ceiling: 02_openmp reaches 30 % of it." in lines
+    assert "Not ranked: eve, 02_openmp: 116 % of the ceiling cannot be." in lines
+    assert "Not ranked: fay, 21_fay: its test_accuracy is 0.1, and 0.9 in most others." in lines
+    first = lines.index("Stages of their own")
+    assert [line.split(":")[0] for line in lines[first + 1:first + 4]] == ["ann", "bob", "eve"]
 
 
 def test_what_cannot_be_read_is_left_out(site, tmp_path):
