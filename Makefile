@@ -129,6 +129,10 @@ class: ## class DIR=folder: put the results of many students on one page, DIR/cl
 	@./deps.sh run
 	@harness/start.py report.class "$$DIR"
 
+grade: ## grade FROM=folder ASSIGNMENT=name [KEY= OUT=grades]: grade what students hand in, in a sandbox
+	@./deps.sh grade
+	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
+
 headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
 	@./deps.sh run
 	@harness/start.py report.tables --update README.md "$$RESULTS/runs.csv"
