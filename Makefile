@@ -129,6 +129,10 @@ class: ## class DIR=folder: put the results of many students on one page, DIR/cl
 	@./deps.sh run
 	@harness/start.py report.class "$$DIR"
 
+slides: ## a deck for each session of COURSE.md, as HTML and PDF: slides/session_*
+	@./deps.sh slides
+	@harness/start.py report.slides
+
 grade: ## grade FROM=folder ASSIGNMENT=name [KEY= OUT=grades]: grade what students hand in, in a sandbox
 	@./deps.sh grade
 	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
@@ -145,5 +149,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report class grade headline clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report class slides grade headline clean help $(STAGES)
 endif

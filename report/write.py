@@ -76,13 +76,20 @@ def draw_moves(ladder):
         sys.exit(f"write: {script.relative_to(ROOT)} failed")
 
 
+def results():
+    """({ladder: the groups of each machine}, {ladder: those that its README is about}). Quick looks
+    are in the first only."""
+    everything = {ladder: view.find(ladder) for ladder in ladders.ladders()}
+    return everything, {ladder: view.named(readmes(ladder)[0], [
+        groups for groups in found if not view.is_quick(groups)])
+        for ladder, found in everything.items()}
+
+
 def main():
     os.chdir(ROOT)
-    everything = {ladder: view.find(ladder) for ladder in ladders.ladders()}
-    shown = {}
+    everything, shown = results()
     for ladder, found in everything.items():
         found = [groups for groups in found if not view.is_quick(groups)]
-        shown[ladder] = view.named(readmes(ladder)[0], found)
         for groups in found:
             draw(groups[0], groups is view.stepped(shown[ladder], found), groups is shown[ladder])
         draw_moves(ladder)

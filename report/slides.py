@@ -1,0 +1,131 @@
+"""Makes the slides of the course, a deck for each session of COURSE.md: `make slides`.
+
+A deck follows the session's plan. A row of the plan that has an *Ask* is a slide with that question.
+A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with its idea and
+picture, one with its question, and one with its gain, where it was measured; or a section of a page,
+`<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs are a slide each. The
+texts, pictures and figures are those of the READMEs. Writes slides/session_N.html, which needs no
+other file, and session_N.pdf.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+from harness import ladders, step
+from harness.ladders import ROOT, fail
+from report import figures, write
+
+OUT = ROOT / "slides"
+WORDS = 60  # of a slide's text: whole sentences
+MARK = re.compile(r"<!-- slides: (.*?) -->")
+CELLS = "hidden 256, batch 128", "hidden 32, batch 32"
+
+
+def brief(text):
+    """The first sentences of a text."""
+    text, kept = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip(), ""
+    for sentence in re.split(r"(?<=[.?!:])\s+(?=[A-Z`*(])", text):
+        if kept and len(f"{kept} {sentence}".split()) > WORDS:
+            break
+        kept = f"{kept} {sentence}".strip()
+    return kept
+
+
+def section(text, name):
+    """[paragraphs] of a section: no tables, pictures or code."""
+    found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return [part for part in re.split(r"\n\s*\n", found[1].strip() if found else "")
+            if part and not re.match(r"!\[|\||    |```|\d\. |- ", part)]
+
+
+def plain(text, folder):
+    """A text whose links are words, and whose pictures are seen from the root."""
+    text = re.sub(r"!\[(.*?)\]\((.*?)\)", rf"![\1]({folder}/\2)", text)
+    return re.sub(r"(?<!!)\[([^]]*)\]\([^)]*\)", r"\1", text)
+
+
+class Deck:
+    def __init__(self, results):
+        self.results, self.slides = results, []
+
+    def add(self, title, text):
+        self.slides.append(f"# {title}\n\n{text}\n")
+
+    def add_page(self, name):
+        path, _, heading = name.partition("#")
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for paragraph in section(text, heading):
+            self.add(heading, plain(brief(paragraph), ""))
+
+    def add_stage(self, name):
+        """Its idea, its question, and its gain over the stage before it."""
+        study, _, wanted = name.rpartition("/")
+        ladder = ladders.find_ladder(study, "COURSE.md: slides")
+        stage = ladder.find(wanted, "COURSE.md: slides")
+        folder = stage.folder.relative_to(ROOT)
+        text = (stage.folder / "README.md").read_text(encoding="utf-8")
+        title, idea, ask = text.split("\n")[0].removeprefix("# "), *(
+            section(text, name) for name in step.SECTIONS[:2])
+        picture = re.search(r"^!\[.*\]\(.*\)$", text, re.MULTILINE)
+        self.add(title, plain(brief(" ".join(idea)), folder)
+                 + (f"\n\n{plain(picture[0], folder)}" if picture else ""))
+        if ask:
+            self.add(f"{stage.name}: write down your answer", plain(brief(" ".join(ask)), folder))
+        lines = []
+        for cell in CELLS if ladder is ladders.ladders()[0] else ("",):
+            cell = f", {cell}" if cell else ""
+            takes, gains = (figures.written(f"{asked}{cell}", "COURSE.md", ladder, *self.results)
+                            for asked in (stage.name, f"{stage.name} over {stage.before.name}"
+                                          if stage.before else f"ceiling of {stage.name}"))
+            if takes != figures.NOTHING:
+                what = f"over {stage.before.name}: {gains}" if stage.before else \
+                    f"{gains} of the ceiling"
+                lines.append(f"- {cell.removeprefix(', ') or 'all'}: {takes}; {what}")
+        if lines:
+            self.add(f"{stage.name}: measured", "\n".join(lines))
+
+    def add_session(self, title, text):
+        goals = re.search(r"\*Goals\.\* (.*?)\n\n", text, re.DOTALL)
+        self.add(title, goals[1] if goals else "")
+        for row in text.split("\n"):
+            asked = re.search(r"\*[Aa]sk\*:? (.*?)(?= \||$)", row)
+            if asked:
+                question = MARK.sub("", asked[1]).strip()
+                self.add("Write down your answer", question[0].upper() + question[1:])
+            for name in (MARK.search(row) or ["", ""])[1].split(" "):
+                if "#" in row and name:
+                    self.add_page(MARK.search(row)[1])
+                    break
+                if name:
+                    self.add_stage(name)
+        quiz = re.search(r"\*Quiz\.\* (.*?)\n\n", text, re.DOTALL)
+        for question, answer in re.findall(r"\(\w\) (.*?) \*(.*?)\*", " ".join(
+                quiz[1].split()) if quiz else ""):
+            self.add("Quiz", f"{question}\n\n*{answer}*")
+
+
+def convert(name, title, text):
+    """Writes a deck as HTML and as PDF."""
+    for kind, words in (("html", ["--to=dzslides", "--self-contained"]),
+                        ("pdf", ["--to=html5", "--pdf-engine=weasyprint"])):
+        done = subprocess.run(
+            ["pandoc", "--from=markdown-smart", "--section-divs", "--slide-level=1", *words,
+             f"--css={write.HERE / 'slides.css'}", "--metadata", f"pagetitle={title}",
+             f"--output={OUT / name}.{kind}"], input=text, text=True, cwd=ROOT, check=False)
+        if done.returncode:
+            fail(f"pandoc could not write slides/{name}.{kind}", 1)
+
+
+def main():
+    os.chdir(ROOT)
+    OUT.mkdir(exist_ok=True)
+    results = write.results()
+    course = (ROOT / "COURSE.md").read_text(encoding="utf-8")
+    sessions = re.findall(r"^### (\d)\. (.*)\n((?:(?!^##).*\n)*)", course, re.MULTILINE)
+    for number, title, text in sessions:
+        deck = Deck(results)
+        deck.add_session(f"{number}. {title}", text)
+        convert(f"session_{number}", title, "\n".join(deck.slides))
+        print(f"slides/session_{number}.html and .pdf: {len(deck.slides)} slides", file=sys.stderr)
