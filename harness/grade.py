@@ -399,8 +399,8 @@ def find_source(folder, ladder):
         for path in sorted(folder.glob(f"{pattern}/{name}"))]
     if len(found) != 1:
         names_found = " ".join(str(path.relative_to(folder)) for path in found)
-        raise Wrong(f"found {names_found or 'nothing'}, expected one {' or '.join(names)}, there or in "
-                    f"{inside}/20_NAME")
+        raise Wrong(f"found {names_found or 'nothing'}, expected one {' or '.join(names)}, there "
+                    f"or in {inside}/20_NAME")
     path = found[0].resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file() or \
             path.stat().st_size > MOST_BYTES:
@@ -441,7 +441,7 @@ def grade(session, name, folder, source):
     with tempfile.TemporaryDirectory(dir=folder) as own, tempfile.TemporaryDirectory(
             dir=folder) as private, contextlib.redirect_stdout(io.StringIO()) as said:
         sandbox = Sandbox(Path(own), session.toml["memory"])
-        marks = []
+        marks, grader = [], None
         try:
             program = Program(session.build(source, sandbox))
             program.ladder, program.name = session.ladder, NAME
@@ -456,7 +456,7 @@ def grade(session, name, folder, source):
             row["points"] = session.points(row, source)
         except Wrong as wrong:
             row["result"] = "wrong"
-            said.write(f"WRONG{f' with {grader.now}' if 'grader' in locals() else ''}: {wrong}\n")
+            said.write(f"WRONG{f' with {grader.now}' if grader and grader.now else ''}: {wrong}\n")
         except SystemExit as end:  # a Checker has found a mistake, and has said which
             row["result"] = "wrong"
             said.write(getattr(end, "line", ""))
@@ -547,7 +547,7 @@ def main():
     if wanted not in known:
         fail(f"ASSIGNMENT: found '{wanted}', expected one of: {' '.join(known)}")
     given, out = Path(given), Path(out or "grades")
-    if not str(sys.argv[1:] and sys.argv[1]) or not given.exists():
+    if not given.name or not given.exists():
         fail(f"FROM: found '{given}', expected a submission, a folder of them, or a file of git "
              "addresses")
     out.mkdir(parents=True, exist_ok=True)
