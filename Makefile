@@ -137,9 +137,9 @@ grade: ## grade FROM=folder ASSIGNMENT=name [KEY= OUT=grades]: grade what studen
 	@./deps.sh grade
 	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
 
-headline: ## headline RESULTS=report/results/MACHINE/stages: write these results into README.md
+headline: ## headline RESULTS=report/results/MACHINE/stages: show these results in stages/README.md
 	@./deps.sh run
-	@harness/start.py report.tables --update README.md "$$RESULTS/runs.csv"
+	@harness/start.py report.tables --update stages/README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \

@@ -616,7 +616,7 @@ def find(ladder):
 
 def named(page, found):
     """Those of the results that a README's headline is about. If it has none yet, the first."""
-    name = re.search(r"\([^()]*\breport/results/([^/)]+)", read(page))
+    name = re.search(r"(?<!!)\[[^]]*\]\([^()]*\breport/results/([^/)]+)", read(page))
     return next((groups for groups in found
                  if name and url(groups[0].folder.parent.name) == name[1]), (found or [None])[0])
 
@@ -879,6 +879,23 @@ def headline(groups, folder):
                        for line in lines]))
 
 
+def front(groups, folder):
+    """The first page's picture and table: the stages in a small cell and in a large one, without the
+    ranges, and what those need that no machine has run."""
+    group = (groups[0].steps or groups[0]).without_steps().with_most_threads()
+    cells = dict.fromkeys(headline_cells(group)[i] for i in (0, -1))
+    found = {line[0]: line for line in group.lines if not is_peer(line)}
+    stages = [stage for stage in group.ladder.stages if not stage.is_step]
+    return render(MARKDOWN, "front.md.j2", group=group, folder=folder, cells=cells,
+        lines=[*found.values()], plot=groups[0].folder / "plots/stages.svg", result=result(groups),
+        absent=by_reason((stage, "an NVIDIA GPU is needed" if stage.is_cuda else
+                          why_not(group, stage)) for stage in stages if stage.name not in found),
+        table=grid(["stage", *(cell_name(group.ladder, cell) for cell in cells), "its move"], [
+            [link(group.label(found[stage.name]), stage.folder, folder),
+             *(re.sub(r" \([^)]*\)", "", cell_text(group, found[stage.name], cell))
+               for cell in cells), move(stage)] for stage in stages if stage.name in found], "---"))
+
+
 def ladder(groups, folder):
     """The whole ladder for a page in `folder`, in Markdown: the plot, and a line for each stage and
     step with its time, what it gains, and what it changes. In two cells, if they were measured, or
@@ -891,7 +908,7 @@ def ladder(groups, folder):
              if any(each[stage][0] for each in rungs)}
     heads = [head for cell in cells for head in (
         f"{cell_name(group.ladder, cell)} ({group.unit})", "over the line above",
-        "part of the ceiling")]
+        "share of peak")]
     table = []
     for stage, found in lines.items():
         line = [link(group.label(next(line for line, _ in found if line)), stage.folder, folder)]

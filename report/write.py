@@ -25,28 +25,23 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 
-def draw(group, has_ladder, has_epochs):
-    """Draws what READMEs show of results: the whole ladder and the epochs. If they show other
-    results, there are no such files."""
+def draw(group, has_ladder, has_epochs, is_first):
+    """Draws what READMEs show of results: the whole ladder, the epochs, and for the first page the
+    stages alone. If they show other results, there are no such files."""
     for name, figure in (
             ("ladder", plots.ladder(group) if has_ladder else None),
+            ("stages", plots.ladder((group.steps or group).without_steps()) if is_first else None),
             ("epochs", plots.epochs_figure(group.without_steps()) if has_epochs else None)):
         plots.save(figure, group.folder / "plots" / f"{name}.svg")
 
 
-def readmes(ladder):
-    """The READMEs with a ladder's headline. The first of the main ladder is the repository's."""
-    return [ROOT / "README.md"] * (ladder is ladders.ladders()[0]) + [ladder.folder / "README.md"]
-
-
-def update_readmes(ladder, found, shown):
-    """Writes the headline and the ladder into the ladder's READMEs, and its numbers into each
+def update_readmes(ladder, found, shown, stepped):
+    """Writes the headline and the ladder into the ladder's README, and its numbers into each
     stage's README."""
-    for path in readmes(ladder) if shown else []:
-        for name, text in view.BLOCKS.items():
-            if view.has_markers(path, name):
-                groups = view.stepped(shown, found) if name == "ladder" else shown
-                view.update(path, text(groups, path.parent), name)
+    readme = ladder.folder / "README.md"
+    for name, text in view.BLOCKS.items() if shown else ():
+        if view.has_markers(readme, name):
+            view.update(readme, text(stepped if name == "ladder" else shown, readme.parent), name)
     for stage in ladder.stages:
         path = stage.folder / "README.md"
         if view.has_markers(path):
@@ -54,17 +49,18 @@ def update_readmes(ladder, found, shown):
         for name, text in (("counts", counted.of_stage), ("chapter", counted.of_chapter)):
             if view.has_markers(path, name):
                 view.update(path, text(stage), name)
-    path = ladder.folder / "README.md"
-    if view.has_markers(path, "counts"):
-        view.update(path, counted.of_stages(ladder.stages, ladder.folder), "counts")
+    if view.has_markers(readme, "counts"):
+        view.update(readme, counted.of_stages(ladder.stages, ladder.folder), "counts")
 
 
-def list_ladders():
-    """Writes the table of all ladders into the pages that have a place for it."""
-    for path in ROOT / "README.md", ROOT / "studies/README.md":
-        if view.has_markers(path, "ladders"):
-            view.update(path, view.render(view.MARKDOWN, "ladders.md.j2", folder=path.parent,
-                                          ladders=ladders.ladders()), "ladders")
+def update_front(groups):
+    """Writes the stages into the first page, and the table of all ladders into that of the studies."""
+    if groups and view.has_markers(ROOT / "README.md", "front"):
+        view.update(ROOT / "README.md", view.front(groups, ROOT), "front")
+    path = ROOT / "studies/README.md"
+    if view.has_markers(path, "ladders"):
+        view.update(path, view.render(view.MARKDOWN, "ladders.md.j2", folder=path.parent,
+                                      ladders=ladders.ladders()), "ladders")
 
 
 def draw_moves(ladder):
@@ -88,14 +84,17 @@ def results():
 def main():
     os.chdir(ROOT)
     everything, shown = results()
+    first, stepped = ladders.ladders()[0], {}
     for ladder, found in everything.items():
         found = [groups for groups in found if not view.is_quick(groups)]
+        stepped[ladder] = view.stepped(shown[ladder], found)
         for groups in found:
-            draw(groups[0], groups is view.stepped(shown[ladder], found), groups is shown[ladder])
+            draw(groups[0], groups is stepped[ladder], groups is shown[ladder],
+                 groups is stepped[ladder] and ladder is first)
         draw_moves(ladder)
-        update_readmes(ladder, found, shown[ladder])
-    list_ladders()
+        update_readmes(ladder, found, shown[ladder], stepped[ladder])
+    update_front(stepped[first])
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything, shown)
-    note = page.write(everything, shown[next(iter(shown))])
+    note = page.write(everything, shown[first])
     print(f"Written: report/index.html{note}, and what the READMEs show", file=sys.stderr)

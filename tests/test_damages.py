@@ -211,7 +211,7 @@ def test_a_ladder_is_drawn_with_what_there_is(tree, results, stages, ceilings):
     assert (status, len(said)) == ((0, 0) if stages else (2, 1)), said
     text = readme.read_text()
     assert all(f"| {stage}" in text for stage in stages)
-    assert ("The ceiling is" in text) == (bool(stages) and ceilings)
+    assert ("Peak is what" in text) == (bool(stages) and ceilings)
     assert call(tree, "write")[0] == 0
     page = Page((tree.root / "report/index.html").read_text())
     assert ("stages/lab" in page.lines) == bool(stages)

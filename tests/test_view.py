@@ -326,7 +326,7 @@ def test_the_headline_is_written_between_the_markers_and_only_there(lab):
         assert readme.read_text() == """\
 above
 <!-- table: begin -->
-A cell has the training time and the speedup over 00_plain.
+Each cell: training time, speedup over 00_plain.
 
 MNIST: 5 epochs of 37,800 images; medians of up to 3 runs; \\~: a run is more than 10 % from the \
 median; in brackets: the range of the runs; a ratio is the median over pairs of runs of the same \
@@ -380,10 +380,9 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
         ("flops", 1, 100e9), ("flops", 2, 200e9), ("barrier", 2, 4e6)]
     text = lab.show("--markdown")
     assert text.startswith(
-        "A cell has the training time, the speedup over 00_plain and the part of the ceiling. The "
-        "ceiling is the rate of multiply-adds alone on as many threads as the line has: 100 "
-        "GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A GPU's line has no ceiling here. "
-        "00_plain reaches 1.0 % to 2.0 % of the ceiling.\n")
+        "Each cell: training time, speedup over 00_plain, share of peak. Peak is what multiply-adds "
+        "alone reach on as many threads: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A "
+        "GPU's line has no peak here. 00_plain reaches 1.0 % to 2.0 % of peak.\n")
     assert "| 00_plain | 4.00 s (4.00 to 4.00), 2.0 % | 8.00 s " in text
     assert "| 01_fast, 2 threads | 0.500 s (0.500 to 0.500), 8.00× (8.00 to 8.00), 60 % |" in text
     assert "| 02_gpu | 0.250 s (0.250 to 0.250), 16.0× (16.0 to 16.0) |" in text
@@ -464,8 +463,8 @@ def test_a_program_that_leaves_out_operations_is_marked_where_its_rate_is_shown(
     lab.ceilings(t1=100e9)
     text = lab.show("--markdown")
     assert "| 01_fast | 0.250 s, 16.0× once, 160 %† |" in text and "10 % |" in text
-    assert ("† 01_fast leaves out products with 0. A rate counts them, so it may pass the "
-            "ceiling. † peer_b leaves out all that it can.") in text
+    assert ("† 01_fast leaves out products with 0. A rate counts them, so it may pass peak. † "
+            "peer_b leaves out all that it can.") in text
     assert "| 160 %† |" in lab.readme("ladder")
 
 
@@ -492,8 +491,8 @@ def test_the_ladder_has_the_two_cells_of_steps(lab):
     once = "4.00 (4.00 to 4.00)", "2.00 (2.00 to 2.00)", "0.500 (0.500 to 0.500)"
     assert "MNIST: 1 epoch of" in text
     assert [line for line in text.split("\n") if line.startswith("|")] == [
-        "| | 8 hidden, batch 1 (s) | over the line above | part of the ceiling | 64 hidden, batch "
-        "1 (s) | over the line above | part of the ceiling | changed lines | the move |",
+        "| | 8 hidden, batch 1 (s) | over the line above | share of peak | 64 hidden, batch 1 (s) | "
+        "over the line above | share of peak | changed lines | the move |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
         f"| [00_plain](stages/00_plain) | {once[0]} |  | - | {once[0]} |  | - |  | a move |",
         f"| [01.1_loops](stages/01.1_loops) | {once[1]} | 2.00× (2.00 to 2.00) | - | {once[1]} | "
@@ -503,6 +502,21 @@ def test_the_ladder_has_the_two_cells_of_steps(lab):
     assert "in brackets, without those that differ in white space only" in text
     # Those without a time share a line, with their reason.
     assert "- [02_gpu](stages/02_gpu), [03_gpu](stages/03_gpu): none \\| found\n" in text
+
+
+def test_the_first_page_has_the_stages_alone(lab):
+    """Without ranges. The others are named with what they need."""
+    with_steps(lab)
+    (lab.path / "stages/02_gpu/train.c").rename(lab.path / "stages/02_gpu/train.cu")
+    lab.forget()
+    text = view.front(view.read_groups(lab.results / "runs.csv", ladders.find_ladder("")), lab.path)
+    assert [line for line in text.split("\n") if line.startswith("|")] == [
+        "| stage | 8 hidden, batch 1 | 64 hidden, batch 1 | its move |",
+        "| --- | ---: | ---: | --- |",
+        "| [00_plain](stages/00_plain) | 4.00 s | 4.00 s | a move |",
+        "| [01_fast](stages/01_fast) | 0.500 s, 8.00× | 0.500 s, 8.00× | a move |"]
+    assert "No machine has run [02_gpu](stages/02_gpu): an NVIDIA GPU is needed.\n" in text
+    assert "No machine has run [03_gpu](stages/03_gpu): none \\| found.\n" in text
 
 
 def test_without_steps_the_ladder_has_one_cell_of_the_grid(lab):
