@@ -631,7 +631,7 @@ def test_a_ladder_of_no_axes_and_of_float64(lab):
         "each; once: one run\n\nTime of a pass (s)\n  00_plain   2.00\n  01_fast   0.250\n\n"
         "Speedup over 00_plain\n  01_fast  8.00× once")
     text = lab.show("--markdown", path=path)
-    assert "multiply-adds of float64 alone on as many threads as the line has: 50.0 GFLOP/s" in text
+    assert "multiply-adds of float64 alone reach on as many threads: 50.0 GFLOP/s" in text
     assert "| stage | each run |" in text and "| 01_fast | 0.250 s, 8.00× once, 80 % |" in text
 
 
