@@ -158,7 +158,7 @@ def ladder(group):
                          f"{view.cell_name(group.ladder, cell)}\n"
                          "A bar begins at the time of the line above, or of the origin.\n"
                          "The ratio compares the two. Its interval stands below it.\n"
-                         + "\n".join(["An upright line is the time at the ceiling. (2): threads.",
+                         + "\n".join(["An upright line is the time at peak. (2): threads.",
                                       *skips]))
     return figure
 

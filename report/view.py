@@ -886,7 +886,7 @@ def front(groups, folder):
     cells = dict.fromkeys(headline_cells(group)[i] for i in (0, -1))
     found = {line[0]: line for line in group.lines if not is_peer(line)}
     stages = [stage for stage in group.ladder.stages if not stage.is_step]
-    return render(MARKDOWN, "front.md.j2", group=group, folder=folder, cells=cells,
+    return render(MARKDOWN, "front.md.j2", group=group, folder=folder,
         lines=[*found.values()], plot=groups[0].folder / "plots/stages.svg", result=result(groups),
         absent=by_reason((stage, "an NVIDIA GPU is needed" if stage.is_cuda else
                           why_not(group, stage)) for stage in stages if stage.name not in found),

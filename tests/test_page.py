@@ -285,7 +285,7 @@ def test_whole_ladder(made, page):
         assert lines[first].startswith(f"{cell}; random numbers: epochs 1; medians of 9 runs; ")
         assert lines[first + 2:first + 8] == [
             "| stage | Training time (s) | over the line above | over 00_plain "
-            "| part of the ceiling | changed lines | the move |",
+            "| share of peak | changed lines | the move |",
             f"| 00_plain | {times[0]} |  |  | 50 % |  | a move |",
             f"| 01.1_loops | {times[1]} | 4.00× (3.97 to 4.04) | 4.00× (3.97 to 4.04) | 50 % | 0 "
             "| a move |",
@@ -301,7 +301,9 @@ def test_whole_ladder(made, page):
         "7.98 s, no difference seen", "(0.992 to 1.009)", "7.99 s, 4.00×", "(3.97 to 4.04)"))
     assert "@media (prefers-color-scheme: dark)" in picture and "02_gpu" not in picture
     assert sorted(path.name for path in made.root.glob("report/results/*/stages/plots/*")) == [
-        "epochs.svg", "ladder.svg"]
+        "epochs.svg", "ladder.svg", "stages.svg"]
+    assert "01_fast" in (plots / "stages.svg").read_text() and "01.1" not in (
+        plots / "stages.svg").read_text()
 
 
 def test_epochs(made, page):
