@@ -880,7 +880,7 @@ def headline(groups, folder):
 
 
 def front(groups, folder):
-    """The first page's picture and table: the stages in a small cell and in a large one, without the
+    """The first page's picture and table: the stages in a small cell and in a large one, without
     ranges, and what those need that no machine has run."""
     group = (groups[0].steps or groups[0]).without_steps().with_most_threads()
     cells = dict.fromkeys(headline_cells(group)[i] for i in (0, -1))

@@ -54,7 +54,7 @@ def update_readmes(ladder, found, shown, stepped):
 
 
 def update_front(groups):
-    """Writes the stages into the first page, and the table of all ladders into that of the studies."""
+    """Writes the stages into the first page, and the table of all ladders into the studies'."""
     if groups and view.has_markers(ROOT / "README.md", "front"):
         view.update(ROOT / "README.md", view.front(groups, ROOT), "front")
     path = ROOT / "studies/README.md"

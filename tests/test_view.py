@@ -380,8 +380,8 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
         ("flops", 1, 100e9), ("flops", 2, 200e9), ("barrier", 2, 4e6)]
     text = lab.show("--markdown")
     assert text.startswith(
-        "Each cell: training time, speedup over 00_plain, share of peak. Peak is what multiply-adds "
-        "alone reach on as many threads: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A "
+        "Each cell: training time, speedup over 00_plain, share of peak. Peak is what multiply-"
+        "adds alone reach on as many threads: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A "
         "GPU's line has no peak here. 00_plain reaches 1.0 % to 2.0 % of peak.\n")
     assert "| 00_plain | 4.00 s (4.00 to 4.00), 2.0 % | 8.00 s " in text
     assert "| 01_fast, 2 threads | 0.500 s (0.500 to 0.500), 8.00× (8.00 to 8.00), 60 % |" in text
@@ -491,8 +491,8 @@ def test_the_ladder_has_the_two_cells_of_steps(lab):
     once = "4.00 (4.00 to 4.00)", "2.00 (2.00 to 2.00)", "0.500 (0.500 to 0.500)"
     assert "MNIST: 1 epoch of" in text
     assert [line for line in text.split("\n") if line.startswith("|")] == [
-        "| | 8 hidden, batch 1 (s) | over the line above | share of peak | 64 hidden, batch 1 (s) | "
-        "over the line above | share of peak | changed lines | the move |",
+        "| | 8 hidden, batch 1 (s) | over the line above | share of peak | 64 hidden, batch 1 (s) "
+        "| over the line above | share of peak | changed lines | the move |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
         f"| [00_plain](stages/00_plain) | {once[0]} |  | - | {once[0]} |  | - |  | a move |",
         f"| [01.1_loops](stages/01.1_loops) | {once[1]} | 2.00× (2.00 to 2.00) | - | {once[1]} | "
