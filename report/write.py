@@ -76,7 +76,7 @@ def results():
     """({ladder: the groups of each machine}, {ladder: those that its README is about}). Quick looks
     are in the first only."""
     everything = {ladder: view.find(ladder) for ladder in ladders.ladders()}
-    return everything, {ladder: view.named(readmes(ladder)[0], [
+    return everything, {ladder: view.named(ladder.folder / "README.md", [
         groups for groups in found if not view.is_quick(groups)])
         for ladder, found in everything.items()}
 
