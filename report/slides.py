@@ -1,8 +1,8 @@
 """Makes the slides of the course, a deck for each session of COURSE.md: `make slides`.
 
 A deck follows the session's plan. A row of the plan that has an *Ask* is a slide with that question.
-A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with its idea and
-picture, one with its question, and one with its gain, where it was measured; or a section of a page,
+A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with its idea, one
+with its picture, one with its question, and one with its gain, where it was measured; or a section of a page,
 `<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs are a slide each. The
 texts, pictures and figures are those of the READMEs. Writes slides/session_N.html, which needs no
 other file, and session_N.pdf.
@@ -26,8 +26,8 @@ CELLS = "hidden 256, batch 128", "hidden 32, batch 32"
 def brief(text):
     """The first sentences of a text."""
     text, kept = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip(), ""
-    for sentence in re.split(r"(?<=[.?!:])\s+(?=[A-Z`*(])", text):
-        if kept and len(f"{kept} {sentence}".split()) > WORDS:
+    for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z`*\d])(?![^(]*\))", text):
+        if kept and len(f"{kept} {sentence}".split()) > WORDS or sentence.endswith(":"):
             break
         kept = f"{kept} {sentence}".strip()
     return kept
@@ -69,20 +69,23 @@ class Deck:
         title, idea, ask = text.split("\n")[0].removeprefix("# "), *(
             section(text, name) for name in step.SECTIONS[:2])
         picture = re.search(r"^!\[.*\]\(.*\)$", text, re.MULTILINE)
-        self.add(title, plain(brief(" ".join(idea)), folder)
-                 + (f"\n\n{plain(picture[0], folder)}" if picture else ""))
+        self.add(title, plain(brief(" ".join(idea)), folder))
+        if picture:
+            self.add(title, plain(picture[0], folder))
         if ask:
             self.add(f"{stage.name}: write down your answer", plain(brief(" ".join(ask)), folder))
+        # The chapter's last stage has gained what all its steps have.
+        before = [stage.before, next(each for each in ladder.stages
+                                     if each.name[:2] == stage.name[:2]).before]
         lines = []
-        for cell in CELLS if ladder is ladders.ladders()[0] else ("",):
-            cell = f", {cell}" if cell else ""
-            takes, gains = (figures.written(f"{asked}{cell}", "COURSE.md", ladder, *self.results)
-                            for asked in (stage.name, f"{stage.name} over {stage.before.name}"
-                                          if stage.before else f"ceiling of {stage.name}"))
-            if takes != figures.NOTHING:
-                what = f"over {stage.before.name}: {gains}" if stage.before else \
-                    f"{gains} of the ceiling"
-                lines.append(f"- {cell.removeprefix(', ') or 'all'}: {takes}; {what}")
+        for other in dict.fromkeys(filter(None, before[:1 + (not stage.is_step)])) or [None]:
+            for cell in CELLS if ladder is ladders.ladders()[0] else ("",):
+                found = figures.written(", ".join(filter(None, (
+                    f"{stage.name} over {other.name}" if other else f"ceiling of {stage.name}",
+                    cell))), "COURSE.md", ladder, *self.results)
+                if found != figures.NOTHING:
+                    lines.append(f"- {cell}{': ' * bool(cell)}{found} "
+                                 + (f"over {other.name}" if other else "of the ceiling"))
         if lines:
             self.add(f"{stage.name}: measured", "\n".join(lines))
 
@@ -90,10 +93,10 @@ class Deck:
         goals = re.search(r"\*Goals\.\* (.*?)\n\n", text, re.DOTALL)
         self.add(title, goals[1] if goals else "")
         for row in text.split("\n"):
-            asked = re.search(r"\*[Aa]sk\*:? (.*?)(?= \||$)", row)
+            asked = re.search(r"^\| *\d+ \| (.*?)\*Ask\*: (.*?) \|", plain(MARK.sub("", row), ""))
             if asked:
-                question = MARK.sub("", asked[1]).strip()
-                self.add("Write down your answer", question[0].upper() + question[1:])
+                what, question = asked[1].strip(" .;:") or "write down your answer", asked[2].strip()
+                self.add(*(text[0].upper() + text[1:] for text in (what, question)))
             for name in (MARK.search(row) or ["", ""])[1].split(" "):
                 if "#" in row and name:
                     self.add_page(MARK.search(row)[1])
