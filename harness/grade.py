@@ -63,7 +63,7 @@ SHAPE = {
     "seconds": shape.whole(1), "memory": shape.whole(64), "right": shape.NUMBER,
     "points": [(shape.NUMBER, shape.NUMBER)], "run": {shape.OPTION: shape.VALUE},
     "lines": {"pattern!": shape.TEXT, "most!": shape.whole(0), "points!": shape.NUMBER},
-    "cases": [shape.WORDS], "environment": {shape.TEXT: shape.TEXT}}
+    "cases": [shape.WORDS], "real_data": shape.FLAG, "environment": {shape.TEXT: shape.TEXT}}
 KEY = {"cases!": [shape.WORDS], "seeds!": [shape.whole(0)]}
 
 
@@ -80,8 +80,10 @@ class Sandbox:
     """Runs programs that nobody has read. `folder` is its own. The root that a program sees is
     empty in each run, and what it leaves there is noted."""
 
-    def __init__(self, folder, memory):
-        self.folder, self.memory, self.outside = folder, memory, set()
+    def __init__(self, folder, memory, is_simulated=False):
+        self.folder, self.outside = folder, set()
+        # The simulated device reserves far more addresses than it uses memory.
+        self.memory = f"--{'data' if is_simulated else 'as'}={memory << 20}"
         self.words = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev",
                       "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache",
                       "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
@@ -106,7 +108,7 @@ class Sandbox:
                  "--bind", *map(str, writable), "--chdir", str(writable[1]),
                  "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", *given,
                  "prlimit", f"--cpu={math.ceil(limit * len(cores))}", f"--fsize={256 << 20}",
-                 f"--as={self.memory << 20}", "--nofile=256", "--nproc=1024", "--core=0", "--",
+                 self.memory, "--nofile=256", "--nproc=1024", "--core=0", "--",
                  "taskset", "-c", ",".join(map(str, cores)), *command]
         status, errors, seconds = running.run(words, limit)
         mounts = {Path(path) for path in (writable[1], *(path for _, path in readable))}
@@ -175,7 +177,7 @@ class Graded(check.Checker):
         environment = {**ladders.SPINNING, **(ladders.BINDING if threads > 1 else {}),
                        "OMP_NUM_THREADS": str(threads)}
         status, errors, seconds = self.start(
-            [str(program), *self.data, *words, "--quiet", "--csv", str(row), *save],
+            [str(program), *self.session.timed_data, *words, "--quiet", "--csv", str(row), *save],
             10 * self.session.seconds, environment, threads)
         self.now = " ".join(words)
         if status == running.TOO_SLOW:
@@ -205,6 +207,7 @@ class Session:
         self.options = {**self.ladder.options("compare"), **self.toml["run"]}
         self.last = shlex.split(tests.get("cell", {}).get("last", ""))
         self.data, self.data_folders = [], []
+        self.timed_data = []
         if self.ladder.toml["data"]:
             data = folder / "data"
             data.mkdir()
@@ -212,6 +215,10 @@ class Session:
                 verify.DRAWN, int(self.options.get(self.items, 0)),
                 *map(int, re.findall(rf"--{self.items} (\d+)", " ".join(self.toml["cases"])))))
             self.data, self.data_folders = ["--data", str(data)], [data]
+            self.timed_data = self.ladder.data if self.toml.get("real_data") else self.data
+            self.data_folders += [Path(self.timed_data[1]).resolve()] * (
+                self.timed_data != self.data)
+            self.timed_data = ["--data", str(self.data_folders[-1])]
         check.make("-C", "harness", f"build/{self.ladder.name}/reference",
                    "build/many_processors.so")
         self.ours = [stage for stage in dict.fromkeys((self.against, self.begin))
@@ -440,7 +447,7 @@ def grade(session, name, folder, source):
     row["nearest"] = f"{stage} {100 * lines // max(1, count)} %"
     with tempfile.TemporaryDirectory(dir=folder) as own, tempfile.TemporaryDirectory(
             dir=folder) as private, contextlib.redirect_stdout(io.StringIO()) as said:
-        sandbox = Sandbox(Path(own), session.toml["memory"])
+        sandbox = Sandbox(Path(own), session.toml["memory"], source.suffix == ".cu")
         marks, grader = [], None
         try:
             program = Program(session.build(source, sandbox))
