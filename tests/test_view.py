@@ -403,7 +403,7 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
         {"name": "ceilings/read/memory/real_time/threads:1", "run_type": "iteration",
          "bytes_read": 151200}]}))
     text = lab.show("--markdown")
-    assert "The ceiling is the rate of reading memory alone on as many threads" in text
+    assert "Peak is what reading memory alone reaches on as many threads" in text
     assert "| 00_plain | 4.00 s (4.00 to 4.00), 50 % | 8.00 s " in text
     toml.write_text(plain)
     # The ceiling for so many threads was not measured, or its file is damaged.
