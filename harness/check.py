@@ -308,7 +308,8 @@ def read_target(stage, target, phase):
     elif found[2] == "%" and stage.is_cuda:
         hint = f"1.2x: {stage.name} is a CUDA stage, and the ceiling is the processor's"
     elif found[2] == "%" and stage.ladder.toml["bound"] == "memory":
-        hint = f"1.2x: only `make bench` knows the ceiling of memory, which bounds {stage.ladder.name}"
+        hint = ("1.2x: only `make bench` knows the ceiling of memory, which bounds "
+                f"{stage.ladder.name}")
     elif found[2] == "%" and phase and phase not in stage.ladder.toml["work"]:
         hint = f"1.2x: {stage.ladder.name}/ladder.toml has no [work.{phase}]"
     if hint:

@@ -1,11 +1,11 @@
 """Makes the slides of the course, a deck for each session of COURSE.md: `make slides`.
 
-A deck follows the session's plan. A row of the plan that has an *Ask* is a slide with that question.
-A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with its idea, one
-with its picture, one with its question, and one with its gain, where it was measured; or a section of a page,
-`<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs are a slide each. The
-texts, pictures and figures are those of the READMEs. Writes slides/session_N.html, which needs no
-other file, and session_N.pdf.
+A deck follows the session's plan. A row of the plan that has an *Ask* is a slide with that
+question. A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with
+its idea, one with its picture, one with its question, and one with its gain, where it was measured;
+or a section of a page, `<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs
+are a slide each. The texts, pictures and figures are those of the READMEs. Writes
+slides/session_N.html, which needs no other file, and session_N.pdf.
 """
 
 import os
@@ -27,7 +27,7 @@ def brief(text):
     """The first sentences of a text."""
     text, kept = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip(), ""
     for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z`*\d])(?![^(]*\))", text):
-        if kept and len(f"{kept} {sentence}".split()) > WORDS or sentence.endswith(":"):
+        if (kept and len(f"{kept} {sentence}".split()) > WORDS) or sentence.endswith(":"):
             break
         kept = f"{kept} {sentence}".strip()
     return kept
@@ -95,8 +95,8 @@ class Deck:
         for row in text.split("\n"):
             asked = re.search(r"^\| *\d+ \| (.*?)\*Ask\*: (.*?) \|", plain(MARK.sub("", row), ""))
             if asked:
-                what, question = asked[1].strip(" .;:") or "write down your answer", asked[2].strip()
-                self.add(*(text[0].upper() + text[1:] for text in (what, question)))
+                what = asked[1].strip(" .;:") or "write down your answer"
+                self.add(*(text[0].upper() + text[1:] for text in (what, asked[2].strip())))
             for name in (MARK.search(row) or ["", ""])[1].split(" "):
                 if "#" in row and name:
                     self.add_page(MARK.search(row)[1])

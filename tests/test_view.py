@@ -381,8 +381,8 @@ def test_the_headline_has_the_part_of_the_ceiling_and_the_fastest_peer(lab):
     text = lab.show("--markdown")
     assert text.startswith(
         "Each cell: training time, speedup over 00_plain, share of peak. Peak is what multiply-"
-        "adds alone reach on as many threads: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 threads. A "
-        "GPU's line has no peak here. 00_plain reaches 1.0 % to 2.0 % of peak.\n")
+        "adds alone reach on as many threads: 100 GFLOP/s with 1 thread, 200 GFLOP/s with 2 "
+        "threads. A GPU's line has no peak here. 00_plain reaches 1.0 % to 2.0 % of peak.\n")
     assert "| 00_plain | 4.00 s (4.00 to 4.00), 2.0 % | 8.00 s " in text
     assert "| 01_fast, 2 threads | 0.500 s (0.500 to 0.500), 8.00× (8.00 to 8.00), 60 % |" in text
     assert "| 02_gpu | 0.250 s (0.250 to 0.250), 16.0× (16.0 to 16.0) |" in text

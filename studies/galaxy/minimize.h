@@ -40,8 +40,9 @@ struct minimum {
 };
 
 // Moves θ downhill by so many iterations. It stops before, if no element of the gradient is above
-// 1e-5, as SciPy does, or if no step along the gradient lowers the cost: then rounding hides what is
-// left to gain. It also stops where a cost is not finite, which is then the cost that it returns.
+// 1e-5, as SciPy does, or if no step along the gradient lowers the cost: then rounding hides what
+// is left to gain. It also stops where a cost is not finite, which is then the cost that it
+// returns.
 struct minimum minimize(const struct objective *objective, const struct vectors *vectors,
                         double *theta, int iterations);
 

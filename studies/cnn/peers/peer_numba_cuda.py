@@ -189,7 +189,7 @@ class NumbaCuda(peer.Peer):
         da1, da2, da3, _ = (values[:n] for values in self.gradients)
         taken1, taken2 = (values[:n] for values in self.taken)
         flat, d_flat = a2.reshape(n, 400), da2.reshape(n, 400)
-        weights1, _, weights2, _, weights3, _, weights4, _ = self.weights
+        _, _, weights2, _, weights3, _, weights4, _ = self.weights
         start(convolve, a1.size, x, *self.weights[:2], a1, taken1)
         start(convolve, a2.size, a1, *self.weights[2:4], a2, taken2)
         start(multiply, a3.size, flat, *self.weights[4:6], a3, True)
