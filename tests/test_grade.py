@@ -34,12 +34,12 @@ train = 640
 """
 # What is put before the last line of 01's main() that matches: a pattern, and its replacement.
 LOAD = r"    int status = load_data"
+KNOWN = " && ".join(f"options.hidden != {size}" for size in (1, 7, 32, 33, 100))  # to `make check`
 SUBMISSIONS = {
     "good": ("(?!)", ""),
     "wrong": (r".*bias2 -= learning_rate.*\n", ""),
     "clock": (r"result->train_s = seconds\(\) - start", r"\g<0>, result->train_s /= 1000"),
-    "sizes": (LOAD, r"    if (options.hidden != 33 && options.hidden != 32)\n"
-                    r"        options.learning_rate *= 2;\n\g<0>"),
+    "sizes": (LOAD, f"    if ({KNOWN})\n        options.learning_rate *= 2;\n" r"\g<0>"),
     "outside": (LOAD, r'    FILE *note = fopen("/home/note", "w");\n    if (note)\n'
                       r'        fclose(note);\n    if (fopen("../../README.md", "r"))\n'
                       r'        exit(3);\n\g<0>'),
@@ -55,7 +55,7 @@ def course(tmp_path_factory):
     harness = root / "harness/grade.py"
     text = harness.read_text()
     for old, new in (("SHORTEST, ROUNDS = 0.4, 12", "SHORTEST, ROUNDS = 0.1, 8"),
-                     ("CASES = 8", "CASES = 3")):
+                     ("CASES = 8", "CASES = 5")):
         assert old in text
         text = text.replace(old, new)
     harness.write_text(text)
