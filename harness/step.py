@@ -209,8 +209,8 @@ def study(name):
         fail(f"NAME: found '{name}', expected another name: there is a ladder of this one")
     shutil.copytree(smallest, folder, ignore=shutil.ignore_patterns("build", "run", "*.flags"))
     print(f"Made studies/{name}: two stages that sum a series to pi. Replace the work in\n"
-          "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md explains"
-          " them.")
+          "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md "
+          "explains them.")
     run("make", "--no-print-directory", "check", f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 

@@ -1,7 +1,7 @@
 """Makes the slides of the course, a deck for each session of COURSE.md: `make slides`.
 
 A deck follows the session's plan. A row of the plan that has an *Ask* is a slide with that
-question. A row may name stages, `<!-- slides: 01.1 galaxy/02 -->`, each of which has a slide with
+question. A row may name stages, `<!-- slides: 01.1 02 -->`, each of which has a slide with
 its idea, one with its picture, one with its question, and one with its gain, where it was measured;
 or a section of a page, `<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs
 are a slide each. The texts, pictures and figures are those of the READMEs. Writes
