@@ -121,7 +121,7 @@ def test_04_differs_from_03_by_its_memory_not_by_its_kernels():
 @pytest.mark.skipif(not shutil.which("gdb"), reason="found no gdb")
 def test_the_gdb_command_of_the_readme_stops_in_a_thread_that_has_work(tmp_path):
     root = copy(tmp_path / "copy")
-    command = next(part for part in (root / "README.md").read_text().split("\n\n")
+    command = next(part for part in (root / "sim/README.md").read_text().split("\n\n")
                    if re.search("^ .*gdb ", part, re.M)).replace(
                        " --args", " -batch -ex 'print sum' --args")
     make("-C", "data")
