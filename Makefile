@@ -133,7 +133,7 @@ slides: ## a deck for each session of COURSE.md, as HTML and PDF: slides/session
 	@./deps.sh slides
 	@harness/start.py report.slides
 
-grade: ## grade FROM=folder ASSIGNMENT=name [KEY= OUT=grades]: grade what students hand in, in a sandbox
+grade: ## grade FROM=folder ASSIGNMENT=name: grade what students hand in, in a sandbox (assignments/)
 	@./deps.sh grade
 	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
 

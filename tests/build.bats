@@ -47,7 +47,7 @@ clean_copy() {
 
 @test "a value of any variable is text: make and the shell run nothing in it, and one line says so" {
     cd "$repository"
-    export OFFLINE=1 STAGE=01 A=00 B=01 FROM=00 NAME=20_mine # what a target asks for besides the value
+    export OFFLINE=1 STAGE=01 A=00 B=01 FROM=00 NAME=20_mine ASSIGNMENT=loop_order # what a target asks for besides the value
     value="x'; touch $dir/run; '\$(shell touch $dir/run)\`touch $dir/run\`\"; touch $dir/run; \""
     while IFS='=' read -r target name; do
         echo "make $target $name"
