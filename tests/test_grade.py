@@ -85,8 +85,8 @@ def test_submissions(course):
         "good": "right", "wrong": "wrong", "clock": "right", "sizes": "wrong",
         "outside": "right", "endless": "wrong"}
     assert float(rows["good"]["points"]) > 3
-    # The tests run side by side, so a time may be twice as long, and a clock be thought to be behind.
-    # The false clock says a thousandth.
+    # The tests run side by side, so a time may be twice as long, and a good clock be doubted. The
+    # false one says a thousandth.
     assert re.fullmatch("(its own clock says .*)?", rows["good"]["marks"])
     assert float(rows["good"]["own_seconds"]) > float(rows["good"]["seconds"]) / 5
     assert float(rows["clock"]["own_seconds"]) < float(rows["clock"]["seconds"]) / 50
