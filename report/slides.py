@@ -97,11 +97,11 @@ class Deck:
             if asked:
                 what = asked[1].strip(" .;:") or "write down your answer"
                 self.add(*(text[0].upper() + text[1:] for text in (what, asked[2].strip())))
-            for name in (MARK.search(row) or ["", ""])[1].split(" "):
-                if "#" in row and name:
-                    self.add_page(MARK.search(row)[1])
-                    break
-                if name:
+            marked = MARK.search(row)
+            if marked and "#" in marked[1]:
+                self.add_page(marked[1])
+            elif marked:
+                for name in marked[1].split():
                     self.add_stage(name)
         quiz = re.search(r"\*Quiz\.\* (.*?)\n\n", text, re.DOTALL)
         for question, answer in re.findall(r"\(\w\) (.*?) \*(.*?)\*", " ".join(

@@ -72,13 +72,17 @@ def draw_moves(ladder):
         sys.exit(f"write: {script.relative_to(ROOT)} failed")
 
 
+def lasting(found):
+    """Those of the results that are no quick look."""
+    return [groups for groups in found if not view.is_quick(groups)]
+
+
 def results():
     """({ladder: the groups of each machine}, {ladder: those that its README is about}). Quick looks
     are in the first only."""
     everything = {ladder: view.find(ladder) for ladder in ladders.ladders()}
-    return everything, {ladder: view.named(ladder.folder / "README.md", [
-        groups for groups in found if not view.is_quick(groups)])
-        for ladder, found in everything.items()}
+    return everything, {ladder: view.named(ladder.folder / "README.md", lasting(found))
+                        for ladder, found in everything.items()}
 
 
 def main():
@@ -86,7 +90,7 @@ def main():
     everything, shown = results()
     first, stepped = ladders.ladders()[0], {}
     for ladder, found in everything.items():
-        found = [groups for groups in found if not view.is_quick(groups)]
+        found = lasting(found)
         stepped[ladder] = view.stepped(shown[ladder], found)
         for groups in found:
             draw(groups[0], groups is stepped[ladder], groups is shown[ladder],
