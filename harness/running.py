@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import resource
+import select
 import signal
 import statistics
 import subprocess
@@ -35,15 +36,20 @@ def groups_of(session):
                 yield int(group)
 
 
+def ends_within(process, seconds):
+    """Whether a program ends within so many seconds. Popen.wait(seconds) looks every 50 ms only,
+    and an interrupt that comes as it takes its lock leaves it locked: the next wait() hangs."""
+    with open(os.pidfd_open(process.pid), "rb", 0) as file:
+        return bool(select.select([file], [], [], seconds)[0])
+
+
 def end_all(process):
     """Ends a program that leads a session, and what it has started."""
     groups = {process.pid}
-    with contextlib.suppress(ProcessLookupError):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE_S)
-            groups |= {*groups_of(process.pid)}
+    if not ends_within(process, 0):
+        os.killpg(process.pid, signal.SIGTERM)
+        ends_within(process, GRACE_S)
+        groups |= {*groups_of(process.pid)}
     for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
@@ -70,19 +76,18 @@ def run(command, limit=None, keep="stderr", **options):
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ends),
                 stdout=subprocess.DEVNULL if keep == "stderr" else kept,
                 stderr=None if keep == "stdout" else kept, **options)
-        except OSError as error:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
-            return 127, f"cannot start {command[0]}: {error.strerror}", 0
+        except (OSError, subprocess.SubprocessError) as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)  # the latter: one of them came
+            return 127, f"cannot start {command[0]}: {getattr(error, 'strerror', error)}", 0
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            status = TOO_SLOW
+            is_late = not ends_within(process, limit)
         finally:
             seconds = time.monotonic() - clock
             end_all(process)
         kept.seek(0)
-        return status, kept.read().decode(errors="replace").rstrip("\n"), seconds
+        return (TOO_SLOW if is_late else process.returncode,
+                kept.read().decode(errors="replace").rstrip("\n"), seconds)
 
 
 @functools.cache

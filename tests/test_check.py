@@ -1,6 +1,7 @@
 """Tests `make check`: it finds mistakes that are made in a copy of a stage, and says what they are.
 Also tests what decides over a stage: how it is run, and which of its rows count."""
 
+import itertools
 import os
 import re
 import shutil
@@ -288,6 +289,49 @@ def run_script(tmp_path):
 def test_no_process_outlives_a_run(run_script, text, limit, status):
     found, seconds, is_alive = run_script(text, limit)
     assert (found, is_alive) == (status, False) and seconds < 10
+
+
+def test_a_run_ends_wherever_an_interrupt_comes(run_script):
+    """In each line in turn of what waits for the program, of ours and of Python's. run_script's
+    alarm is for a wait that hangs."""
+    for number in itertools.count():
+        lines = itertools.count()
+
+        def trace(frame, event, _, number=number, lines=lines):
+            if event == "line" and next(lines) == number:
+                raise KeyboardInterrupt
+            return trace if frame.f_code.co_name in ("ends_within", "wait", "_wait") else None
+
+        sys.settrace(trace)
+        try:
+            assert running.run(["sleep", "0.1"], 50)[0] == 0
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+    assert number >= 6
+
+
+def test_a_time_is_no_coarser_with_a_limit():
+    """`make grade` runs everything with one."""
+    assert min(running.run(["sleep", "0.42"], 60)[2] for _ in range(5)) < 0.45
+
+
+def test_an_interrupt_before_a_program_has_started_is_one(tmp_path):
+    """It comes to the child, too, which is still Python: before the program has a session."""
+    program = script(tmp_path / "program", f"""#!/usr/bin/python3
+import os, signal, sys
+sys.path.insert(0, {str(ladders.ROOT)!r})
+from harness import running
+os.setpgid(0, 0)
+os.register_at_fork(after_in_child=lambda: os.killpg(0, signal.SIGINT))
+try:
+    running.run(["true"])
+except KeyboardInterrupt:
+    print("interrupted")
+""")
+    assert run([program]).stdout == "interrupted\n"
 
 
 def row(stage="01_mine", **values):
