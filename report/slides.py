@@ -4,8 +4,9 @@ A deck follows the session's plan. A row of the plan that has an *Ask* is a slid
 question. A row may name stages, `<!-- slides: 01.1 02 -->`, each of which has a slide with
 its idea, one with its picture, one with its question, and one with its gain, where it was measured;
 or a section of a page, `<!-- slides: harness/README.md#How two are compared -->`, whose paragraphs
-are a slide each. The texts, pictures and figures are those of the READMEs. Writes
-slides/session_N.html, which needs no other file, and session_N.pdf.
+are a slide each; or `<!-- slides: studies -->`, and each study has one. The texts, pictures and
+figures are those of the READMEs. Writes slides/session_N.html, which needs no other file, and
+session_N.pdf.
 """
 
 import os
@@ -36,7 +37,7 @@ def brief(text):
 def section(text, name):
     """[paragraphs] of a section: no tables, pictures or code."""
     found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return [part for part in re.split(r"\n\s*\n", found[1].strip() if found else "")
+    return [part for part in re.split(r"\n\s*\n", found[1].strip("\n") if found else "")
             if part and not re.match(r"!\[|\||    |```|\d\. |- ", part)]
 
 
@@ -98,7 +99,12 @@ class Deck:
                 what = asked[1].strip(" .;:") or "write down your answer"
                 self.add(*(text[0].upper() + text[1:] for text in (what, asked[2].strip())))
             marked = MARK.search(row)
-            if marked and "#" in marked[1]:
+            if marked and marked[1] == "studies":
+                for ladder in ladders.ladders()[1:]:
+                    readme = (ladder.stages[0].folder / "README.md").read_text(encoding="utf-8")
+                    self.add(ladder.toml["title"], plain(brief(" ".join(
+                        section(readme, step.SECTIONS[0]))), ""))
+            elif marked and "#" in marked[1]:
                 self.add_page(marked[1])
             elif marked:
                 for name in marked[1].split():
@@ -106,7 +112,7 @@ class Deck:
         quiz = re.search(r"\*Quiz\.\* (.*?)\n\n", text, re.DOTALL)
         for question, answer in re.findall(r"\(\w\) (.*?) \*(.*?)\*", " ".join(
                 quiz[1].split()) if quiz else ""):
-            self.add("Quiz", f"{question}\n\n*{answer}*")
+            self.add("Quiz", f"{question}\n\n[*{answer}*]{{.incremental}}")
 
 
 def convert(name, title, text):
