@@ -101,7 +101,7 @@ def written(text, where, ladder, everything, shown):
         fail(f"{where}: found '{column}', expected ceiling or a column of the rows: "
              f"{' '.join(sorted(columns))}")
     groups = shown[ladder] if not machine else next(
-        (groups for groups in everything[ladder] if groups[0].folder.parent.name == machine), None)
+        (groups for groups in everything[ladder] if groups[0].home.name == machine), None)
     groups = groups or []
     # A ratio is best known from the many rounds of steps/.
     steps = groups and (groups if machine else view.stepped(groups, everything[ladder]))[0].steps

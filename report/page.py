@@ -49,9 +49,9 @@ def machines(everything, shown):
     found = {}
     for ladder, results_ in everything.items():
         for groups in results_:
-            folder = groups[0].folder.parent
+            folder = groups[0].home
             found.setdefault(folder, Machine(folder, name)).ladders[ladder] = groups
-    first = shown and shown[0].folder.parent
+    first = shown and shown[0].home
     return sorted(found.values(), key=lambda each: (
         not each.is_here, each.is_quick, each.folder != first, each.folder))
 

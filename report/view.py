@@ -247,12 +247,18 @@ class Group:
         return self.of(self.frame.assign(
             threads=threads.groupby(kind).transform("max"))[chosen])
 
+    @property
+    def home(self):
+        """The machine's folder."""
+        own = self.folder if self.folder.parent.name else self.folder.absolute()
+        return own.parents[own.name == "steps"]
+
     @functools.cached_property
     def steps(self):
         """The runs of all stages and steps in two cells, which have a folder of their own, or
         None."""
-        return next(iter(rows.or_nothing(read_groups, self.folder / "steps/runs.csv", self.ladder)
-                         or ()), None)
+        return self if self.folder.name == "steps" else next(iter(rows.or_nothing(
+            read_groups, self.folder / "steps/runs.csv", self.ladder) or ()), None)
 
     @functools.cached_property
     def runs(self):
@@ -364,9 +370,8 @@ class Group:
         folder of results or to the machine's folder above it. A quick look's are those of the
         machine. The operations are the ladder's."""
         found = defaultdict(lambda: defaultdict(list))
-        own = self.folder if self.folder.parent.name else self.folder.absolute()
-        above = own.parents[own.name == "steps"]
-        places = {self.folder, above, above.parent / above.name.removesuffix("-quick")}
+        places = {self.folder, self.home,
+                  self.home.parent / self.home.name.removesuffix("-quick")}
         for path in sorted(path for place in places for path in place.glob("bench/*.json")):
             for level, threads, rate in rows.or_nothing(rows.read_ceilings, path) or ():
                 if level in rows.WAITS:
@@ -603,13 +608,14 @@ def read_groups(path, ladder):
 
 def is_quick(groups):
     """Whether the runs are a quick look, which is no result."""
-    return groups[0].folder.parent.name.endswith("-quick")
+    return groups[0].home.name.endswith("-quick")
 
 
 def find(ladder):
-    """A ladder's results, machine by machine: the groups of its runs. Those that were moved aside
-    lie deeper."""
+    """A ladder's results, machine by machine: the groups of its runs, or of its steps' where there
+    are no others. Those that were moved aside lie deeper."""
     found = (rows.or_nothing(read_groups, folder / ladder.name / "runs.csv", ladder)
+             or rows.or_nothing(read_groups, folder / ladder.name / "steps/runs.csv", ladder)
              for folder in sorted((HERE / "results").glob("*/")))
     return [*filter(None, found)]
 
@@ -618,7 +624,7 @@ def named(page, found):
     """Those of the results that a README's headline is about. If it has none yet, the first."""
     name = re.search(r"(?<!!)\[[^]]*\]\([^()]*\breport/results/([^/)]+)", read(page))
     return next((groups for groups in found
-                 if name and url(groups[0].folder.parent.name) == name[1]), (found or [None])[0])
+                 if name and url(groups[0].home.name) == name[1]), (found or [None])[0])
 
 
 def stepped(shown, found):
@@ -975,7 +981,8 @@ def of_stage(groups, stage):
             yield group, line, above, cells, grid(
                 ["", *(cell_name(group.ladder, cell) for cell in cells)], table)
     names = [axis["option"] for axis in own.ladder.axes]
-    for line in (line for line in own.lines if line[0] == stage.name and not stage.is_step):
+    for line in (line for line in own.lines if line[0] == stage.name and not stage.is_step
+                 and steps is not groups[0]):
         yield own, line, None, [], grid(
             [own.label(line), *(f"{names[0]} {page[0]}" if page else "each run"
                                 for page in own.pages)],

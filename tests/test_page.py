@@ -363,6 +363,14 @@ def test_numbers_of_the_plots(made):
     assert "above" not in str(numbers["figures"]) and numbers["settings"] == ["drawn", 3]
 
 
+def test_a_machine_with_steps_only(site):
+    results = site.root / "report/results"
+    shutil.copytree(results / "full/noted", results / "other/noted/steps")
+    assert site.call("write")[0] == 0
+    lines = read(site).lines["noted/other"]
+    assert lines[0] == "A & B <1>" and "| 01_fast | 4.00× once |" in lines
+
+
 # --- all of the page ---
 
 def test_the_page_may_lie_elsewhere(site, monkeypatch):

@@ -676,7 +676,7 @@ def test_a_disk_that_is_full_is_one_line(lab):
 
 def test_the_ladder_is_about_the_machine_that_measured_its_steps():
     def groups(steps, name="lab"):
-        return [SimpleNamespace(steps=steps, folder=Path(name, "stages"))]
+        return [SimpleNamespace(steps=steps, home=Path(name))]
     shown, quick, other = groups(None), groups("steps", "lab-quick"), groups("steps")
     assert view.stepped(shown, [shown, quick, other]) is other
     assert view.stepped(other, [shown, other]) is other
