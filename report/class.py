@@ -20,7 +20,7 @@ from harness import ladders, rows, running
 from report import render, view
 
 NAME = "class.html"
-# More than that part of a ceiling cannot be: it is measured as the machine is in that moment.
+# More than that share of peak cannot be: it is measured as the machine is in that moment.
 MOST_PART = 1.05
 
 
@@ -65,7 +65,7 @@ class Results:
                 column, found, right = differs
                 self.faults[line] = f"its {column} is {found:g}, and {right:g} in most others"
             elif part and part > MOST_PART and not group.mark(line):
-                self.faults[line] = f"{view.percent(part)} of the ceiling cannot be"
+                self.faults[line] = f"{view.percent(part)} of peak cannot be"
             elif part and not group.mark(line):
                 # One that leaves out operations is no competitor: its rate counts them.
                 ranked.append((part, line))
@@ -75,7 +75,7 @@ class Results:
 
 
 def load(found):
-    """{ladder: [Results]}. The nearest to its ceiling comes first."""
+    """{ladder: [Results]}. The nearest to its peak comes first."""
     known = {ladder.name: ladder for ladder in ladders.ladders()}
     loaded = {ladder: [] for ladder in known.values()}
     machines, seen = defaultdict(set), {}  # {student: folders}, {rows: name}

@@ -12,6 +12,9 @@ const svg = (name, attributes = {}, ...children) =>
 const sets = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip"), list = document.getElementById("contents");
 const [select, against] = ["machine", "against"].map((id) => document.getElementById(id));
+// The address is #identity?choices. Both are read so that no sign in them is an error.
+const address = ([id, query] = location.hash.slice(1).split("?")) =>
+  [new URLSearchParams(`id=${id.replace(/[+&]/g, encodeURIComponent)}`).get("id"), new URLSearchParams(query)];
 const setOf = (part) => sets[part.querySelector(".plots")?.dataset.set];
 
 // How many times as fast as on the other machine each stage and peer is, in the cells that both have.
@@ -63,7 +66,28 @@ document.getElementById("choice").hidden = select.options.length < 2;
 for (const each of [select, against]) each.addEventListener("input", choose);
 choose();
 
-addEventListener("pointerover", (event) => {
+// A mark says what it is under the mouse, and with the keyboard's focus. A picture is one tab stop: the
+// arrows lead from mark to mark.
+for (const box of document.querySelectorAll(".flame g")) {
+  const words = box.querySelector("title").textContent, isFirst = !box.previousElementSibling.matches("g");
+  box.replaceChildren(...[...box.children].slice(1));
+  build(box, {role: "img", "aria-label": words, "data-tip": words, tabindex: isFirst ? 0 : -1}, []);
+}
+addEventListener("keydown", (event) => {
+  const move = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+  const mark = event.target.closest("svg [tabindex]");
+  if (event.key === "Escape") tip.hidden = true;
+  if (mark && (event.key === "Enter" || event.key === " ")) mark.dispatchEvent(new MouseEvent("click"));
+  else if (!mark || !move) return;
+  event.preventDefault();
+  const marks = [...mark.closest("svg").querySelectorAll("[tabindex]")];
+  const next = marks[marks.indexOf(mark) + (move || 0)];
+  if (!next || next === mark) return;
+  mark.setAttribute("tabindex", -1);
+  next.setAttribute("tabindex", 0);
+  next.focus();
+});
+for (const kind of ["pointerover", "focusin"]) addEventListener(kind, (event) => {
   const words = event.target.closest && event.target.closest("[data-tip]");
   tip.hidden = !words || !words.dataset.tip;
   if (tip.hidden) return;
@@ -79,13 +103,15 @@ document.addEventListener("toggle", ({target}) => {
   const diff = target.querySelector(":scope > noscript");
   if (diff) diff.outerHTML = diff.textContent;
 }, true);
-// A link into what is folded opens it. So does printing, except for the diffs.
-function unfold() {
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+// A link into what is folded opens it. Its section is what is printed, and a stage's guesses are unfolded.
+function follow() {
+  const target = document.getElementById(address()[0]);
   if (target && target.matches("details")) target.open = true;
+  for (const each of document.querySelectorAll("main > section"))
+    each.classList.toggle("asked", each.contains(target));
 }
-addEventListener("hashchange", unfold);
-unfold();
+addEventListener("hashchange", follow);
+follow();
 addEventListener("beforeprint", () => {
-  for (const each of document.querySelectorAll("main details:not([id])")) each.open = true;
+  for (const each of document.querySelectorAll(".folded")) each.open = true;
 });

@@ -4,10 +4,13 @@ import functools
 import re
 from collections import defaultdict
 
-from harness import rows
+from markupsafe import Markup
+
+from harness import flamegraph, rows
 
 # A line of lines.txt that has samples: how many, their part of all, the line's number and text.
 LINE = re.compile(r"^ *(\d{1,12}) +(\d{1,3}\.\d)% +(\d{1,9})  (.*)$", re.MULTILINE)
+STACK = re.compile(r"^(.+) (\d{1,12})$", re.MULTILINE)  # main;train;forward 700
 
 
 @functools.cache
@@ -36,3 +39,12 @@ def of_lines(stage):
         found[min(source[line], key=lambda place: abs(place - int(number)))] = (
             float(part) / 100, f"{count} samples")
     return found or None
+
+
+def flames(where):
+    """A profile's flame graph. Empty without stacks."""
+    found = STACK.findall(rows.or_nothing(rows.read, where / "stacks.txt") or "")
+    return found and Markup(flamegraph.draw(
+        "A box is a function, as wide as its part of the samples",
+        [(names.split(";"), int(count)) for names, count in found]).replace(
+            "<svg ", '<svg role="group" aria-label="Flame graph" ', 1))

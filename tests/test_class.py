@@ -19,7 +19,7 @@ def site():
 
 def machine(folder, seconds, gflops=None, epochs=5, slow="20_mine"):
     """Results of the main ladder, in which 00_serial takes so long, and 02_openmp has so many
-    GFLOP/s of the 200 that are its ceiling. Without them, there is no ceiling."""
+    GFLOP/s of the 200 that are its peak. Without them, there is no peak."""
     (folder / "stages").mkdir(parents=True)
     (folder / "stages/sweeps.csv").write_text("sweep,key,value\n1,cpu,A <CPU> & more\n")
     stages = {"00_serial": (seconds, 1), "02_openmp": (seconds / 10, gflops or 1),
@@ -47,7 +47,7 @@ def edit(path, change):
 
 
 def test_ladders_beside_each_other(site, tmp_path):
-    """Who is nearest to the ceiling, and a card for each machine."""
+    """Who is nearest to peak, and a card for each machine."""
     machine(tmp_path / "ann & <b>bo/laptop", 100, 50)
     machine(tmp_path / "carl/report/results/lab", 40, 150)
     machine(tmp_path / "carl/report/results/home-quick", 20, 100, epochs=1)
@@ -65,9 +65,9 @@ def test_ladders_beside_each_other(site, tmp_path):
     assert answer.stderr == f"Written to {tmp_path}/class.html: 4 folders\n"
     page = Page((tmp_path / "class.html").read_text())
     lines = page.lines[""]
-    assert "carl/lab is nearest to the ceiling: 02_openmp reaches 75 % of it." in lines
+    assert "carl/lab is nearest to peak: 02_openmp reaches 75 % of it." in lines
     # 06 leaves out operations that its rate counts, so it is not compared, and no peer is.
-    first = lines.index("carl/lab is nearest to the ceiling: 02_openmp reaches 75 % of it.")
+    first = lines.index("carl/lab is nearest to peak: 02_openmp reaches 75 % of it.")
     ratio = "10.0× (10.0 to 10.0) over 00_serial"
     assert lines[first + 1:first + 6] == [
         f"carl/lab: 75 %, 02_openmp in 4.00 s (3.96 to 4.08), {ratio}",
@@ -77,7 +77,7 @@ def test_ladders_beside_each_other(site, tmp_path):
         "Stages of their own",
         "carl/lab: 2.5 %, 20_mine in 8.00 s (7.92 to 8.16)"]
     assert lines[first + 8:first + 9] == [
-        "dora: no ceiling, which make bench measures."]
+        "dora: no peak, which make bench measures."]
     # All cards have the same stages: also one that only the students have.
     assert sum(line.startswith("| 20_mine |") for line in lines) == 4
     assert "| 06_sparse | 2.00 s (1.98 to 2.04) | 20.0× (20.0 to 20.0) | 120 %† |" in lines
@@ -101,8 +101,8 @@ def test_what_cannot_be_is_marked(site, tmp_path):
         for line in text.splitlines()) + "\n")
     site.call("class", tmp_path)
     lines = Page((tmp_path / "class.html").read_text()).lines[""]
-    assert "fay is nearest to the ceiling: 02_openmp reaches 30 % of it." in lines
-    assert "Not ranked: eve, 02_openmp: 116 % of the ceiling cannot be." in lines
+    assert "fay is nearest to peak: 02_openmp reaches 30 % of it." in lines
+    assert "Not ranked: eve, 02_openmp: 116 % of peak cannot be." in lines
     assert "Not ranked: fay, 21_fay: its test_accuracy is 0.1, and 0.9 in most others." in lines
     first = lines.index("Stages of their own")
     assert [line.split(":")[0] for line in lines[first + 1:first + 4]] == ["ann", "bob", "eve"]
