@@ -86,6 +86,12 @@ def hunks(before, after):
         yield heading, rows
 
 
+def is_blank(*pair):
+    """Whether the lines of a row differ in white space alone: one side's may be empty."""
+    old, new = ("".join(text for _, text in line[1]).split() if line else [] for line in pair)
+    return "".join(old) == "".join(new)
+
+
 def heat(samples, number):
     """The attributes of a line's number: its part of a profile's samples, if it has any."""
     if not samples or number not in samples:
@@ -104,9 +110,10 @@ def table(before, after, samples=(None, None)):
         for is_same, *pair in rows:
             cells = []
             for line, other, kind, part in zip(pair, pair[::-1], ("old", "new"), samples):
-                look = "" if is_same else f" class={kind}"
-                cells.append(f"<td{heat(part, line[0])}>{line[0]}<td{look}>"
+                cells.append(f"<td{heat(part, line[0])}>{line[0]}"
+                             f"<td{'' if is_same else f' class={kind}'}>"
                              f"{html(line[1], other and other[1])}" if line
                              else "<td><td class=no>")
-            found.append(f"<tr{' class=same' if is_same else ''}>{''.join(cells)}")
+            look = " class=same" if is_same else " class=blank" if is_blank(*pair) else ""
+            found.append(f"<tr{look}>{''.join(cells)}")
     return "\n".join([*found, "</table>"])

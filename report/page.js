@@ -9,7 +9,7 @@ const html = (name, attributes = {}, ...children) =>
 const svg = (name, attributes = {}, ...children) =>
   build(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
-const sets = JSON.parse(document.getElementById("data").textContent);
+const {sets, sources} = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip"), list = document.getElementById("contents");
 const [select, against] = ["machine", "against"].map((id) => document.getElementById(id));
 // The address is #identity?choices. Both are read so that no sign in them is an error.
@@ -98,11 +98,40 @@ for (const kind of ["pointerover", "focusin"]) addEventListener(kind, (event) =>
 });
 
 list.open = matchMedia("(min-width: 70rem)").matches;
-// A diff becomes a part of the page when it is opened: the browser does not read a <noscript>.
+// A diff becomes a part of the page when it is opened: the browser does not read a <noscript>. What a
+// stage's reader is to guess is shown at once.
 document.addEventListener("toggle", ({target}) => {
   const diff = target.querySelector(":scope > noscript");
-  if (diff) diff.outerHTML = diff.textContent;
+  if (diff) {
+    diff.outerHTML = diff.textContent;
+    between(target.querySelector(".diff"), target.id.slice("diff-".length));
+  }
+  if (target.matches(".folded"))
+    for (const each of target.closest("section").querySelectorAll(".folded")) each.open = target.open;
 }, true);
+// Puts a button before each hunk, and after the last, which shows the lines that the diff leaves out.
+async function between(table, name) {
+  const bytes = Uint8Array.from(atob(sources), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const lines = JSON.parse(await new Response(unpacked).text())[name].split("\n");
+  const numbers = (row) => [0, 2].map((i) => row.cells[i] && parseInt(row.cells[i].lastChild?.data));
+  const rows = [...table.rows], last = [0, 0], end = table.insertRow(); // the number of each side
+  end.className = "at";
+  end.append(html("th", {colspan: 4, scope: "colgroup"}));
+  [...rows, end].forEach((row, k) => {
+    if (row.className !== "at") return numbers(row).forEach((number, i) => { last[i] = number || last[i]; });
+    const [old, new_] = last, next = numbers(rows[k + 1] || row), side = next[1] ? 1 : 0;
+    const count = (next[side] || lines.length - 1 - new_ + last[side] + 1) - 1 - last[side];
+    const show = html("button", {type: "button"}, `Show ${count} ${count === 1 ? "line" : "lines"}`);
+    show.addEventListener("click", () => {
+      row.before(...Array.from({length: count}, (_, i) => html("tr", {class: "same"}, ...[old, new_].flatMap((from) =>
+        [html("td", {}, String(from + i + 1)), html("td", {}, lines[new_ + i])]))));
+      show.remove();
+    });
+    if (count > 0) row.cells[0].prepend(show);
+    else if (row === end) row.remove();
+  });
+}
 // A link into what is folded opens it. Its section is what is printed, and a stage's guesses are unfolded.
 function follow() {
   const target = document.getElementById(address()[0]);

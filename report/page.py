@@ -8,9 +8,11 @@ browser with scripts does not look: it costs nothing until page.js opens it.
 
 import base64
 import functools
+import json
 import os
 import re
 import subprocess
+import zlib
 from html import escape, unescape
 from itertools import groupby
 from urllib.parse import unquote, urlsplit
@@ -184,14 +186,41 @@ def numbers(everything):
 # --- stages ---
 
 def sections(stages):
-    """[(stage, [(heading, text)] of its README as HTML, the part that its diff stands below)]."""
+    """[(stage, its README's title, [(heading, text)] of it as HTML, the part that its diff stands
+    below)]."""
     texts = pandoc([read(stage.folder / "README.md") or f"# {view.markdown(stage.name)}"
                     for stage in stages])
     for stage, text in zip(stages, texts):
-        first, *others = map(Markup, re.split("<h3>(.*?)</h3>", finish(text, stage.folder)))
+        name, end, rest = finish(text, stage.folder).partition(Markup("</h2>"))
+        first, *others = map(Markup, re.split("<h3>(.*?)</h3>", rest if end else name))
         parts = [("", first), *zip(others[::2], others[1::2])]
-        yield stage, parts, next((i for i, (title, _) in enumerate(parts) if title == SHOWN),
-                                 len(parts) - 1)
+        yield stage, name + end if end else "", parts, next(
+            (i for i, (title, _) in enumerate(parts) if title == SHOWN), len(parts) - 1)
+
+
+def neighbours(stage):
+    """The stages before and after it in the order of its ladder, or None."""
+    stages = [None, *stage.ladder.stages, None]
+    at = stages.index(stage)
+    return stages[at - 1], stages[at + 1]
+
+
+@functools.cache
+def rungs_of(group):
+    """[(group, cell, its rungs)] of the cells that show the whole ladder."""
+    whole, cells = plots.whole_ladder(group)
+    return [(whole, at, whole.rungs(at)) for at in cells]
+
+
+def gains(machine, stage):
+    """(group, (the stage's line, the one above it), cell) in each cell that shows the ladder."""
+    cells = rungs_of(machine.ladders[stage.ladder][0]) if stage.ladder in machine.ladders else []
+    return [(whole, found[stage], at) for whole, at, found in cells if found[stage][0]]
+
+
+def packed(value):
+    """What page.js unpacks. Stages are alike, so it takes a tenth of the room."""
+    return base64.b64encode(zlib.compress(json.dumps(value).encode(), 9)).decode()
 
 
 def diff(stage):
@@ -213,11 +242,13 @@ def write(everything, shown):
     text = render.page(
         "page.html.j2", title="One network, made fast step by step", everything=everything,
         machines=found, sections=sections(stages), places=places,
-        data=[numbers(machine.ladders[ladder][0]) for ladder, machine in places],
+        data={"sets": [numbers(machine.ladders[ladder][0]) for ladder, machine in places],
+              "sources": packed({identity(stage): samples.text_of(stage.source)
+                                 for stage in stages if stage.before})},
         script=Markup(read(HERE / "plots.js") + read(HERE / "page.js")),
         folded=FOLDED, main=next(iter(everything)).name, plots=plots, root=ROOT, samples=samples,
-        identity=identity, rungs=rungs, epochs=epochs, diff_of=diff, picture=picture, marked=marked,
-        code=lambda text: marked(text, "`", "code"),
+        identity=identity, rungs=rungs, gains=gains, neighbours=neighbours, epochs=epochs,
+        diff_of=diff, marked=marked, code=lambda text: marked(text, "`", "code"),
         relative=lambda path: view.url(os.path.relpath(path, HERE)))
     base = os.environ.get("LINKS")  # where the repository is, if the page lies elsewhere
     if base:

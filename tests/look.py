@@ -112,7 +112,7 @@ class Page(HTMLParser):
             self.row = []
         if tag == "section":
             self.section = self.place = attributes.get("id", "")
-        if "data-machine" in attributes:
+        if "data-machine" in attributes and tag == "div":
             self.place = f"{self.section}/{attributes['data-machine']}"
 
     def handle_data(self, data):

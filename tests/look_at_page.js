@@ -83,7 +83,8 @@ addEventListener("load", () => {
   look("linear");
 
   const folded = all("#noted-01_fast details.folded");
-  expect("folded until asked for", folded.length === 2 && folded.every((each) => !each.open));
+  expect("folded until asked for", folded.length === 3 && folded.every((each) => !each.open));
+  expect("only this machine", all("#stages-01_fast header tbody").filter((part) => !part.hidden).length === 1);
   for (const name of ["stages-01_fast", "noted-01_fast"]) {
     const diff = document.getElementById(`diff-${name}`);
     expect("the diff waits", !all("table", diff).length && /<table/.test(diff.textContent));

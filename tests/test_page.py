@@ -439,12 +439,29 @@ def test_a_stage(page):
     section = page.part("noted-01_fast")
     assert section.index("What the diff shows") < section.index("<details id=") < section.index(
         "<summary><h3>Measured</h3></summary>")
-    assert section.count("<details class=folded>") == 2
+    assert section.count("<details class=folded>") == 3  # the gain, the prediction, the measurement
+    assert page.lines["noted-01_fast"][:3] == [
+        "01_fast: two sums | at once", "← 00_plain · the ladder",
+        "12 changed lines against 00_plain."]
+    for name, line in (
+            ("noted", "each run | 2.00 s | 0.500 s | 4.00× once | 0.5 % | 0.5 %"),
+            ("stages", "256 hidden, batch 128 | 7.99 s (7.93 to 8.06) | 7.98 s (7.86 to 8.13) "
+             "| no difference seen (0.992 to 1.009) | 50 % | 50 %")):
+        assert f"| {line} |" in page.lines[f"{name}-01_fast"]
     assert "flame.svg, lines.txt, stacks.txt. This profile is your own. speedscope and" in (
         " ".join(page.lines["noted-01_fast"]))
     # A line that is alike stands beside its own, and what differs in it is marked.
     assert ("4<td class=old>        <mark>sum</mark> += x[i];<td" in section and
             "4<td class=new>        <mark>lanes[<i class=m>0</i>]</mark> += x[i];" in section)
+
+
+def test_white_space(made, tmp_path):
+    """A line that has only moved to the right can be passed over. So can an empty one."""
+    sources = [tmp_path / name for name in ("old.c", "new.c")]
+    sources[0].write_text("int a;\nint b;\nint c;\n")
+    sources[1].write_text("int a;\n\n    int b;\nint d;\n")
+    rows = re.findall("<tr( class=blank)?><td>", made.diffs.table(*sources))
+    assert rows == [" class=blank", " class=blank", ""]
 
 
 def test_samples_of_lines(site, page):
