@@ -15,56 +15,88 @@ const [select, against] = ["machine", "against"].map((id) => document.getElement
 // The address is #identity?choices. Both are read so that no sign in them is an error.
 const address = ([id, query] = location.hash.slice(1).split("?")) =>
   [new URLSearchParams(`id=${id.replace(/[+&]/g, encodeURIComponent)}`).get("id"), new URLSearchParams(query)];
-const setOf = (part) => sets[part.querySelector(".plots")?.dataset.set];
+const setOf = (part) => sets[part?.querySelector(".plots")?.dataset.set];
+const headingIn = (part, words) => html(part.querySelector("h2") ? "h3" : "h4", {}, words);
+const isSame = (a, b) => String(a) === String(b);
+// Those of another machine's results that may be compared with these.
+const pairOf = (runs, other) => [other, other.steps].find((each) => each && isSame(each.settings, runs.settings)
+  && each.cells.some((cell) => runs.cells.some((own) => isSame(own, cell))));
 
 // How many times as fast as on the other machine each stage and peer is, in the cells that both have.
-function compare(set, other, name) {
+function compare(part, set, other, name) {
   const row = (head, cells, look = "") => html("tr", {class: look}, head, ...cells);
   const head = (scope, words) => html("th", {scope}, words);
-  const lines = set.lines.filter((line) => line.all).map((line) =>
-    [line, other.lines.find((each) => each.all && each.stage === line.stage)]);
-  const ratios = (cell) => lines.map(([line, twin]) => {
-    const [mine, theirs] = [[set, line], [other, twin]].map(([{cells, scale}, found]) => {
-      const run = found && found.runs[cells.findIndex((each) => String(each) === String(cell))];
-      return run && run.time / scale;
-    });
-    return mine && theirs ? `${digits(theirs / mine)}×` : "-";
-  });
-  const columns = set.cells.map((cell) => [cell, ratios(cell)]).filter(([, found]) =>
-    found.some((text) => text !== "-"));
-  const words = String(set.settings) !== String(other.settings) ? "has results of other settings only"
-    : columns.length ? "" : "has no cell of these";
-  if (words) return [html("p", {}, `${name} ${words}.`)];
+  const pairs = [set, set.steps].flatMap((runs) => runs && pairOf(runs, other) ? [[runs, pairOf(runs, other)]] : []);
+  if (!pairs.length) return [html("p", {}, `${name} has no results of these settings and cells.`)];
   const title = `How many times as fast as on ${name}`;
-  const table = html("table", {}, html("caption", {class: "unseen"}, title));
-  for (const page of new Set(columns.map(([cell]) => String(cell.slice(0, -1))))) {
-    const own = columns.filter(([cell]) => String(cell.slice(0, -1)) === page);
-    const words = set.axes.slice(0, -1).map(({option}, i) => `${option} ${own[0][0][i]}`).join(", ");
-    table.append(html("tbody", {}, row(head("col", words), own.map(([cell]) => head("col", cell.length
-      ? `${cell[cell.length - 1]} ${set.axes[cell.length - 1].option}` : "each run")), "page"),
-      ...lines.flatMap(([{stage}], i) => own.some(([, found]) => found[i] !== "-")
+  return [headingIn(part, title), html("p", {class: "small"}, "A ratio of medians, because runs of two machines "
+    + "share no round."), ...pairs.map(([runs, twin]) => {
+    const table = html("table", {}, html("caption", {class: "unseen"}, title));
+    const columns = runs.cells.flatMap((cell, at) => {
+      const there = twin.cells.findIndex((each) => isSame(each, cell));
+      const found = runs.lines.map((line) => {
+        const [mine, theirs] = [line.runs[at], twin.lines.find(({stage}) => stage === line.stage)?.runs[there]];
+        return mine?.time && theirs ? `${digits(theirs.time / twin.scale / mine.time * runs.scale)}×` : "-";
+      });
+      return found.some((text) => text !== "-") ? [[cell, found]] : [];
+    });
+    for (const page of new Set(columns.map(([cell]) => String(cell.slice(0, -1))))) {
+      const own = columns.filter(([cell]) => String(cell.slice(0, -1)) === page);
+      const words = set.axes.slice(0, -1).map(({option}, i) => `${option} ${own[0][0][i]}`).join(", ");
+      table.append(html("tbody", {}, row(head("col", words), own.map(([cell]) => head("col", cell.length
+        ? `${cell[cell.length - 1]} ${set.axes[cell.length - 1].option}` : "each run")), "page"),
+      ...runs.lines.flatMap(({stage}, i) => own.some(([, found]) => found[i] !== "-")
         ? [row(head("row", stage), own.map(([, found]) => html("td", {}, found[i])))] : [])));
-  }
-  return [html("p", {class: "small"}, `${title}: a ratio of medians, because runs of two machines `
-    + "share no round."), html("div", {class: "scroll", tabindex: 0}, table)];
+    }
+    return html("div", {class: "scroll", tabindex: 0}, html("p", {class: "small"}, runs.heading.split(";")[0]), table);
+  })];
 }
 
-function choose() {
+const states = {}, drawn = new Map(); // by ladder; and what draws the plots of a place
+const stateOf = (ladder) => states[ladder] ||= {show: ["stage", "peer"], cell: null, log: true, picked: null};
+function refresh() {
   for (const part of document.querySelectorAll("[data-machine]")) {
     part.hidden = part.dataset.machine !== select.value;
-    const place = part.querySelector(".against");
-    const other = [...part.parentNode.children].find((each) => each.dataset.machine === against.value);
+    const place = part.querySelector(".plots");
     if (part.hidden || !place) continue;
-    place.replaceChildren(...against.value && other !== part ? setOf(other) ? compare(setOf(part),
-      setOf(other), against.selectedOptions[0].text)
-      : [html("p", {}, `${against.selectedOptions[0].text} has no results.`)] : []);
+    const ladder = part.closest("section").id, state = stateOf(ladder), name = against.selectedOptions[0].text;
+    const other = [...part.parentNode.children].find((each) => each.dataset.machine === against.value);
+    const isOther = against.value && other !== part;
+    Object.assign(state, {other: isOther ? setOf(other) : null, otherName: name});
+    part.querySelector(".against").replaceChildren(...!isOther ? [] : state.other
+      ? compare(part, setOf(part), state.other, name) : [html("p", {}, `${name} has no results.`)]);
+    if (drawn.has(place)) drawn.get(place)();
+    else drawn.set(place, plots(place, setOf(part), state, () => { drawn.get(place)(); save(ladder); }));
   }
-  for (const place of document.querySelectorAll(".plots"))
-    if (!place.hasChildNodes() && place.clientWidth) plots(place, sets[place.dataset.set]);
+}
+// What was chosen is in the address: #ladder?machine=...&hidden=128&show=peer&pick=...
+function save(ladder) {
+  const words = new URLSearchParams(), state = states[ladder];
+  if (select.selectedIndex) words.set("machine", select.value);
+  if (against.value) words.set("against", against.value);
+  if (state) {
+    axesOf(ladder).forEach(({option}, i) => state.cell && words.set(option, state.cell[i]));
+    words.set("show", state.show.join());
+    words.set("pick", (state.picked || []).filter(Boolean).join());
+    if (!state.log) words.set("linear", "yes");
+  }
+  history.replaceState(null, "", `#${encodeURIComponent(ladder)}${`?${words}`.replace(/^\?$/, "")}`);
+}
+const axesOf = (ladder) => setOf([...document.getElementById(ladder)?.children || []].find((part) => setOf(part)))?.axes || [];
+function restore(ladder, words) {
+  for (const [menu, value] of [[select, words.get("machine")], [against, words.get("against")]])
+    if ([...menu.options].some((each) => each.value === value)) menu.value = value;
+  if (!words.has("show")) return refresh();
+  const state = stateOf(ladder), cell = axesOf(ladder).map(({option}) => words.get(option));
+  const list = (name) => words.get(name)?.split(",").filter(Boolean) || [];
+  state.cell = cell.includes(null) ? null : cell.map((value) => isNaN(value) ? value : Number(value));
+  state.show = list("show").filter((kind) => kind in KINDS);
+  state.picked = list("pick").slice(0, MOST_PICKED);
+  state.log = !words.has("linear");
+  refresh();
 }
 document.getElementById("choice").hidden = select.options.length < 2;
-for (const each of [select, against]) each.addEventListener("input", choose);
-choose();
+for (const menu of [select, against]) menu.addEventListener("input", () => { refresh(); save(address()[0]); });
 
 // A mark says what it is under the mouse, and with the keyboard's focus. A picture is one tab stop: the
 // arrows lead from mark to mark.
@@ -134,10 +166,13 @@ async function between(table, name) {
 }
 // A link into what is folded opens it. Its section is what is printed, and a stage's guesses are unfolded.
 function follow() {
-  const target = document.getElementById(address()[0]);
+  const [name, words] = address(), target = document.getElementById(name);
+  if ([...words].length || !drawn.size) restore(name, words);
   if (target && target.matches("details")) target.open = true;
   for (const each of document.querySelectorAll("main > section"))
     each.classList.toggle("asked", each.contains(target));
+  if ([...words].length) [...target?.children || []].find((part) => !part.hidden && setOf(part))?.querySelector(
+    words.has("show") ? ".plots" : ".against").scrollIntoView();
 }
 addEventListener("hashchange", follow);
 follow();

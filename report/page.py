@@ -132,50 +132,62 @@ def epochs(groups):
     return finish(pandoc([text])[0], HERE) if text else ""
 
 
-def numbers(everything):
-    """What plots.js draws of a group: its runs, its roofs, and the figures with fixed axes. Results
-    of another machine may be compared with these if they have the same settings."""
-    whole = everything.with_most_threads()
-    group = whole.without_steps()
-    ladder, at = whole.ladder, view.ladder_cell(whole)
+def brief(value):
+    """A measured number in as many digits as a plot or a ratio needs."""
+    return value and float(f"{value:.6g}")
+
+
+def runs_of(whole):
+    """What plots.js draws of the runs of a group, cell by cell. They may be compared with another
+    machine's of the same settings."""
+    ladder, lines = whole.ladder, []
     rungs_of = [{line: above for line, above in whole.rungs(cell).values() if line}
                 for cell in whole.cells]
-    intensities, lines = plots.intensities_of(group), []
+    intensities = plots.intensities_of(whole)
     for line in whole.lines:
-        number, colour = plots.place(line[0])
-        ceiling, runs = whole.ceiling(line), {}
-        for at_, cell in enumerate(whole.cells):
-            above, count = rungs_of[at_].get(line), len(whole.values(ladder.time, line, cell))
-            if count:
-                runs[at_] = {
-                    "text": whole.ranged(ladder.time, line, cell), "count": count,
-                    "time": whole.scale * whole.time(line, cell),
+        runs = {}
+        for at, cell in enumerate(whole.cells):
+            values, above = whole.values(ladder.time, line, cell), rungs_of[at].get(line)
+            if values:
+                time, part = whole.time(line, cell), whole.part_of_ceiling(line, cell)
+                seconds = time, min(values), max(values), time * (part or 0)
+                runs[at] = dict(zip(("time", "low", "high", "peak"), (
+                    brief(whole.scale * each) for each in seconds))) | {
+                    "text": whole.ranged(ladder.time, line, cell), "count": len(values),
                     "above": above and whole.label(above),
                     "gain": render.ratio(whole, line, above, cell),
-                    "phases": [whole.scale * (whole.median(f"{name}_s", line, cell) or 0)
+                    "phases": [brief(whole.scale * (whole.median(f"{name}_s", line, cell) or 0))
                                for name in ladder.phases],
-                    "noisy": whole.is_noisy(ladder.time, line, cell),
-                    "gflops": whole.median("gflops", line, cell)}
+                    "gflops": brief(whole.median("gflops", line, cell))}
         if runs:
             lines.append({
-                "name": whole.label(line), "stage": line[0], "colour": colour,
-                "shape": number % len(plots.MARKERS), "peer": view.is_peer(line),
-                "all": line in group.lines, "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
-                "rung": any(line in each for each in rungs_of) or view.is_peer(line),
-                "ceiling": None if whole.is_bound_by_memory else ceiling and ceiling / 1e9,
+                "name": whole.label(line), "short": whole.short_label(line), "stage": line[0],
+                "kind": "peer" if view.is_peer(line) else "step" if view.is_step(line) else "stage",
+                "threads": line[1] or 1, "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
                 "runs": runs})
-    roofs = plots.roofs(group)
+    return {"cells": whole.cells, "start": view.ladder_cell(whole), "lines": lines,
+            "unit": whole.unit, "scale": whole.scale, "settings": [*whole.settings.values()],
+            "heading": whole.conditions(" ".join(  # of the signs that the chart shows
+                f"{line['short']} {run['text'].partition(' (')[0]}"
+                for line in lines for run in line["runs"].values())),
+            "intensities": [brief(intensities.get(each)) for each in whole.cells]}
+
+
+def numbers(everything):
+    """What plots.js draws of a group: its runs, those of all stages and steps, its roofs, and the
+    figures with fixed axes."""
+    group = everything.with_most_threads().without_steps()
+    ladder, roofs, steps = group.ladder, plots.roofs(group), everything.steps
     figures = ("Threads", plots.threads(everything.without_steps())), (
         "Epoch by epoch", plots.epochs(group)), ("How the cost grows", plots.growth(group)), (
         "How it learns", plots.learning(group))
-    return {
+    return runs_of(everything.with_most_threads()) | {
+        "steps": runs_of(steps.with_most_threads()) if steps not in (None, everything) else None,
         "axes": [{"option": axis["option"], "name": axis["name"]} for axis in ladder.axes],
-        "cells": whole.cells, "start": at, "lines": lines, "time": whole.time_name(),
-        "unit": whole.unit, "scale": whole.scale, "settings": [*whole.settings.values()],
-        "limit": view.LIMIT, "phases": ladder.phases,
+        "time": group.time_name(), "phases": ladder.phases,
         "phaseColours": plots.PHASES[:len(ladder.phases)],
-        "intensities": [intensities.get(each) for each in whole.cells],
-        "roofs": [[label, [[x, y / 1e9] for x, y in points]] for label, points in roofs],
+        "roofs": [[label, [[brief(x), brief(y / 1e9)] for x, y in points]]
+                  for label, points in roofs],
         "note": f"A flat roof is the rate of multiply-adds alone. A slanted one is what a cache or "
                 f"memory sends to {roofs[0][0].partition(', ')[2]}. What stays in a cache is "
                 "sent once, so a mark may lie above the roof of the memory."

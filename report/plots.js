@@ -1,59 +1,91 @@
-// Draws the plots of a machine's results of a ladder: plots(place, set). page.py writes the set.
-const SHAPES = ["M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M-4-4h8v8h-8z", "M0-5L5 0 0 5-5 0z", "M-5-4h10L0 5z",
-  "M-5 4h10L0-5z", "M-1.5-5h3v3.5h3.5v3h-3.5V5h-3V1.5H-5v-3h3.5z",
-  "M-5-3l2-2 3 3 3-3 2 2-3 3 3 3-2 2-3-3-3 3-2-2 3-3z",
-  "M0-5.5l1.5 4h4L2.5 1l1 4.5L0 3l-3.5 2.5 1-4.5-3-2.5h4z", "M-5 0l8-5v10z", "M5 0l-8-5v10z",
-  "M-2.5-4.5h5l2.5 4.5-2.5 4.5h-5L-5 0z", "M0-5.5l5 4-2 6h-6l-2-6z"];
+// Draws the plots of a machine's results of a ladder: plots(place, set, state, changed). page.py writes the
+// set. The state is what the reader has chosen, for all machines: {show, cell, log, picked, other}.
+const KINDS = {stage: "stages", step: "steps", peer: "peers"}, MOST_PICKED = 6;
+const SHAPES = {stage: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", step: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+  peer: "M0-6L6 0 0 6-6 0z"};
 const digits = (value) => value >= 999.5 ? value.toFixed(0) : value ? value.toPrecision(3) : "0";
 const short = (value) => String(Number(value.toPrecision(6)));
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const range = (found) => [Math.min(...found), Math.max(...found)];
+const pen = document.createElement("canvas").getContext("2d"); // to measure texts, in pixels
+pen.font = "600 12px system-ui, sans-serif";
+const room = (texts) => Math.max(0, ...texts.map((text) => pen.measureText(text).width));
 const scale = ({limits, log}, from, to, f = log ? Math.log : Number, [low, high] = limits.map(f)) =>
   (value) => from + (f(value) - low) / (high - low || 1) * (to - from);
-const mark = (line, x, y, words, size = 1) => svg("path", {d: SHAPES[line.shape],
-  transform: `translate(${x},${y}) scale(${size})`, fill: line.peer ? "var(--ground)" : line.colour,
-  stroke: line.colour, "stroke-width": 1.5, "data-tip": words});
+const symbol = (kind, x, y, colour, size = 1) => svg("path", {d: SHAPES[kind], stroke: colour, "stroke-width": 1.5,
+  transform: `translate(${x},${y}) scale(${size})`, fill: kind === "stage" ? colour : "var(--ground)"});
+const told = (words) => ({role: "img", tabindex: -1, "aria-label": words, "data-tip": words});
+
+// The cell of a list that is nearest to this one, and first of all on this axis.
+function nearest(cells, wanted, axis) {
+  const far = (a, b) => a === b ? 0 : a > 0 && b > 0 ? Math.abs(Math.log(a / b)) : 1;
+  const sum = (cell) => cell.reduce((all, value, i) => all + far(value, wanted[i]) * (i === axis ? 1e6 : 1), 0);
+  return cells.reduce((best, cell) => sum(cell) < sum(best) ? cell : best);
+}
+
+// Labels, each as [height, ...], moved apart. None is below the floor.
+function spread(labels, floor, gap = 14) {
+  labels.sort((a, b) => a[0] - b[0]);
+  labels.forEach((label, i) => { if (i) label[0] = Math.max(label[0], labels[i - 1][0] + gap); });
+  [...labels].reverse().forEach((label, i) => { label[0] = Math.min(label[0], floor - i * gap); });
+  return labels;
+}
 
 // The numbers on an axis. On a logarithmic one, they are 1, 2 and 5 times powers of ten, or fewer.
-function ticks({limits: [low, high], log}, room) {
+function ticks({limits: [low, high], log}, count) {
   const decades = log ? Math.log10(high / low) : 0, found = [];
   if (decades > 1) {
-    const factors = decades < room / 2 ? [1, 2, 5] : [1], step = Math.ceil(decades / room);
+    const factors = decades < count / 2 ? [1, 2, 5] : [1], step = Math.ceil(decades / count);
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += step)
       found.push(...factors.map((factor) => factor * 10 ** power));
   } else {
-    const raw = (high - low) / room, power = 10 ** Math.floor(Math.log10(raw));
+    const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
     const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
     for (let i = Math.ceil(low / step); i * step <= high * 1.0001; i++) found.push(i * step);
   }
   return found.filter((value) => value >= low * 0.9999 && value <= high * 1.0001);
 }
 
-// An axis is {label, limits, log, values of its ticks}; a line's points are [x, y, words, size].
-function panel({title = "", x, y, series, roofs = [], now = null}, width, height = 300) {
-  const [left, right, top, bottom] = [48, width - 14, 26, height - 40];
-  const across = scale(x, left, right), up = scale(y, bottom, top);
-  const root = svg("svg", {role: "img", viewBox: `0 0 ${width} ${height}`,
-    "aria-label": `${y.label} against ${x.label}, ${title || "all cells"}`});
+// A picture to draw in. Its marks can be reached with the arrows, from the first.
+function sheet(width, height, label) {
+  const root = svg("svg", {role: "group", viewBox: `0 0 ${width} ${height}`, "aria-label": label});
   const text = (x, y, anchor, words, look = "") =>
     root.append(svg("text", {x, y, "text-anchor": anchor, class: look}, words));
-  const draw = (d, stroke, look = "", thick = 1) =>
+  const draw = (d, stroke, thick = 1, look = "") =>
     root.append(svg("path", {d, fill: "none", stroke, class: look, "stroke-width": thick}));
+  const across = (axis, at, [top, bottom], ...heights) => { // lines and numbers of an axis
+    let end = -99; // of the number before: numbers that would touch it are left out
+    for (const value of axis.values || ticks(axis, 6)) {
+      const half = 3.8 * short(value).length;
+      draw(`M${at(value)} ${top}V${bottom}`, "var(--line)");
+      if (at(value) - half <= end) continue;
+      for (const y of heights) text(at(value), y, "middle", short(value));
+      end = at(value) + half + 4;
+    }
+  };
+  const done = (title, look) => {
+    root.querySelector("[tabindex]")?.setAttribute("tabindex", 0);
+    return html("figure", {class: look}, html("figcaption", {}, title), root);
+  };
+  return {root, text, draw, across, done};
+}
+
+// An axis is {label, limits, log, values of its ticks}; a line is {name, kind, colour, points}, faint without
+// a colour, and dashed if it is another machine's. A point is [x, y, words, size].
+function panel({title = "", x, y, series, roofs = [], now = null}, width, height = 300) {
+  const named = roofs.length ? [] : series.filter(({colour}) => colour);
+  const [left, right, top, bottom] = [48, width - 14 - room(named.map(({name}) => name)), 26, height - 40];
+  const across = scale(x, left, right), up = scale(y, bottom, top);
+  const {root, text, draw, ...more} = sheet(width, height, `${y.label} against ${x.label}, ${title || "all cells"}`);
   const path = (points) => "M" + points.map(([a, b]) => `${across(a)} ${up(b)}`).join("L");
   for (const value of ticks(y, 6)) {
     draw(`M${left} ${up(value)}H${right}`, "var(--line)");
     text(left - 6, up(value) + 4, "end", short(value));
   }
-  let end = -99; // of the number before: numbers that would touch it are left out
-  for (const value of x.values || ticks(x, 6)) {
-    const half = 3.8 * short(value).length, at = across(value);
-    draw(`M${at} ${top}V${bottom}`, "var(--line)");
-    if (at - half > end) text(at, bottom + 16, "middle", short(value));
-    if (at - half > end) end = at + half + 4;
-  }
+  more.across(x, across, [top, bottom], bottom + 16);
   text(2, 14, "start", capital(y.label));
   text((left + right) / 2, height - 6, "middle", capital(x.label));
-  if (now !== null) draw(`M${across(now)} ${top}V${bottom}`, "var(--soft)", "now");
+  if (now !== null) draw(`M${across(now)} ${top}V${bottom}`, "var(--soft)", 1, "dashed");
   const names = [];
   for (const [name, points] of roofs) { // a flat one has its name at its end, another before its start
     const flat = points[0][1] === points[1][1];
@@ -63,129 +95,189 @@ function panel({title = "", x, y, series, roofs = [], now = null}, width, height
     draw(path(points) + (flat ? `H${right}` : ""), "var(--ink)");
     text(flat ? right : across(points[0][0]) - 6, level, "end", name.split(", ")[flat ? 1 : 0], "roof");
   }
-  for (const line of series) {
-    if (line.points.length > 1 && !roofs.length) draw(path(line.points), line.colour, "", line.peer ? 1 : 2);
-    for (const [a, b, words, size] of line.points) root.append(mark(line, across(a), up(b),
-      words || `${line.name}\n${x.label} ${short(a)}: ${digits(b)}`, size));
+  for (const {name, kind, colour, points, theirs} of [...series].sort((a, b) => Boolean(a.colour) - Boolean(b.colour))) {
+    if (points.length > 1 && !roofs.length)
+      draw(path(points), colour || "var(--line)", colour ? 2 : 1, theirs ? "dashed" : "");
+    for (const [a, b, words = `${name}\n${x.label} ${short(a)}: ${digits(b)}`, size] of points)
+      if (colour || roofs.length) root.append(build(symbol(kind, across(a), up(b), colour || "var(--soft)", size),
+        told(words), []));
   }
+  const ends = named.map(({name, points, colour}) => [up(points[points.length - 1][1]) + 4, name, colour]);
+  for (const [level, name, colour] of spread(ends, bottom))
+    root.append(svg("text", {x: right + 10, y: level, class: "name", style: `fill:${colour}`}, name));
   root.append(...root.querySelectorAll(".roof")); // above the marks
-  return html("figure", {class: roofs.length ? "panel wide" : "panel"}, html("figcaption", {}, title), root);
+  return more.done(title, roofs.length ? "panel wide" : "panel");
 }
 
-// A line is [name, number, [[start, end, colour, words, text]]], with parts of the width.
-const bars = (lines) => html("div", {class: "bars wide"}, ...lines.flatMap(([name, number, parts]) => [
-  html("span", {}, name), html("span", {}, number),
-  html("div", {}, ...parts.map(([start, end, colour, words, text = ""]) => html("i", {"data-tip": words,
-    style: `left:${100 * start}%;width:${100 * (end - start)}%;background:${colour}`,
-    class: end > start ? "" : "end"}, text)))]));
+// One line for each stage and peer, the fastest first: {name, kind, colour, words, label, time, low, high, other}.
+function chart(lines, axis, peaks, width, label, pick) {
+  const isNarrow = width < 560, high = isNarrow ? 36 : 22, drop = isNarrow ? 10 : 0; // names above the marks
+  const left = isNarrow ? 12 : 16 + room(lines.map(({name}) => name));
+  const right = isNarrow ? width - 12 : width - 20 - room(lines.map((line) => line.label));
+  const top = 24 + 14 * peaks.length, bottom = top + high * lines.length, at = scale(axis, left, right);
+  const {root, text, draw, across, done} = sheet(width, bottom + 40, label);
+  across(axis, at, [top, bottom], top - 6, bottom + 16);
+  text(Math.max((left + right) / 2, room([axis.label]) / 2), bottom + 34, "middle", capital(axis.label));
+  peaks.forEach(([name, value], i) => {
+    draw(`M${at(value)} ${16 + 14 * i}V${bottom}`, "var(--ink)", 1, "dashed");
+    text(Math.max(room([name]) / 2, Math.min(at(value), width - room([name]) / 2)), 12 + 14 * i, "middle", name);
+  });
+  lines.forEach((line, i) => {
+    const y = top + high * (i + 0.5) + drop, paint = line.colour || "var(--soft)", picked = Boolean(line.colour);
+    const row = svg("g", {...told(line.words), class: "row", role: "button", "aria-pressed": picked},
+      svg("rect", {x: 0, y: top + high * i, width, height: high}),
+      svg("text", {x: isNarrow ? 0 : left - 12, y: y + 4 - 1.6 * drop, "text-anchor": isNarrow ? "start" : "end",
+        class: picked ? "name" : ""}, line.name),
+      svg("path", {d: `M${at(line.low)} ${y}H${at(line.high)}m0-4v8M${at(line.low)} ${y - 4}v8`, stroke: paint}),
+      ...line.other ? [svg("path", {d: `M${at(line.other)} ${y - 9}v18`, stroke: paint, "stroke-width": 3})] : [],
+      symbol(line.kind, at(line.time), y, paint),
+      svg("text", {x: isNarrow ? width : at(line.high) + 10, y: y + 4 - 1.6 * drop,
+        "text-anchor": isNarrow ? "end" : "start"}, line.label));
+    row.addEventListener("click", () => pick(line.stage));
+    root.append(row);
+  });
+  return done("", "panel wide");
+}
 
-function plots(place, set) {
-  const order = (a, b) => a < b ? -1 : a > b ? 1 : 0, chosen = [...set.start], hidden = new Set();
-  const values = set.axes.map((_, i) => [...new Set(set.cells.map((cell) => cell[i]))].sort(order));
-  const [controls, legend, panels] = ["controls", "legend", "panels"].map((look) =>
-    place.appendChild(html("div", {class: look})));
-  let log = true;
-  const shown = () => set.lines.filter((line) => !hidden.has(line.stage));
-  const at = (cell) => set.cells.findIndex((each) => each.every((value, i) => value === cell[i]));
+function plots(place, set, state, changed) {
+  const order = (a, b) => a < b ? -1 : a > b ? 1 : 0, heading = (title) => headingIn(place.parentNode, title);
+  const [controls, panels] = ["controls", "panels"].map((look) => place.appendChild(html("div", {class: look})));
+  const below = place.parentNode.querySelector(".more"); // the ladder's table
+  const note = (...words) => html("p", {class: "small"}, ...words);
+  const widen = ([low, high]) => state.log ? [low / 1.2, high * 1.2] : [0, high * 1.08];
   const name = (cell, skip) => set.axes.flatMap(({option}, i) => // of a cell, or of a line along an axis
     i === skip ? [] : `${option} ${cell[i]}`).join(", ");
-  const heading = (title) => html("h4", {}, title);
-  const note = (...words) => html("p", {class: "small"}, ...words);
-  const widen = (limits) => log ? [limits[0] / 1.2, limits[1] * 1.2] : [0, limits[1] * 1.08];
-  const words = (line, cell, {text, count, above, gain, gflops}) => [line.name, name(cell),
+  const colour = (stage) => state.picked.includes(stage) ? `var(--c${state.picked.indexOf(stage)})` : "";
+  function pick(stage) {
+    const at = state.picked.indexOf(stage), free = state.picked.indexOf(null);
+    if (at >= 0) state.picked[at] = null;
+    else state.picked[free >= 0 ? free : Math.min(state.picked.length, MOST_PICKED - 1)] = stage;
+    changed();
+  }
+  const words = (line, cell, {text, count, above, gain, gflops}, other = "") => [line.name, name(cell),
     `${set.time}: ${text}`, count > 1 ? `${count} runs` : "one run", gain && `over ${above}: ${gain}`,
-    gflops ? `${digits(gflops)} GFLOP/s` : ""].filter(Boolean).join("\n");
-  function ladder(cell) {
-    const found = shown().filter((line) => line.rung && line.runs[cell] && line.runs[cell].time);
-    const time = (line) => line.runs[cell].time;
-    const limit = (line) => line.ceiling ? time(line) * line.runs[cell].gflops / line.ceiling : 0;
-    const all = found.flatMap((line) => [time(line), limit(line)]).filter(Boolean);
-    const part = scale({limits: widen(range(all)), log}, 0, 1);
-    return bars(found.map((line) => {
-      const run = line.runs[cell], other = found.find((each) => each.name === run.above);
-      const [start, end] = range([log ? part(time(other || line)) : 0, part(time(line))]);
-      const edge = part(limit(line));
-      const bar = [start, Math.max(end, start + 0.004), line.colour, words(line, chosen, run)];
-      const ceiling = [edge, edge, "", `the time at the ceiling: ${digits(limit(line))} ${set.unit}`];
-      return [line.name + line.mark, run.text.split(" (")[0] + (run.gain && `, ${run.gain}`),
-        limit(line) && limit(line) <= run.time ? [bar, ceiling] : [bar]];
-    }));
+    gflops ? `${digits(gflops)} GFLOP/s` : "", other].filter(Boolean).join("\n");
+
+  function draw(width = Math.max(280, place.clientWidth)) {
+    // All stages and steps may have runs of their own, in few cells.
+    const runs = state.show.includes("step") && set.steps || set, chosen = nearest(runs.cells, state.cell || set.start);
+    const cell = runs.cells.indexOf(chosen), values = set.axes.map((_, i) =>
+      [...new Set(runs.cells.map((each) => each[i]))].sort(order));
+    const shown = runs.lines.filter(({kind}) => state.show.includes(kind));
+    const here = shown.filter((line) => line.runs[cell]?.time).sort((a, b) => a.runs[cell].time - b.runs[cell].time);
+    state.picked ||= ["stage", "peer"].flatMap((kind) => here.find((line) => line.kind === kind)?.stage || [])
+      .concat(runs.lines[0].stage).filter((stage, i, found) => found.indexOf(stage) === i);
+    const twin = state.other && pairOf(runs, state.other), found = [], more = [];
+    const theirs = (line, at) => { // the time on the other machine, in this one's unit
+      const run = twin?.lines.find(({stage}) => stage === line.stage)?.runs[
+        twin.cells.findIndex((each) => String(each) === String(at))];
+      return run && run.time / twin.scale * runs.scale;
+    };
+    const columns = Math.max(1, Math.floor((width + 24) / 376)), part = (width + 24) / columns - 24;
+
+    const lines = here.map((line) => {
+      const run = line.runs[cell], other = theirs(line, chosen);
+      return {...run, name: line.short + line.mark, stage: line.stage, kind: line.kind, colour: colour(line.stage),
+        label: run.text.split(" (")[0], other, words: words(line, chosen, run, other &&
+          `on ${state.otherName}: ${digits(other)} ${runs.unit}`)};
+    });
+    const peaks = [...new Map(here.filter((line) => line.runs[cell].peak).map((line) =>
+      [`peak, ${line.threads === 1 ? "1 thread" : `${line.threads} threads`}`, line.runs[cell].peak]))];
+    const missing = state.show.filter((kind) => !here.some((line) => line.kind === kind)).map((kind) => KINDS[kind]);
+    found.push(heading(capital(set.time) + (chosen.length ? `: ${name(chosen)}` : "")), note(
+      "A mark is the median, its whisker the range of the runs. Choose lines to see how they grow." + (twin ? ` A bar is ${state.otherName}.` : ""), missing.length ? ` No ${missing.join(" and no ")} here.` : ""));
+    if (lines.length) found.push(chart(lines, {label: `${set.time} (${runs.unit})`, log: state.log, limits: widen(range(
+      [...lines.flatMap(({low, high, other}) => [low, high, other || low]), ...peaks.map((each) => each[1])]))},
+    peaks, width, `${set.time} of each`, pick), note(`${runs.heading}.`));
+
+    const grown = values.flatMap((all, i) => {
+      const points = (line, time) => all.flatMap((value) => {
+        const at = chosen.map((old, k) => k === i ? value : old), run = line.runs[runs.cells.findIndex((each) =>
+          String(each) === String(at))], y = run?.time && time(run, at);
+        return y ? [[value, y, `${line.name}, ${words(line, at, run)}`.replace(`${line.name}\n`, "\n")]] : [];
+      });
+      const series = shown.flatMap((line) => [
+        {name: line.short, kind: line.kind, colour: colour(line.stage), points: points(line, (run) => run.time)},
+        ...twin && colour(line.stage) ? [{name: `${line.short}, theirs`, kind: line.kind, theirs: true, colour:
+          colour(line.stage), points: points(line, (_, at) => theirs(line, at)).map(([x, y]) => [x, y])}] : []])
+        .filter((line) => line.points.length);
+      const times = series.flatMap((line) => line.points.map((point) => point[1]));
+      if (all.length < 2 || typeof all[0] !== "number" || !times.length) return [];
+      return [panel({title: name(chosen, i), series, now: chosen[i], x: {label: set.axes[i].name, log: state.log,
+        limits: state.log ? [all[0] / 1.15, all[all.length - 1] * 1.15] : [0, all[all.length - 1] * 1.06], values: all},
+      y: {label: `${set.time} (${runs.unit})`, limits: widen(range(times)), log: state.log}}, part)];
+    });
+    if (grown.length) found.push(heading(`How it grows with ${set.axes.map((axis) => axis.name.toLowerCase()).join(" and ")}`),
+      ...twin ? [note(`Dashed: ${state.otherName}.`)] : [], ...grown);
+    if (here.some((line) => line.runs[cell].phases.some(Boolean))) more.push(heading("Phases"), bars(here, cell));
+    if (set.roofs.length && runs.intensities[cell]) more.push(heading("Roofline"), roofline(runs, cell, width), note(set.note));
+    for (const figure of set.figures) more.push(heading(figure.title), ...figure.panels.map((each) =>
+      panel({...each, series: each.series.map((line) => ({...line, colour: colour(line.name.split(",")[0])}))}, part)));
+    const focused = place.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
+    panels.replaceChildren(...found);
+    below.replaceChildren(...more);
+    if (focused) [...panels.querySelectorAll("[tabindex]")].find((each) =>
+      each.getAttribute("aria-label") === focused)?.focus();
+    adjust(values, chosen, runs);
   }
-  function times(i, width) { // along an axis
-    const series = shown().filter((line) => line.all).map((line) => ({...line,
-      points: values[i].flatMap((value) => {
-        const cell = chosen.map((other, k) => k === i ? value : other), run = line.runs[at(cell)];
-        return run && run.time ? [[value, run.time, words(line, cell, run), run.noisy ? 1.4 : 1]] : [];
-      })}));
-    const found = series.flatMap((line) => line.points.map((point) => point[1]));
-    if (values[i].length < 2 || typeof values[i][0] !== "number" || !found.length) return [];
-    const [low, high] = range(values[i]), limits = log ? [low / 1.15, high * 1.15] : [0, high * 1.06];
-    return [panel({title: name(chosen, i), series, now: chosen[i],
-      x: {label: set.axes[i].name, limits, log, values: values[i]},
-      y: {label: `${set.time} (${set.unit})`, limits: widen(range(found)), log}}, width)];
-  }
-  const phases = (cell) => bars(shown().filter((line) => line.all && line.runs[cell]
-    && line.runs[cell].phases.some(Boolean)).map((line) => {
-    let end = 0, {time, phases} = line.runs[cell];
-    return [line.name, `${digits(time)} ${set.unit}`, set.phases.map((phase, i) => {
-      const share = phases[i] / time, start = end, text = `${(100 * share).toFixed(0)} %`;
-      end = Math.min(1, end + share);
-      return [start, end, set.phaseColours[i], `${line.name}\n${phase}: ${text}`, share > 0.12 ? text : ""];
-    })];
+  // Phases that are timed apart may take longer than the whole.
+  const bars = (lines, cell) => html("div", {class: "bars wide"}, ...lines.filter((line) =>
+    line.runs[cell].phases.some(Boolean)).flatMap((line) => {
+    const {time, phases} = line.runs[cell], shares = phases.map((each) => 100 * each / time);
+    const sum = shares.reduce((a, b) => a + b), rest = sum > 100.5 ? `: ${sum.toFixed(0)} % together, timed apart` : "";
+    return [html("span", {}, line.short), html("span", {}, set.phases.map((phase, i) =>
+      `${phase} ${shares[i].toFixed(0)} %`).join(", ") + rest), html("div", {}, ...shares.map((share, i) =>
+      html("i", {style: `width:${100 * share / Math.max(sum, 100)}%;background:${set.phaseColours[i]}`})))];
   }));
-  function roofline(cell, width) {
-    const lines = shown().filter((line) => line.all && line.cpu);
-    const point = (line, i, size) => line.runs[i] && line.runs[i].gflops && set.intensities[i] ? [[
-      set.intensities[i], line.runs[i].gflops, words(line, set.cells[i], line.runs[i]), size]] : [];
-    const series = lines.map((line) => ({...line, points:
-      set.cells.flatMap((_, i) => point(line, i, i === cell ? 1.2 : 0.5))}));
+  function roofline(runs, cell, width) {
+    const point = (line, i, size) => line.runs[i]?.gflops && runs.intensities[i] ? [[
+      runs.intensities[i], line.runs[i].gflops, words(line, runs.cells[i], line.runs[i]), size]] : [];
+    const series = runs.lines.filter(({kind, cpu}) => cpu && state.show.includes(kind)).map((line) => ({...line,
+      colour: colour(line.stage), points: runs.cells.flatMap((_, i) => point(line, i, i === cell ? 1 : 0.5))}));
     const marks = [...series.flatMap((line) => line.points), ...set.roofs.flatMap((roof) => roof[1])];
     const [[low, high], [bottom, top]] = [0, 1].map((i) => range(marks.map((each) => each[i])));
-    const room = (high / low) ** (20 / (width - 140)); // twenty pixels; the names of roofs need some
+    const step = (high / low) ** (20 / (width - 140)); // twenty pixels; the names of roofs need some
     return panel({series, roofs: set.roofs,
       x: {label: "operations for each byte read or written once",
-        limits: [low / room ** 3, high * room], log: true},
+        limits: [low / step ** 3, high * step], log: true},
       y: {label: "GFLOP/s", limits: [0.8 * bottom, 1.5 * top], log: true}}, width, 360);
   }
-  function draw(width = Math.max(280, place.clientWidth)) {
-    const cell = at(chosen);
-    const columns = Math.max(1, Math.floor((width + 24) / 376)), part = (width + 24) / columns - 24;
-    const found = [heading(`The ladder${chosen.length ? ": " : ""}${name(chosen)}`), note("An upright "
-      + "line is the time at the ceiling.", log ? " A bar begins at the line above." : ""), ladder(cell)];
-    const along = values.flatMap((_, i) => times(i, part)), keys = set.phases.flatMap((phase, i) => [
-      html("i", {class: "key", style: `--key:${set.phaseColours[i]}`}), `${phase} `]);
-    if (along.length) found.push(heading(capital(set.time)),
-      note(`A large mark: a run is ${set.limit}.`), ...along);
-    if (set.lines.some((line) => line.runs[cell] && line.runs[cell].phases.some(Boolean)))
-      found.push(heading("Phases"), note(...keys), phases(cell));
-    if (set.roofs.length && set.intensities[cell])
-      found.push(heading("Roofline"), roofline(cell, width), note(set.note));
-    for (const figure of set.figures)
-      found.push(heading(figure.title), ...figure.panels.map((each) => panel({...each, series:
-        each.series.filter((line) => !hidden.has(line.name.split(",")[0]))}, part)));
-    panels.replaceChildren(...found);
-  }
+  // The controls are made once: one that is redrawn would lose the mouse.
   function control(label, attributes, act, ...more) {
     const input = html("input", attributes);
-    input.addEventListener("input", () => { act(input); draw(); });
-    controls.append(html("label", {}, capital(label), input, ...more));
+    input.addEventListener("input", () => { act(input); changed(); });
+    controls.append(html("label", {}, ...label, input, ...more));
+    return input;
   }
-  values.forEach((found, i) => {
-    const output = html("output", {}, String(chosen[i]));
-    const end = found.length - 1, slider = {type: "range", max: end, value: found.indexOf(chosen[i])};
-    const act = ({value}) => { output.value = chosen[i] = found[value]; };
-    if (end) control(set.axes[i].name, slider, act, output);
+  const sliders = set.axes.map((axis, i) => {
+    const output = html("output", {}), act = ({value}) => {
+      const {found, chosen, runs} = output;
+      state.cell = nearest(runs.cells, chosen.map((old, k) => k === i ? found[value] : old), i);
+    };
+    return [control([capital(axis.name)], {type: "range", min: 0}, act, output), output];
   });
-  control("logarithmic", {type: "checkbox", checked: ""}, (input) => { log = input.checked; });
-  for (const [stage, line] of new Map(set.lines.filter(({all}) => all).map((line) => [line.stage, line]))) {
-    const key = svg("svg", {viewBox: "-7 -7 14 14", "aria-hidden": true}, mark(line, 0, 0, ""));
-    const button = legend.appendChild(html("button", {"aria-pressed": true}, key, ` ${stage}`));
-    button.addEventListener("click", () => {
-      button.setAttribute("aria-pressed", hidden.has(stage));
-      if (!hidden.delete(stage)) hidden.add(stage);
-      draw();
+  function adjust(values, chosen, runs) {
+    sliders.forEach(([input, output], i) => {
+      Object.assign(output, {value: chosen[i], found: values[i], chosen, runs});
+      input.max = values[i].length - 1;
+      input.value = values[i].indexOf(chosen[i]);
+      input.setAttribute("aria-valuetext", chosen[i]);
+      input.parentNode.hidden = values[i].length < 2;
     });
+    for (const [kind, input] of boxes) input.checked = state.show.includes(kind);
+    linear.checked = !state.log;
+    keys.replaceChildren(...state.picked.flatMap((stage, i) => stage ? [html("button", {type: "button", title: "Take it out",
+      style: `--key:var(--c${i})`, "aria-label": `Take ${stage} out`}, stage)] : []));
   }
+  const boxes = Object.entries(KINDS).filter(([kind]) => [set, set.steps].some((runs) => runs?.lines.some((line) =>
+    line.kind === kind))).map(([kind, words]) => [kind, control([svg("svg", {viewBox: "-8 -8 16 16", "aria-hidden": true},
+    symbol(kind, 0, 0, "var(--soft)")), words], {type: "checkbox"}, (input) => {
+    state.show = state.show.filter((each) => each !== kind).concat(input.checked ? kind : []);
+  })]);
+  const linear = control(["linear"], {type: "checkbox"}, (input) => { state.log = !input.checked; });
+  const keys = controls.appendChild(html("span", {class: "keys"}));
+  keys.addEventListener("click", ({target}) => target.matches("button") && pick(target.textContent));
   addEventListener("resize", () => place.clientWidth && draw());
   draw();
+  return draw;
 }

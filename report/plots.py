@@ -171,10 +171,9 @@ def panel(title, x, y, series):
     for name, points in series.items():
         points = [point for point in points if all(math.isfinite(value) and (value > 0 or not log)
                                                    for value, (_, log) in zip(point, (x, y)))]
-        number, colour = place(name.partition(",")[0])
         if points:
-            found.append({"name": name, "colour": colour, "shape": number % len(MARKERS),
-                          "points": points})
+            kind = "peer" if view.is_peer((name, 0)) else "stage"
+            found.append({"name": name, "kind": kind, "points": points})
     for at, (label, log) in enumerate((x, y)):
         values = [point[at] for line in found for point in line["points"]] or [1]
         low, high = min(values), max(values)
@@ -294,8 +293,9 @@ def epochs_figure(group):
     for axis, each in zip(axes.flat, found):
         for i, line in enumerate(each["series"]):
             # Curves may lie on top of each other: the markers of later ones are smaller.
-            axis.plot(*zip(*line["points"]), label=line["name"], color=line["colour"],
-                      marker=MARKERS[line["shape"]], markersize=max(3, 8 - i))
+            number, colour = place(line["name"].partition(",")[0])
+            axis.plot(*zip(*line["points"]), label=line["name"], color=colour,
+                      marker=MARKERS[number % len(MARKERS)], markersize=max(3, 8 - i))
         axis.set(xlabel=each["x"]["label"], ylabel=each["y"]["label"])
         if each["y"]["log"]:
             log_axis(axis, "y")

@@ -3,7 +3,9 @@ two axes with all that a page can show, a study of one cell with notes and profi
 one."""
 
 import csv
+import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -264,7 +266,7 @@ def test_ladders(page):
     """A section for each ladder, from its own columns; also one that nobody has run."""
     assert page.lines["noted"][0] == "The study"
     noted = page.lines["noted/full"]
-    assert noted[1].startswith("random numbers; one run of each;")  # there is no cell to name
+    assert noted[2].startswith("random numbers; one run of each;")  # there is no cell to name
     assert "|  | each run |" in noted and "| 01_fast | 0.500 |" in noted
     assert "| 01_fast | 4.00× once |" in noted
     assert ("No results of QUICK a quick look: ./run_all.sh --study new writes some."
@@ -278,9 +280,9 @@ def test_whole_ladder(made, page):
     intervals. The picture has the larger cell, and no machine but the shown one has one."""
     lines = page.lines["stages/full"]
     for first, times, cell in (
-            (2, ("4.00 s (4.00 to 4.00)", "0.999 s (0.991 to 1.01)", "0.998 s (0.982 to 1.02)"),
+            (3, ("4.00 s (4.00 to 4.00)", "0.999 s (0.991 to 1.01)", "0.998 s (0.982 to 1.02)"),
              "32 hidden, batch 32"),
-            (10, ("32.0 s (32.0 to 32.0)", "7.99 s (7.93 to 8.06)", "7.98 s (7.86 to 8.13)"),
+            (11, ("32.0 s (32.0 to 32.0)", "7.99 s (7.93 to 8.06)", "7.98 s (7.86 to 8.13)"),
              "256 hidden, batch 128")):
         assert lines[first].startswith(f"{cell}; random numbers: epochs 1; medians of 9 runs; ")
         assert lines[first + 2:first + 8] == [
@@ -294,7 +296,7 @@ def test_whole_ladder(made, page):
             "02_gpu, 1 stage without a time: no <device> | here",
             "| 02_gpu: a move (12 lines) |"]
     # Without such results, it is the cell of `make step`.
-    assert page.lines["stages/alone"][1].startswith("256 hidden, batch 128; random numbers: ")
+    assert page.lines["stages/alone"][2].startswith("256 hidden, batch 128; random numbers: ")
     plots = made.root / "report/results/full/stages/plots"
     picture = (plots / "ladder.svg").read_text()
     assert all(f">{text}</text>" in picture for text in (
@@ -353,14 +355,18 @@ def test_growth_and_learning(made):
 
 
 def test_numbers_of_the_plots(made):
-    """plots.js gets times and ratios as text: it divides none."""
+    """plots.js gets times and ratios as text. It divides none but those of two machines."""
     numbers = made.page.numbers(group_of(made))
     fast = next(line for line in numbers["lines"] if line["stage"] == "01_fast")
     place = numbers["cells"].index((32, 256))
-    assert {name: fast["runs"][place][name] for name in ("text", "above", "gain", "count", "noisy")
-            } == {"text": "~4.00 s (2.00 to 7.20)", "above": "00_plain", "count": 3, "noisy": True,
-                  "gain": "8.00× (4.80 to 15.2)"}
+    expected = {"text": "~4.00 s (2.00 to 7.20)", "above": "00_plain", "count": 3,
+                "gain": "8.00× (4.80 to 15.2)", "time": 4, "low": 2, "high": 7.2, "peak": 2}
+    assert {name: fast["runs"][place][name] for name in expected} == expected
+    assert "~: a run is more than 10 %" in numbers["heading"]
     assert "above" not in str(numbers["figures"]) and numbers["settings"] == ["drawn", 3]
+    assert [line["kind"] for line in numbers["lines"]] == ["stage", "stage", "peer"]
+    assert [line["kind"] for line in numbers["steps"]["lines"]] == ["stage", "step", "stage"]
+    assert numbers["steps"]["settings"] == ["drawn", 1]
 
 
 def test_a_machine_with_steps_only(site):
@@ -369,6 +375,56 @@ def test_a_machine_with_steps_only(site):
     assert site.call("write")[0] == 0
     lines = read(site).lines["noted/other"]
     assert lines[0] == "A & B <1>" and "| 01_fast | 4.00× once |" in lines
+
+
+# How a colour, in linear RGB, is seen without one kind of cone (Machado, Oliveira and Fernandes,
+# IEEE TVCG 15(6), 2009, severity 1).
+SEEN = {"all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+        "protanope": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+                      (-0.003882, -0.048116, 1.051998)),
+        "deuteranope": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+                        (-0.011820, 0.042940, 0.968881))}
+XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+
+
+def times(matrix, vector):
+    return [sum(a * b for a, b in zip(line, vector)) for line in matrix]
+
+
+def linear(colour):
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def lab(colour, seen):
+    """CIELAB of a colour, as somebody sees it."""
+    rgb = [min(1, max(0, part)) for part in times(seen, linear(colour))]
+    x, y, z = (part / white for part, white in zip(times(XYZ, rgb), map(sum, XYZ)))
+    x, y, z = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116
+               for part in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def test_colours():
+    """Lines of a plot can be told apart by who lacks a kind of cone, and so can a diff's sides and
+    phases that lie side by side. All lines stand out from the page, light and dark."""
+    style = (REPOSITORY / "report/page.css").read_text()
+    schemes = [dict(re.findall(r"--([\w-]+): (#\w{6})", text))
+               for text in re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]]
+    phases = re.findall("#[0-9a-f]{6}", re.search(
+        "^PHASES = .*", (REPOSITORY / "report/plots.py").read_text(), re.MULTILINE)[0])
+    for scheme in schemes:
+        lines = [scheme[f"c{i}"] for i in range(6)]
+        for kind, seen in SEEN.items():
+            for least, pairs in ((25, itertools.combinations(lines, 2)),
+                                 (10, itertools.pairwise(phases)),
+                                 (10, [[scheme[f"{part}{side}"] for side in ("old", "new")]
+                                       for part in ("", "mark-")])):
+                for pair in pairs:
+                    far = math.dist(*(lab(colour, seen) for colour in pair))
+                    assert far >= least, (kind, pair, far)
+        ground, *own = (0.05 + times(XYZ, linear(each))[1] for each in (scheme["ground"], *lines))
+        assert all(max(each, ground) / min(each, ground) >= 3 for each in own)
 
 
 # --- all of the page ---
