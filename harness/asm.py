@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections import Counter
 
-from harness import ladders
+from harness import ladders, shape
 from harness.ladders import fail
 
 # An instruction's address, as objdump and cuobjdump print it, and the address that it jumps to.
@@ -161,7 +161,7 @@ def main():
     parts = [*kernels(stage)] if stage.is_cuda else [[*instructions(stage)]]
     functions = Counter(name for part in parts for within, *_ in part for name in within)
     if function not in ("", *functions):
-        fail(f"FUNCTION: found '{function}', expected one of: {' '.join(functions)}")
+        fail(f"FUNCTION: found '{function}', expected {shape.nearest(function, functions)}")
     lines = [line for part in parts for line in part if function in ("", *line[0])]
     if not os.environ.get("ALL"):
         if not function:

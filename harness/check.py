@@ -92,6 +92,7 @@ def fit_part(item, found, states):
 
 class Checker(Tester):
     """Tests one program until the first mistake, and explains it."""
+    alone = LIMIT_ALONE  # seconds that a run may take if there is no origin
 
     def __init__(self, ladder, folder, origin, selection="check", cell=None):
         super().__init__(ladder, selection, folder, cell=cell)
@@ -99,7 +100,7 @@ class Checker(Tester):
         self.shown = False  # a table
 
     def run_in_time(self, program, case, start):
-        limit = LIMIT if self.origin else LIMIT_ALONE
+        limit = LIMIT if self.origin else self.alone
         run = self.run(program, case, start, limit)
         if run.status != TOO_SLOW:
             return run
@@ -121,8 +122,8 @@ class Checker(Tester):
         """Prints a table under a line that says what it shows."""
         width = max(len(item.name) for item in items)
         wrong = "         first wrong         found     expected"
-        print(f"{program.name}: {what} ({command})\n\n{'':{width}}    error"
-              + ("" if all(item.right for item in items) else wrong))
+        ladders.show(f"{program.name}: {what} ({command})")
+        print(f"\n{'':{width}}    error" + ("" if all(item.right for item in items) else wrong))
         for item in items:
             print(f"{item.name:{width}}  {item.error:7.1e}  " + (
                 "right" if item.right else
@@ -202,7 +203,7 @@ class Checker(Tester):
                  if (what in columns or (not said and what.split() == names) if parts
                      else what == alone)][:1]
         for line in said:
-            print(line)
+            ladders.show(line)
 
     def test_until_wrong(self, program):
         """Returns how many tests there were. The first mistake ends them."""
@@ -275,8 +276,8 @@ def check(program, origin, cell):
                     raise Wrong(f"not checked: {tested.unavailable}")
                 count += checker.test_until_wrong(tested)
             except Wrong as wrong:
-                print(f"{tested.name}: " + (f"WRONG with {checker.now}: " if checker.now else "")
-                      + str(wrong))
+                ladders.show(f"{tested.name}: " + f"WRONG with {checker.now}: " * bool(checker.now)
+                             + str(wrong))
                 sys.exit(1)
     print(f"{program.name}: right, {count} tests", flush=True)
 
@@ -343,15 +344,16 @@ def test_target(stage, target, phase, ratios, why, options):
     else:
         found, says = ratios[name], f"is {{}} times as fast as {stage.before.name}"
     if why:
-        print(f"{stage.name}: TARGET={target} not judged: {why}")
+        ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
         sys.exit(1)
     shown = pairs.digits
     # What is shown counts.
     low, high = (float(shown(each)) for each in (found.low, found.high))
     wanted = read_target(stage, target, phase)
     verdict = "reached" if low >= wanted else "MISSED" if high < wanted else "undecided"
-    print(f"{stage.name}: TARGET={target} {verdict}: {name} {says.format(shown(found.median))} "
-          f"{found.interval}" + "; more RUNS narrow it" * (verdict == "undecided"))
+    ladders.show(
+        f"{stage.name}: TARGET={target} {verdict}: {name} {says.format(shown(found.median))} "
+        f"{found.interval}" + "; more RUNS narrow it" * (verdict == "undecided"))
     sys.exit(verdict != "reached")
 
 
@@ -371,7 +373,7 @@ def main():
     make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     check(program, None if origin and origin.unavailable else origin, options)
     if program.path.suffix == ".sim":
-        print("Its speed is not known: a simulated device's times mean nothing.")
+        ladders.show("Its speed is not known: a simulated device's times mean nothing.")
         sys.exit(77 if target else 0)
     is_compared = before and is_timed and not target.endswith("%")
     _, ratios, why = compare_times(stage, before, options) if is_compared else ([], {}, "")

@@ -137,6 +137,7 @@ class Graded(check.Checker):
     def __init__(self, session, folder, sandbox):
         super().__init__(session.ladder, folder, None)
         self.session, self.sandbox, self.out = session, sandbox, sandbox.folder / "out"
+        self.alone = session.seconds
         self.folder = folder / "private"
         self.folder.mkdir()
         self.data = session.data
@@ -162,32 +163,20 @@ class Graded(check.Checker):
                 shutil.move(path, self.folder / path.name)
         return ended
 
-    def run_in_time(self, program, case, start):
-        run = self.run(program, case, start, self.session.seconds)
-        if run.status == running.TOO_SLOW:
-            raise Wrong(f"hangs, or takes over {self.session.seconds} s")
-        return run
-
     def timed(self, program, words, threads):
         """(seconds by our clock, its row, what it has saved) of a run."""
-        saved, row = self.folder / "saved", self.folder / "rows.csv"
-        for path in (saved, row):
-            path.unlink(missing_ok=True)
-        save = [f"--{self.ladder.save}", str(saved)] if self.ladder.save else []
         environment = {**ladders.SPINNING, **(ladders.BINDING if threads > 1 else {}),
                        "OMP_NUM_THREADS": str(threads)}
-        status, errors, seconds = self.start(
-            [str(program), *self.session.timed_data, *words, "--quiet", "--csv", str(row), *save],
-            10 * self.session.seconds, environment, threads)
+        run = self.execute([str(program), *self.session.timed_data, *words, "--quiet"],
+                           10 * self.alone, environment, threads)
         self.now = " ".join(words)
-        if status == running.TOO_SLOW:
-            raise Wrong(f"hangs, or takes over {10 * self.session.seconds} s")
-        if status:
-            raise Wrong(f"exit status {status}: {verify.first_line(errors)}")
-        found = row.exists() and rows.read_rows(row, self.ladder)
-        if not found:
+        if run.status == running.TOO_SLOW:
+            raise Wrong(f"hangs, or takes over {10 * self.alone} s")
+        if run.status:
+            raise Wrong(f"exit status {run.status}: {run.error}")
+        if not run.row:
             raise Wrong("wrote no row to its --csv")
-        return seconds, found[-1], np.fromfile(saved, np.float32) if saved.exists() else None
+        return run.seconds, rows.read_rows(self.folder / "rows.csv", self.ladder)[-1], run.values
 
 
 class Session:
@@ -552,7 +541,7 @@ def main():
     given, wanted, key, out, *_ = [*sys.argv[1:], "", "", "", ""]
     known = sorted(path.stem for path in ASSIGNMENTS.glob("*.toml"))
     if wanted not in known:
-        fail(f"ASSIGNMENT: found '{wanted}', expected one of: {' '.join(known)}")
+        fail(f"ASSIGNMENT: found '{wanted}', expected {shape.nearest(wanted, known)}")
     given, out = Path(given), Path(out or "grades")
     if not given.name or not given.exists():
         fail(f"FROM: found '{given}', expected a submission, a folder of them, or a file of git "

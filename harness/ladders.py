@@ -18,8 +18,10 @@ import importlib
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 try:
@@ -47,6 +49,21 @@ def printable(text):
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in " ".join(text.split()))
 
 
+def width(file):
+    """The columns of a terminal. What is no terminal has no end."""
+    return shutil.get_terminal_size().columns if file.isatty() else math.inf
+
+
+def fill(text, file, indent=""):
+    """A text in lines of a terminal's width, broken between words only."""
+    return textwrap.fill(text, width(file), subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+def show(text, indent=""):
+    print(fill(text, sys.stdout, indent), flush=True)
+
+
 class Failure(SystemExit):
     """Ends the program, which has said why in one line."""
 
@@ -58,7 +75,7 @@ class Failure(SystemExit):
 def say(message):
     """Says something in one line. Returns it."""
     line = printable(str(message))
-    print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
+    print(fill(f"{Path(sys.argv[0]).name}: {line}", sys.stderr), file=sys.stderr)
     return line
 
 
@@ -387,8 +404,8 @@ class Ladder:
         among = self.stages if among is None else among
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
-            fail(f"{option}: found '{wanted}', expected one of: "
-                 f"{' '.join(stage.name for stage in among)}")
+            names = [stage.name for stage in among]
+            fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
         return found
 
     def find(self, wanted, option="STAGE", among=None):
@@ -417,8 +434,8 @@ def find_ladder(wanted, option="STUDY"):
     for ladder in ladders():
         if ladder.name == wanted or not wanted:
             return ladder
-    fail(f"{option}: found '{wanted}', expected one of: "
-         f"{' '.join(ladder.name for ladder in ladders())}")
+    names = [ladder.name for ladder in ladders()]
+    fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
 
 
 def main():

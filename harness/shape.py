@@ -158,6 +158,17 @@ def wrong(place, found, expected):
     raise ValueError(f"{place}{': ' if place else ''}found {found}, expected {expected}")
 
 
+def nearest(wanted, names):
+    """What is expected in the place of a wrong name: what is near to it, or any that is no step."""
+    words = {word: name for name in names for word in (name, *name.split("_", 1))}
+    near = dict.fromkeys(words[word] for word in difflib.get_close_matches(
+        wanted[:60], words, cutoff=0.65))
+    steps = [name for name in names if "." in name]
+    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(
+        name for name in names if name not in steps) + "".join(
+        f", or a step such as {name}" for name in steps[:1])
+
+
 def match(value, shape, place=""):
     """Compares a value with its shape. A ValueError says what is wrong first."""
     if isinstance(shape, Kind):
@@ -184,9 +195,7 @@ def match_table(value, shape, place):
     others = next((key for key in shape if isinstance(key, Kind)), Kind("", lambda key: False))
     for key in value:
         if key not in known and not others.accepts(key):
-            near = difflib.get_close_matches(key[:60], known, 1)
-            wrong(place, f"the key {shown(key)}", others.expected or (
-                f"'{near[0]}'" if near else f"one of: {' '.join(known) or 'none'}"))
+            wrong(place, f"the key {shown(key)}", others.expected or nearest(key, known))
     for key, part in known.items():
         inner = f"{place}.{key}" if place else key
         if key in value:

@@ -106,6 +106,7 @@ class Run(NamedTuple):
     error: str  # the line on standard error that says what was wrong
     values: np.ndarray  # the float32 that it saved, or None
     row: dict
+    seconds: float = 0  # by our clock
 
 
 @dataclasses.dataclass
@@ -279,25 +280,29 @@ class Tester:
 
     def run(self, program, case, start=AS_IT_IS, limit=LIMIT):
         """Runs a program once."""
-        saved, rows = self.folder / "saved", self.folder / "rows.csv"
-        for file in (saved, rows):
-            file.unlink(missing_ok=True)
-        command = [*program.command, *self.options(case), "--csv", str(rows)]
-        if self.expected(case).values is not None:
-            command += [f"--{self.ladder.save}", str(saved)]
+        command = [*program.command, *self.options(case)]
         if start.threads and program.threads:
             command += ["--threads", str(start.threads)]
         environment = {**self.environment, "SIM_SEED": str(start.order)} if start.order else {
             **self.environment}
         if start.many:
             environment["LD_PRELOAD"] = str(self.folder / "many.so")
-        status, errors, _ = self.start(command, limit, environment)
+        return self.execute(command, limit, environment)
+
+    def execute(self, command, limit, environment, *threads):
+        """Runs a command line, and reads what it leaves behind."""
+        saved, rows = self.folder / "saved", self.folder / "rows.csv"
+        for file in (saved, rows):
+            file.unlink(missing_ok=True)
+        save = [f"--{self.ladder.save}", str(saved)] if self.ladder.save else []
+        status, errors, seconds = self.start([*command, "--csv", str(rows), *save], limit,
+                                             environment, *threads)
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:
                 row = next(csv.DictReader(file), row)
         values = np.fromfile(saved, np.float32) if saved.exists() else None
-        return Run(status, first_line(errors), values, row)
+        return Run(status, first_line(errors), values, row, seconds)
 
     def run_in_time(self, program, case, start):
         """Runs a program for as long as it may take."""

@@ -44,8 +44,9 @@ def test_make_diff(tree):
 
     assert changes("01") == changes("01_two") == [" int same", "-int old", "+int new"]
     assert changes("05") == [" int same", "-int new", "+int gpu"]
-    for stage in ("", "02", "1"):
-        assert f"STAGE: found '{stage}', expected one of: 00_one 01_two 05_gpu\n" in tree.run(
+    for stage, expected in (("", "one of: 00_one 01_two 05_gpu"), ("1", "'01_two'"),
+                            ("02", "one of: 00_one 01_two 05_gpu"), ("one", "'00_one'")):
+        assert f"STAGE: found '{stage}', expected {expected}\n" in tree.run(
             f"make diff STAGE={stage}", 2)
     assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
         "make diff STAGE=00", 2)

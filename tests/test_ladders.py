@@ -115,7 +115,9 @@ def test_what_is_not_found(two, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [f"{program.__name__}.py", *words])
         return said(capsys, program.main)
 
-    for wanted, expected in (("03", f"one of: {ALL}"), ("", f"one of: {ALL}"),
+    stages = "one of: 00_serial 01_vectorized 02_gpu 02_gpu_too, or a step such as 01.1_order"
+    for wanted, expected in (("03", stages), ("", stages), ("wide", "'01.2_wide'"),
+                             ("2_gpu", "'02_gpu' or '02_gpu_too'"),
                              ("02", "more of a name of: 02_gpu 02_gpu_too")):
         assert says(ladders, "stages", "other", wanted) == (
             f"STAGE: found '{wanted}', expected {expected}")
@@ -129,7 +131,7 @@ def test_what_is_not_found(two, monkeypatch, capsys):
     assert says(ladders, "stages", "third") == "STUDY: found 'third', expected one of: stages other"
     (two / "02_gpu/Makefile").write_text("ORIGIN = 77_gone\n")
     assert says(step, "diff", "other", "02_gpu") == (
-        f"ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected one of: {ALL}")
+        f"ORIGIN in studies/other/02_gpu/Makefile: found '77_gone', expected {stages}")
     shutil.rmtree(two)
     ladders.ladders.cache_clear()
     for stage in ("00_serial", "02_gpu"):

@@ -579,7 +579,7 @@ def make_ladder(lab, name, text):
     return lab.path / "machine" / name / "runs.csv"
 
 
-def test_a_ladder_of_one_axis_in_milliseconds(lab):
+def test_a_ladder_of_one_axis_in_milliseconds(lab, monkeypatch):
     path = make_ladder(lab, "waves", PLAIN.replace("[[measures]]", """\
 [[axes]]
 option = "points"
@@ -617,7 +617,10 @@ Speedup over 00_plain
     assert lab.call("--ladder", "stages", path=path) == (2, [
         f"tables: {path}: line 1: found no column 'epochs', expected the header of --csv"])
     assert lab.call("--ladder", "wave", path=path) == (2, [
-        "tables: --ladder: found 'wave', expected one of: stages waves"])
+        "tables: --ladder: found 'wave', expected 'waves'"])
+    # Columns and words that a terminal has no room for stand below.
+    monkeypatch.setattr(ladders, "width", lambda file: 28)
+    assert max(map(len, lab.show(path=path).split("\n"))) <= 28
     assert "| 01_fast, 4 threads | 0.0500 ms (0.0500 to 0.0500), 16.0× once | - |" in lab.show(
         "--markdown", path=path)
 
