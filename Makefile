@@ -54,27 +54,27 @@ $(STAGES):
 	    $(MAKE) --no-print-directory -C $@; \
 	fi
 
-test: ## install what the tests need, build, and test everything (FULL=1: in all ways)
+test: ## install what the tests need, build, test all (FULL=1: in all ways)
 	./deps.sh test
 	-@./deps.sh # for bench, profiles and report: without the packages their tests are skipped
 	$(MAKE) -C tests
 
-lint: ## look for faults that no test finds: layout, known kinds of bugs, prose
+lint: ## look for faults that no test finds: layout, kinds of bugs, prose
 	@./deps.sh lint
 	@$(MAKE) --no-print-directory --keep-going -C tests/lint
 
-test-gpu: all ## test the CUDA stages on this machine's GPU, also under compute-sanitizer
+test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
-test-systems: ## run_all.sh --quick and make test in a fresh Debian 12 and 13: root, half an hour
+test-systems: ## test in a fresh Debian 12 and 13: root, half an hour
 	@tests/systems.sh
 
-sim: ## build the CUDA stages for a device simulated on the CPU: stages/*/train.sim
+sim: ## build the CUDA stages for a simulated device: stages/*/train.sim
 	@for stage in $(CUDA); do \
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
 
-gpu: ## gpu [PART=2]: what an hour with a GPU is for: build, test, measure, profile, report; 25 min
+gpu: ## gpu [PART=2]: build, test, measure, profile on a GPU: 25 minutes
 	@harness/gpu.sh $$PART
 
 deps: ## install the missing packages of packages.txt
@@ -82,62 +82,62 @@ deps: ## install the missing packages of packages.txt
 
 # From here to profile-gpu, except for bench, STUDY=name means the stages of that study.
 
-step: ## step STAGE=01 [STUDY=]: show a stage's idea, its diff, and its gain on this machine
+step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 	@./deps.sh compare
 	@harness/start.py step step "$$STUDY" "$$STAGE"
 
-diff: ## diff STAGE=02 [STUDY=]: show what a stage changed against the stage before it
+diff: ## diff STAGE=02 [STUDY=]: what a stage changed against the one before
 	@harness/start.py step diff "$$STUDY" "$$STAGE"
 
-asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: show the instructions of its hot loop, or all of them
+asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: the code of its hot loop
 	@./deps.sh run
 	@harness/start.py asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
-new-stage: ## new-stage FROM=01_vectorized NAME=20_mine [STUDY=]: start your own from a copy
+new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
 	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"
 
-new-study: ## new-study NAME=heat: start a study of your own, the smallest that works
-	@harness/start.py step study "$$NAME"
+new-study: ## new-study NAME=heat: a study of your own, the smallest that works
+	@harness/start.py step study '' "$$NAME"
 
-check: ## check STAGE=20_mine [STUDY= RUNS=0|8 TARGET=50%|1.2x PHASE=]: test a stage; compare its time
+check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
 	@./deps.sh test
 	@harness/start.py check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
-bench: ## [FILTER=regex]: measure the machine's ceilings: arithmetic, caches, memory, barriers
+bench: ## [FILTER=regex]: the ceilings: arithmetic, caches, memory, barriers
 	@./deps.sh bench
 	@bench/run.sh
 
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
-compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: measure how much faster B is
+compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 	@./deps.sh compare
 	@harness/start.py compare --study "$$STUDY" -- "$$A" "$$B"
 
-peers: ## install what `run_all.sh --peers` compares with (gigabytes, in bench/peers/env)
+peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) --no-print-directory -C bench/peers install
 
-profile: ## profile STAGE=01 [STUDY=]: find where a CPU stage's time and memory go (no STAGE: all)
+profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
 	@harness/start.py profile $$STAGE
 
-profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: how a CUDA stage's kernels use the GPU; without one, counted
+profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@harness/start.py profile --gpu $$STAGE
 
-report: ## write the report, its plots and the READMEs' tables from report/results
+report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
 	@harness/start.py report.write
 
-class: ## class DIR=folder: put the results of many students on one page, DIR/class.html
+class: ## class DIR=folder: the results of students on one page, class.html
 	@./deps.sh run
 	@harness/start.py report.class "$$DIR"
 
-slides: ## a deck for each session of COURSE.md, as HTML and PDF: slides/session_*
+slides: ## a deck for each session of COURSE.md, HTML and PDF, in slides/
 	@./deps.sh slides
 	@harness/start.py report.slides
 
-grade: ## grade FROM=folder ASSIGNMENT=name: grade what students hand in, in a sandbox (assignments/)
+grade: ## grade FROM=folder ASSIGNMENT=name: grade what students hand in
 	@./deps.sh grade
 	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
 
-headline: ## headline RESULTS=report/results/MACHINE/stages: show these results in stages/README.md
+headline: ## headline RESULTS=report/results/NAME/stages: for stages/README.md
 	@./deps.sh run
 	@harness/start.py report.tables --update stages/README.md "$$RESULTS/runs.csv"
 

@@ -68,7 +68,7 @@ def run_pairs(stages, words, count):
         if len(rounds) < pairs.FEWEST:
             sys.exit(130)
     if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+        print(f"\r{'':30}\r", end="", file=sys.stderr)
     why = running.why_no_verdict(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
@@ -92,8 +92,17 @@ def print_comparison(ladder, names, rows, why):
     none. Returns {"train", or a phase: the Ratio of how many times as fast B is}."""
     ratios = {}
     columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
-    width, label = max(map(len, names)) + 2, max(map(len, [*columns, "processor"]))
-    print(f"{'median':{label}}{names[0]:>{width}}{names[1]:>{width}}   {names[1]} is ... as fast")
+    heads, width = names, max(map(len, names)) + 2
+    label = max(map(len, [*columns, "processor"]))
+
+    def line(first, cells, words):  # the words have 18 columns: that of "no difference seen"
+        head = f"{first:{label}}" + "".join(f"{cell:>{width}}" for cell in cells) + "   "
+        ladders.show(head + words, " " * len(head))
+
+    if label + 2 * width + 21 > ladders.width(sys.stdout):
+        ladders.show(f"A is {names[0]}, B is {names[1]}")
+        heads, width = "AB", 13
+    line("median", heads, f"{heads[1]} is ... as fast")
     for column in columns:
         times = [[row[column] for row in side] for side in rows]
         if not all(map(all, times)):  # no such phase, or nothing to do in it
@@ -101,18 +110,18 @@ def print_comparison(ladder, names, rows, why):
                 results.fail(f"{column}: found 0, expected runs that take longer")
             continue
         name, ratio = column.removesuffix("_s"), pairs.ratio(times[1], times[0])
-        cells = "".join(f"{1e3 * median(side):>{width - 3}.2f} ms" for side in times)
         ratios[name] = ratio
-        print(f"{name:{label}}{cells}   {ratio.text}")
+        line(name, [f"{1e3 * median(side):.2f} ms" for side in times], ratio.text)
     for column, says in (("program", "wall time, with loading the data"),
                          ("processor", "processor time of its threads together")):
-        cells = "".join(f"{1e3 * median(row[f'{column}_s'] for row in side):>{width - 3}.2f} ms"
-                        for side in rows)
-        print(f"{column:{label}}{cells}   {says}")
+        line(column, [f"{1e3 * median(row[f'{column}_s'] for row in side):.2f} ms"
+                      for side in rows], says)
     if 1 < len(rows[0]) < pairs.FEWEST:
-        print(f"In brackets is the range of only {len(rows[0])} pairs: it misses the true ratio in "
-              f"{100 * 2**(1 - len(rows[0])):.3g} of 100 cases. With RUNS={pairs.FEWEST}, in 1.")
-    print(f"No verdict: {why}." if why else verdict(*names, ratios[ladder.time.removesuffix("_s")]))
+        ladders.show(
+            f"In brackets is the range of only {len(rows[0])} pairs: it misses the true ratio in "
+            f"{100 * 2**(1 - len(rows[0])):.3g} of 100 cases. With RUNS={pairs.FEWEST}, in 1.")
+    ladders.show(f"No verdict: {why}." if why else
+                 verdict(*names, ratios[ladder.time.removesuffix("_s")]))
     return ratios
 
 
@@ -137,8 +146,9 @@ def compare(stages, options):
     ladder = stages[0].ladder
     running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
-    print(*(f"{option} {value}," for option, value in options.items() if option != "runs"),
-          f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}", flush=True)
+    ladders.show(", ".join([
+        *(f"{option} {value}" for option, value in options.items() if option != "runs"),
+        f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
     names = [stage.name for stage in stages]
     check_results(ladder, names, rows)
     return rows, print_comparison(ladder, names, rows, why), why

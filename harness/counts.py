@@ -11,6 +11,7 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,20 +32,22 @@ SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as man
 LOAD, MULTIPLY_ADD = (re.compile(rf"\s{name}\b") for name in ("LD[GS]?", "FFMA"))
 
 
-def run(words, **variables):
+def run(*words, **variables):
+    """What a tool has printed, which ends the program if it fails. Its errors are shown then."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT,
                           env={**os.environ, **variables})
     if done.returncode:
-        fail(f"{Path(words[0]).name} failed: {(done.stderr or done.stdout).strip()}", 1)
-    return done.stdout + done.stderr
+        print(done.stderr or done.stdout, end="", file=sys.stderr)
+        fail(f"{Path(words[0]).name} failed", 1)
+    return done
 
 
 def simulate(stage, options, work, apart=()):
     """{kernel: {column: count}} of a run. In the kernels that are `apart`, no load from shared
     memory is joined with that of the next iteration."""
     path = work / "counts.csv"
-    run([stage.folder / f"{stage.program.name}.counted.sim", *stage.ladder.data, *options.split(),
-         "--quiet"], SIM_COUNTS=str(path), SIM_APART=f",{','.join(apart)},",
+    run(stage.folder / f"{stage.program.name}.counted.sim", *stage.ladder.data, *options.split(),
+        "--quiet", SIM_COUNTS=str(path), SIM_APART=f",{','.join(apart)},",
         SIM_MULTIPROCESSORS=str(MULTIPROCESSORS))
     with path.open(encoding="utf-8") as file:
         return {row.pop("kernel"): {name: int(count or 0) for name, count in row.items()}
@@ -69,15 +72,16 @@ def compiled(stage, work):
     if not nvcc:
         return {}
     # The stage's own Makefile knows the flags.
-    text = run(["make", "-s", "-C", stage.folder, f"OUTPUT={work}/train", f"NVCC={nvcc}",
-                f"CUDA_ARCH={ARCHITECTURE}", "EXTRA=-Xptxas -v"])
-    text = asm.output("c++filt", input=text)
+    made = run("make", "-s", "-C", stage.folder, f"OUTPUT={work}/train", f"NVCC={nvcc}",
+               f"CUDA_ARCH={ARCHITECTURE}", "EXTRA=-Xptxas -v")
+    text = asm.output("c++filt", input=made.stdout + made.stderr)
     found, patterns = {}, ("Used (\\d+) registers", "(\\d+) bytes stack frame", "(\\d+) bytes smem")
     for kernel in text.split("Compiling entry function '")[1:]:
         numbers = [re.search(pattern, kernel) for pattern in patterns]
         found[kernel[:kernel.index("(")]] = dict(zip(COMPILED, (
             int(number[1]) if number else 0 for number in numbers)))
-    code = cuobjdump and asm.output("c++filt", input=run([cuobjdump, "-sass", work / "train"]))
+    code = cuobjdump and asm.output("c++filt", input=run(
+        cuobjdump, "-sass", work / "train").stdout)
     for kernel in (code or "").split("Function : ")[1:]:
         words = [int(bits or 32) / 32 for bits in SHARED_LOAD.findall(kernel)]
         found[kernel[:kernel.index("(")]] |= {
@@ -116,7 +120,7 @@ def count(stage, counts=None):
     if not counts:
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
-    run(["make", "-s", "-C", stage.folder, "sim", "COUNT=1"])
+    run("make", "-s", "-C", stage.folder, "sim", "COUNT=1")
     rows = []
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)

@@ -38,6 +38,7 @@ from pathlib import Path
 
 from harness import counts, flamegraph, ladders
 from harness.compare import build
+from harness.counts import run
 from harness.ladders import ROOT, fail
 
 METRICS = (
@@ -68,23 +69,13 @@ LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
 STARTUP = re.compile("_start|__libc_start_[a-z_]+|(__)?clone3?|start_thread")
 
 
-def run(*words, **environment):
-    """Runs a tool and returns what it prints. Shows its errors only if it fails."""
-    done = subprocess.run(words, capture_output=True, check=False,
-                          env={**os.environ, **environment})
-    if done.returncode:
-        sys.stderr.buffer.write(done.stderr)
-        fail(f"{Path(words[0]).name} failed", 1)
-    return done.stdout
-
-
 def pprof(*words):
-    return run("google-pprof", *words).decode()
+    return run("google-pprof", *words).stdout
 
 
 def machine(*keys):
     """The lines that harness/machine.sh has on them."""
-    return [line for line in run("harness/machine.sh").decode().splitlines()
+    return [line for line in run("harness/machine.sh").stdout.splitlines()
             if line.split(":")[0] in keys]
 
 
@@ -140,6 +131,7 @@ class Profile:
     # --- time ---
 
     def time(self, seconds):
+        """Returns in which functions most of the time goes, in words."""
         profile, threads = self.work / "cpu.prof", self.work / "threads.so"
         # The linker finds libprofiler, and threads.so then loads it. So no path is needed.
         run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", threads,
@@ -178,6 +170,7 @@ class Profile:
             same[";".join(names)] += count
         (self.folder / "stacks.txt").write_text("".join(
             f"{names} {count}\n" for names, count in sorted(same.items())), encoding="utf-8")
+        return ", ".join(f"{name} {count / total:.0%}" for name, count in own.most_common(3))
 
     def stacks(self, profiles):
         """(samples of the main thread, [(names, from the outermost function; samples)]). Leaves out
@@ -291,7 +284,7 @@ def timeline(stage, options, folder):
         "--cpuctxsw=none", "--force-overwrite=true", f"--output={report}", stage.program,
         *stage.ladder.words(options), "--quiet", WARMUP_S="0")
     table = run("nsys", "stats", "--report=cuda_gpu_trace", "--format=csv", "--quiet",
-                "--force-export=true", report).decode()
+                "--force-export=true", report).stdout
     report.with_suffix(".sqlite").unlink(missing_ok=True)
     # Copies have a size, kernels a grid. Times are in nanoseconds.
     lines = [line for line in table.splitlines() if line.count(",") > 5]
@@ -342,7 +335,7 @@ def main():
     for stage, output in stages:
         options = stage.ladder.options("profile")
         options.pop("runs", None)
-        folder = output / stage.name
+        folder, most = output / stage.name, ""
         if gpu and not ladders.has_gpu():
             found = counts.count(stage)
             print(f"{stage.name}: {'counted on the simulated device' if found else 'no kernel'}",
@@ -365,5 +358,8 @@ def main():
                 print(f"{stage.name}: heap", file=sys.stderr)
                 profile.heap()
                 print(f"{stage.name}: time", file=sys.stderr)
-                profile.time(seconds)
+                most = profile.time(seconds)
         print(f"{stage.name}: written to {os.path.relpath(folder)}", file=sys.stderr)
+        if most:
+            ladders.show(f"{stage.name}: most time in {most}. Open next: lines.txt there, line by "
+                         "line; then flame.svg in a browser, who calls what.")

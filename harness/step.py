@@ -5,9 +5,10 @@
     step.py diff STUDY STAGE       shows what a stage changed, with colours and a pager where git
                                    uses them
     step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
-    step.py study NAME             makes a study of your own from a copy of the smallest one
+    step.py study STUDY NAME       makes a study of your own from a copy of the smallest one
 """
 
+import os
 import re
 import shutil
 import signal
@@ -21,6 +22,7 @@ from harness.ladders import fail
 # The parts of a stage's README that a reader sees, in this order.
 SECTIONS = ("The idea", "Predict before you measure", "What the diff shows", "The arithmetic",
             "The prediction", "What the profile shows")
+COLOURLESS = ["--no-color"] * bool(os.environ.get("NO_COLOR"))  # git does not know the variable
 
 
 def run(*words, expected=(0,)):
@@ -33,7 +35,7 @@ def run(*words, expected=(0,)):
 
 def show_diff(stage, before):
     # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
-    run("git", "diff", "--no-index", "--histogram", "--function-context",
+    run("git", "diff", "--no-index", "--histogram", "--function-context", *COLOURLESS,
         *(str(each.source.relative_to(ladders.ROOT)) for each in (before, stage)),
         expected=(0, 1, -signal.SIGPIPE))
 
@@ -46,7 +48,16 @@ def diff(ladder, stage):
 
 
 def heading(text):
-    print(f"\033[1m{text}\033[m\n" if sys.stdout.isatty() else f"{text}\n")
+    bold = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not COLOURLESS
+    print(f"\033[1m{text}\033[m\n" if bold else f"{text}\n")
+
+
+def flow(text):
+    """Markdown for a terminal: paragraphs and items of lists in lines of its width."""
+    return text if not sys.stdout.isatty() else re.sub(
+        r"^(?![ |]).+(?:\n(?!- |\d+\. |\|| {4}).+)*", lambda found: ladders.fill(
+            " ".join(found[0].split()), sys.stdout, "  " * found[0].startswith("- ")), text,
+        flags=re.MULTILINE)
 
 
 def ask(unit, what, before):
@@ -94,12 +105,12 @@ def show_answers(stage, column, terms, answer, sides, made_for):
     print(f"\n{head:24}    predicted  your answer     measured\n{stage.name:24}", end="")
     for time in (predicted, answered, measured):
         print(f"{float(f'{scale * time:.3g}'):13,.9g}" if time else f"{'-':>13}", end="")
-    if predicted:
-        print(f"\n\nPredicted for this machine: {column} = {' + '.join(terms)}", *(
-            f"{word}: {rate / 1e9:.3g} billion a second" for word, rate in used.items()), sep="; ")
-    else:
-        print(f"\n\nThe prediction above {made_for}."
-              + f" For this one, it needs {' and '.join(missing)} of `make bench`." * bool(missing))
+    print("\n")
+    ladders.show("; ".join([
+        f"Predicted for this machine: {column} = {' + '.join(terms)}",
+        *(f"{word}: {rate / 1e9:.3g} billion a second" for word, rate in used.items())])
+        if predicted else f"The prediction above {made_for}."
+        + f" For this one, it needs {' and '.join(missing)} of `make bench`." * bool(missing))
 
 
 def step(ladder, stage):
@@ -121,7 +132,7 @@ def step(ladder, stage):
     def section(name):
         if name in contents:
             heading(name)
-            print(contents[name].strip("\n"), end="\n\n")
+            print(flow(contents[name].strip("\n")), end="\n\n")
 
     heading(title.split("\n")[0].removeprefix("# "))
     section(idea)
@@ -164,9 +175,9 @@ def step(ladder, stage):
     print()
     section(profile)
     if stage.is_cuda and not sides:
-        print(f"{stage.name} cannot run here. `make check STAGE={stage.name}"
-              f"{ladder.chosen_by('STUDY=')}` tests it on a simulated\ndevice, and `make sim` "
-              "builds it for one.")
+        ladders.show(f"{stage.name} cannot run here. `make check STAGE={stage.name}"
+                     f"{ladder.chosen_by('STUDY=')}` tests it on a simulated device, and "
+                     "`make sim` builds it for one.")
 
 
 def new(ladder, origin, name):
@@ -197,31 +208,30 @@ def new(ladder, origin, name):
         + "".join(f"\n## {section}\n\n(Not written yet.)\n" for section in SECTIONS),
         encoding="utf-8")
     made = sorted(str(path.relative_to(ladders.ROOT)) for path in folder.iterdir())
-    print(f"Made from {origin.name}: {' '.join(made)}")
+    ladders.show(f"Made from {origin.name}: {' '.join(made)}")
     run("make", "--no-print-directory", "check", f"STUDY={ladder.name}", f"STAGE={name}")
 
 
-def study(name):
+def study(_, name):
     folder, smallest = ladders.ROOT / "studies" / name, ladders.ROOT / "tests/pi"
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
         fail(f"NAME: found '{name}', expected small letters, digits and _, such as heat")
     if name in {ladder.name for ladder in ladders.ladders()} or folder.exists():
         fail(f"NAME: found '{name}', expected another name: there is a ladder of this one")
     shutil.copytree(smallest, folder, ignore=shutil.ignore_patterns("build", "run", "*.flags"))
-    print(f"Made studies/{name}: two stages that sum a series to pi. Replace the work in\n"
-          "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md "
-          "explains them.")
+    ladders.show(f"Made studies/{name}: two stages that sum a series to pi. Replace the work in "
+                 "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md "
+                 "explains them.")
     run("make", "--no-print-directory", "check", f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
-    commands = {function.__name__: function for function in (step, diff, new, study)}
+    commands = {"step": (step, 2), "diff": (diff, 2), "new": (new, 3), "study": (study, 2)}
     command, *words = sys.argv[1:] or [""]
-    if len(words) != {"step": 2, "diff": 2, "new": 3, "study": 1}.get(command):
+    function, count = commands.get(command, (None, -1))
+    if len(words) != count:
         fail(f"found '{' '.join(sys.argv[1:])}', expected: step STUDY STAGE, diff STUDY STAGE, "
-             "new STUDY FROM NAME, or study NAME")
-    if command != "study":
-        words[0] = ladders.find_ladder(words[0])
-    commands[command](*words)
+             "new STUDY FROM NAME, or study STUDY NAME")
+    function(ladders.find_ladder(words[0]), *words[1:])

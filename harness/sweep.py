@@ -84,11 +84,11 @@ def csv_lines(*lines):
 
 
 class Screen:
-    """Says what runs: with a bar on a terminal, if python3-rich is there, or else line by line."""
+    """Says what runs: with a bar on a terminal, if python3-rich is there, or line by line."""
 
     def __init__(self):
-        self.bar, self.start = None, time.monotonic()
-        if sys.stderr.isatty():
+        self.bar = None
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             with contextlib.suppress(ImportError):
                 from rich import console, progress
                 # auto_refresh would draw in another thread while a stage is timed.
@@ -106,13 +106,12 @@ class Screen:
             else:
                 print(text, file=sys.stderr, flush=True)
 
-    def show(self, what, left="", left_s=math.nan):
-        """What runs now, what is left, and the seconds that it takes, if they are known."""
+    def show(self, what, left="", part=math.nan):
+        """What runs now, what is left, and which part is done, if it is known."""
         if self.bar:
-            done = time.monotonic() - self.start
             self.bar.start()
-            self.bar.update(self.task, description=what, left=left, completed=done,
-                            total=None if math.isnan(left_s) else done + left_s)
+            self.bar.update(self.task, description=what, left=left, completed=part,
+                            total=None if math.isnan(part) else 1)
             self.bar.refresh()
         else:
             self.say("; ".join(filter(None, (what, left))))
@@ -396,11 +395,13 @@ class Sweep:
         self.screen.show("Building harness/ceiling")
         running.ceiling()
         has_gpu = ladders.has_gpu()
-        for stage in self.stages:
-            if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each
-                self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
-                continue
-            self.screen.show(f"Building {stage.name}", stage.is_cuda * "nvcc takes its time")
+        # nvcc takes ten seconds for each of its stages.
+        here = [stage for stage in self.stages if has_gpu or not stage.is_cuda]
+        self.notes |= {stage.name: ("no device", "found no GPU (nvidia-smi lists none)")
+                       for stage in self.stages if stage not in here}
+        for number, stage in enumerate(here):
+            self.screen.show(f"Building {stage.name}", f"{len(here) - number} to go",
+                             number / len(here))
             status, log, _ = running.run(stage.build, keep="both")
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
@@ -452,7 +453,7 @@ class Sweep:
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
-        runs, seconds = self.left()
+        (runs, seconds), done = self.left(), time.monotonic() - self.start_s
         axes = [axis["option"] for axis in self.ladder.axes]
         where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
         about = ("time not known yet" if math.isnan(seconds) else f"about {seconds:.0f} s"
@@ -460,7 +461,7 @@ class Sweep:
         for again in range(1 + AGAIN):
             self.screen.show(", ".join([stage.name, *where, f"round {number}",
                                         *["disturbed, so again"] * bool(again)]),
-                             f"{runs} to go, {about}", seconds)
+                             f"{runs} to go, {about}", done / (done + seconds))
             row, status, errors = self.start(
                 stage, {**self.settings, **dict(zip(axes, cell))}, threads, number,
                 self.took.get((stage.name, cell, threads)))
@@ -508,7 +509,7 @@ class Sweep:
         """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
         after another. So a minute in which the machine is busy spoils one run of three, and the
         median drops it. After one round, the tables are complete."""
-        self.screen.start = time.monotonic()
+        self.start_s = time.monotonic()
         plan = [*itertools.product(self.cells, self.stages, self.threads)]
         for number in itertools.count(1):
             for cell, stage, threads in plan:
@@ -529,14 +530,13 @@ class Sweep:
             self.failed = max(self.failed, 1)
         self.note_gpu("after")
         self.note_programs()
-        text = self.tables(self.runs, self.ladder)
-        rows.write(self.output / "tables.txt", text)
+        rows.write(self.output / "tables.txt", self.tables(self.runs, self.ladder))
         # Not sys.stdout: it has the locale's encoding. It may be closed, and the files are there.
         with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
-            file.write(text)
+            file.write(self.tables(self.runs, self.ladder, ladders.width(file)))
         draws = "" if self.options.output else "; `make report` draws them"
         names = ", ".join(name for name in FILES if (self.output / name).exists())
-        self.screen.say(f"Written to {self.output}: {names}{draws}")
+        self.screen.say(ladders.fill(f"Written to {self.output}: {names}{draws}", sys.stderr))
 
     def run(self):
         if self.ladder.toml["data"]:

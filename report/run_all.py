@@ -5,10 +5,10 @@ from pathlib import Path
 from harness import sweep
 
 
-def tables(runs, ladder):
+def tables(runs, ladder, *width):
     """The tables of a file of rows, as text."""
     from report import view  # takes half a second, and needs what a sweep does not
-    return view.table_text(Path(runs), view.read_groups(Path(runs), ladder))
+    return view.table_text(Path(runs), view.read_groups(Path(runs), ladder), *width)
 
 
 def main():

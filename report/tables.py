@@ -11,6 +11,7 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from harness import ladders, rows
@@ -43,7 +44,7 @@ def main():
                 view.update(arguments.update, block(groups, arguments.update.parent), name)
         return
     text = (view.headline(groups, Path()) + "\n" if arguments.markdown else
-            view.table_text(arguments.runs, groups))
+            view.table_text(arguments.runs, groups, ladders.width(sys.stdout)))
     if arguments.output:
         rows.write(arguments.output, text)
         return

@@ -87,7 +87,7 @@ def environment(**options):
     made.globals |= {"view": sys.modules[__name__], "pairs": pairs, "rows": rows}
     made.tests["matching"] = lambda text, pattern: re.search(pattern, text)
     made.filters |= {
-        "wrap": lambda text: textwrap.fill(text, WIDTH), "columns": columns,
+        "wrap": textwrap.fill, "columns": columns,
         "link": lambda path, folder: Markup(url(os.path.relpath(path, folder)))}
     return made
 
@@ -117,13 +117,13 @@ def percent(part):
     return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
 
 
-def columns(sheet):
+def columns(sheet, across):
     """A sheet of a group's as lines of a terminal. Columns that do not fit beside the others stand
     below."""
     lines = [(name, cells) for name, cells in sheet if cells]
     margin = max(len(name) for name, _ in lines)
     width, room = (max(len(cell[part]) for _, cells in lines for cell in cells) for part in (0, 1))
-    fitting = max(1, (WIDTH - margin) // (2 + width + room))
+    fitting = max(1, (across - margin) // (2 + width + room))
     return "\n\n".join(
         "\n".join(f"{name:<{margin}}" + "".join(f"  {number:>{width}}{sign:<{room}}"
                                                 for number, sign in cells[start:start + fitting])
@@ -850,10 +850,10 @@ def result(groups):
         group.against_peers(), group.against_peers(on_cpu=False)) if mean)
 
 
-def table_text(path, groups):
+def table_text(path, groups, width=WIDTH):
     """The tables for a terminal, in the layout of the papers: each measure has a line for each
     stage."""
-    return render(TEXT, "tables.txt.j2", folder=path.parent, groups=groups,
+    return render(TEXT, "tables.txt.j2", folder=path.parent, groups=groups, width=min(width, WIDTH),
                   notes=left_out(path.parent), gained=gained(groups)) + "\n"
 
 

@@ -36,7 +36,10 @@ need_gperftools() {
     need_gperftools
     mkdir stages/07_mine
     cp "$repository"/stages/02_openmp/{Makefile,train.c} stages/07_mine
-    CPU_SECONDS=1 harness/start.py profile 07
+    CPU_SECONDS=1 harness/start.py profile 07 >said
+    # The functions of cpu.txt's first lines.
+    grep -qE "^07_mine: most time in $(sed -nE '/%/ { s/.*% //; s/[()]/./g; p; q }' \
+        stages/profiles/mine/07_mine/cpu.txt) [0-9]+%, .*lines.txt.*flame.svg" said
     cd stages/profiles/mine/07_mine
     cat cpu.txt heap.txt
 

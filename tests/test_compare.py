@@ -1,12 +1,14 @@
 """Tests harness/pairs.py on published numbers and on made-up runs, and what compare says."""
 
+import math
 import os
 import random
+import re
 import time
 import unittest
 from unittest import mock
 
-from harness import compare, pairs, rows, running
+from harness import compare, ladders, pairs, rows, running
 
 
 def made_up_times(generator, pairs, ratio):
@@ -21,6 +23,25 @@ def made_up_times(generator, pairs, ratio):
                 time *= 1 + generator.expovariate(2)
             side.append(time)
     return times
+
+
+def test_a_table_has_the_width_of_its_terminal(monkeypatch, capsys):
+    """Words go on below themselves. Where there is no room for the names, they stand above."""
+    ladder, names = ladders.find_ladder(""), ("01.2_whole_vectors", "01.3_register_tile")
+    rows = [[{"train_s": seconds, "forward_s": seconds, "backward_s": None, "program_s": 12.345,
+              "processor_s": 1}] * 9 for seconds in (1.0, 0.5)]
+    texts = {}
+    for width in (math.inf, 80, 60):
+        monkeypatch.setattr(ladders, "width", lambda file, width=width: width)
+        compare.print_comparison(ladder, names, rows, "x " * 50)
+        text = texts[width] = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= width
+        assert "\nforward     " in text and "backward" not in text
+        assert re.search(r"1000.00 ms +500.00 ms   2.00× \(2.00 to\s+2.00\)", text)
+    assert texts[math.inf].startswith(f"median      {names[0]}  {names[1]}   {names[1]} is ... as")
+    assert "\n" + " " * 53 + "as fast\n" in texts[80]
+    assert texts[60].startswith(f"A is {names[0]}, B is {names[1]}\nmedian                A  ")
+    assert "B is ... as fast\n" in texts[60]
 
 
 class Statistics(unittest.TestCase):

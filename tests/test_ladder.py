@@ -217,7 +217,7 @@ def test_declared_predictions():
 def test_step_on_a_terminal(repository):
     """It asks for an answer there, and shows no links."""
     readme = Path("stages/00_serial/README.md")
-    links = "![a](b.svg)\n[`c` d](e.md) <!-- f -->\n"
+    links = f"![a](b.svg)\n[`c` d](e.md) <!-- f -->\n{'word ' * 30}\n- {'item ' * 20}\n"
     repository.edit(readme, "## The idea\n", f"## The idea\n\n{links}")
     os.mkfifo("keys")
     Path("output").touch()
@@ -238,6 +238,9 @@ def test_step_on_a_terminal(repository):
     assert "The prediction" in output
     assert re.search(r"\n00_serial +\S+ +24,500 +\d", output)
     assert "\n`c` d " in output and not re.search(r"]\(|<!--", output)
+    # Lines of 80, broken between words.
+    assert re.search("^`c` d( word){15}\n(word ?){15}\n- (item ?){15}\n  (item ?){5}\n", output,
+                     re.MULTILINE)
     # Without a terminal, it does not ask. Your own stage need not have a README.
     assert "Press Enter" not in repository.run("make -s step STAGE=00 TRAIN=640")
     readme.unlink()
