@@ -619,8 +619,8 @@ Speedup over 00_plain
     assert lab.call("--ladder", "wave", path=path) == (2, [
         "tables: --ladder: found 'wave', expected 'waves'"])
     # Columns and words that a terminal has no room for stand below.
-    monkeypatch.setattr(ladders, "width", lambda file: 28)
-    assert max(map(len, lab.show(path=path).split("\n"))) <= 28
+    monkeypatch.setattr(ladders, "width", lambda file: 30)
+    assert max(map(len, lab.show(path=path).split("\n"))) <= 30
     assert "| 01_fast, 4 threads | 0.0500 ms (0.0500 to 0.0500), 16.0× once | - |" in lab.show(
         "--markdown", path=path)
 
