@@ -4,7 +4,8 @@
                                    before, and the times of both on this machine
     step.py diff STUDY STAGE       shows what a stage changed, with colours and a pager where git
                                    uses them
-    step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it
+    step.py new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it;
+                                   with RUNS=8, it compares the times, too
     step.py study STUDY NAME       makes a study of your own from a copy of the smallest one
 """
 
@@ -209,7 +210,9 @@ def new(ladder, origin, name):
         encoding="utf-8")
     made = sorted(str(path.relative_to(ladders.ROOT)) for path in folder.iterdir())
     ladders.show(f"Made from {origin.name}: {' '.join(made)}")
-    run("make", "--no-print-directory", "check", f"STUDY={ladder.name}", f"STAGE={name}")
+    # Nobody has to know yet how fast a copy is.
+    run("make", "--no-print-directory", "check", f"STUDY={ladder.name}", f"STAGE={name}",
+        f"RUNS={os.environ.get('RUNS') or 0}")
 
 
 def study(_, name):
