@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""JAX, with the double sum factored, as one compiled function."""
+"""JAX, with the double sum factored, as one compiled function. Blocks of 128 to 512 rows
+(`lax.map`) took longer for 1,024 to 16,384 rows, and less only for 256 and 65,536."""
 
 import os
 

@@ -1,19 +1,33 @@
 #!/usr/bin/env python3
-"""JAX: one `einsum` of x, y and z, compiled."""
+"""JAX: an `einsum` of x, y and z, compiled, for each block of triplets, whose products stay in the
+cache. A matrix product of x·y and z took longer. A GPU takes all triplets at once."""
 
 import os
 
 import peer
 import numpy as np
 
-os.environ["JAX_PLATFORMS"] = "cuda" if peer.NAME == "peer_jax_cuda" else "cpu"
+IS_GPU = peer.NAME == "peer_jax_cuda"
+os.environ["JAX_PLATFORMS"] = "cuda" if IS_GPU else "cpu"
 jax = peer.require("jax")
+
+TRIPLETS = 256  # of a block: their products are 1 MiB
+
+
+def total(*features):
+    # In float32, not TF32.
+    return jax.numpy.einsum("ni,nj,nk->ijk", *features, precision="highest")
 
 
 @jax.jit
-def average(x, y, z):
-    # In float32, not TF32.
-    return jax.numpy.einsum("ni,nj,nk->ijk", x, y, z, precision="highest") / len(x)
+def average(*features):
+    count = len(features[0])
+    rest = 0 if IS_GPU else count - count % TRIPLETS
+    mean = total(*(each[rest:] for each in features))
+    if rest:
+        blocks = [each[:rest].reshape(-1, TRIPLETS, each.shape[1]) for each in features]
+        mean, _ = jax.lax.scan(lambda mean, block: (mean + total(*block), None), mean, blocks)
+    return mean / count
 
 
 class Jax(peer.Peer):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """NumPy, as one matrix product by its OpenBLAS: the products x·y of all triplets, transposed, by z.
-Arrays are written in place."""
+Arrays are written in place. Blocks of 256 or 512 triplets took as long or longer at every size."""
 
 import peer
 import numpy as np
