@@ -15,7 +15,7 @@ import sys
 import textwrap
 from collections import defaultdict
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import fmean, geometric_mean, median
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -46,6 +46,7 @@ EPOCHS = {
     "samples_per_s": "average throughput (1000 samples/s)",
     "test_accuracy": "final test accuracy (%)", "best_test_accuracy": "best test accuracy (%)",
     "peak_rss_mib": "peak memory (MiB)", "peak_vram_mib": "peak device memory (MiB)"}
+EPOCHS_MEMORY = "rss_mib"  # the column of epochs.csv, whose mean epochs() has too
 
 
 # --- text, Markdown and templates ---
@@ -932,6 +933,10 @@ def ladder(groups, folder):
 
 def epoch_text(group, column, line, cell):
     """A cell of the table of epochs. Empty where there is no such run, or no such number."""
+    if column == EPOCHS_MEMORY:
+        numbers = [row[column] for run in group.epochs.get((line, cell), ()) for row in run
+                   if row.get(column)]
+        return three_digits(fmean(numbers)) if numbers else ""
     value = group.median(column, line, cell)
     if value is None:
         return ""
@@ -950,12 +955,13 @@ def epochs(groups, folder):
     cell = ladder_cell(group)
     lines = [line for line in group.lines if group.time(line, cell) is not None]
     first, *others = EPOCHS
-    columns = [column for column in (first, group.ladder.time, *others)
+    heads = EPOCHS | {group.ladder.time: "total training time (s)",
+                      EPOCHS_MEMORY: "average memory (MiB)"}
+    columns = [column for column in (first, group.ladder.time, *others, EPOCHS_MEMORY)
                if any(epoch_text(group, column, line, cell) for line in lines)]
     absent = [stage for stage in [*group.ladder.stages, *group.ladder.peers]
               if not stage.is_step and stage.name not in dict(lines)]
-    table = grid(["platform", *((EPOCHS | {group.ladder.time: "total training time (s)"})[column]
-                                for column in columns)], [
+    table = grid(["platform", *map(heads.get, columns)], [
         [group.label(line), *(epoch_text(group, column, line, cell) for column in columns)]
         for line in sorted(lines + [(stage.name, 0) for stage in absent])])
     return render(MARKDOWN, "epochs.md.j2", group=group, folder=folder, table=table,
