@@ -46,7 +46,7 @@ def test_in_a_browser(monkeypatch, tmp_path):
 addEventListener("load", () => {
   const slides = all("body > section");
   const seen = (within) => within.filter((each) => getComputedStyle(each).visibility === "visible");
-  expect("the second slide is not seen alone", 
+  expect("the second slide is not seen alone",
     (Dz.setSlide(2), seen(slides).length === 1 && seen(slides)[0] === slides[1]));
   slides.forEach((slide) => expect(`${slide.id} is not whole`,
     slide.scrollHeight <= slide.clientHeight && slide.scrollWidth <= slide.clientWidth));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Adam in the place of plain gradient descent: "Which setting is the paper's?" in the study's README
-asks for it. It takes a peer's options, but computes something else, so no table has it."""
+"""Adam in the place of plain gradient descent, for "Which setting is the paper's?" in the study's
+README. It takes a peer's options, but computes something else, so no table has it."""
 
 import peer
 import peer_numpy
