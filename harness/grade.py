@@ -9,7 +9,7 @@ there. It is built and run in a sandbox (bwrap, prlimit): no network, a limit of
 and nothing of this machine that it could write.
 
 assignments/ASSIGNMENT.toml says what is asked and how points are given: see README.md there. KEY
-has the cases and seeds that decide. Without one, OUT/key.toml is drawn at random, and kept.
+has the cases and seeds that decide. Without one, OUT/ASSIGNMENT.key.toml is drawn, and kept.
 OUT (grades/) gets a line of grades.csv and a page NAME.md for each submission. Those that have a
 line are left out, unless their source has changed since.
 
@@ -103,7 +103,9 @@ class Sandbox:
         given = [word for name, value in dict(environment).items()
                  for word in ("--setenv", name, value)]
         cores = sorted(os.sched_getaffinity(0))[:threads or None]
-        words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session",
+        # Without a process of bwrap's above the program, which may end later than bwrap, and then its
+        # processor time would be others'.
+        words = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session",
                  "--cap-drop", "ALL", "--bind", str(root), "/", *self.words, *binds,
                  "--bind", *map(str, writable), "--chdir", str(writable[1]),
                  "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", *given,

@@ -1,11 +1,14 @@
 """Tests `make grade` with submissions: a good one, a slow one, and those that try to get points."""
 
 import csv
+import os
 import re
 import subprocess
 
 import pytest
 from programs import copy, run
+
+from harness.grade import Sandbox
 
 SANDBOX = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
 
@@ -101,6 +104,16 @@ def test_submissions(course):
     assert "b2 did not move." in page("wrong")
     assert "hangs, or takes over 4 s" in page("endless")
     assert "WRONG after the first batch" in page("sizes")
+
+
+def test_the_programs_processor_time_is_ours_and_no_others(tmp_path):
+    sandbox = Sandbox(tmp_path, 512)
+    (tmp_path / "out").mkdir()
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    for _ in range(4):
+        before = sum(os.times()[2:4])
+        assert sandbox.run(["python3", "-c", busy], 10, (tmp_path / "out", "/out"))[0] == 0
+        assert sum(os.times()[2:4]) - before > 0.4
 
 
 def test_it_goes_on(course):
