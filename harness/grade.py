@@ -103,8 +103,8 @@ class Sandbox:
         given = [word for name, value in dict(environment).items()
                  for word in ("--setenv", name, value)]
         cores = sorted(os.sched_getaffinity(0))[:threads or None]
-        # Without a process of bwrap's above the program, which may end later than bwrap, and then its
-        # processor time would be others'.
+        # Not below a process of bwrap's in the sandbox: that one may end later than bwrap, and then
+        # the program's processor time would be others'.
         words = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session",
                  "--cap-drop", "ALL", "--bind", str(root), "/", *self.words, *binds,
                  "--bind", *map(str, writable), "--chdir", str(writable[1]),

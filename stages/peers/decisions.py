@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""peer_numpy with one decision made as the paper may have made it, for "Its accuracies" in PAPER.md:
+"""peer_numpy with one decision made as the paper may have made it: "Its accuracies" in PAPER.md.
 
     DECISION=sorted stages/peers/decisions.py [a peer's options]
 
