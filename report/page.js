@@ -53,7 +53,7 @@ function compare(part, set, other, name) {
 }
 
 const states = {}, drawn = new Map(); // by ladder; and what draws the plots of a place
-const stateOf = (ladder) => states[ladder] ||= {show: ["stage", "peer"], cell: null, log: true, picked: null};
+const stateOf = (ladder) => states[ladder] ||= {show: ["stage", "peer"], cell: null, picked: null};
 function refresh() {
   for (const part of document.querySelectorAll("[data-machine]")) {
     part.hidden = part.dataset.machine !== select.value;
@@ -78,7 +78,6 @@ function save(ladder) {
     axesOf(ladder).forEach(({option}, i) => state.cell && words.set(option, state.cell[i]));
     words.set("show", state.show.join());
     words.set("pick", (state.picked || []).filter(Boolean).join());
-    if (!state.log) words.set("linear", "yes");
   }
   history.replaceState(null, "", `#${encodeURIComponent(ladder)}${`?${words}`.replace(/^\?$/, "")}`);
 }
@@ -92,7 +91,6 @@ function restore(ladder, words) {
   state.cell = cell.includes(null) ? null : cell.map((value) => isNaN(value) ? value : Number(value));
   state.show = list("show").filter((kind) => kind in KINDS);
   state.picked = list("pick").slice(0, MOST_PICKED);
-  state.log = !words.has("linear");
   refresh();
 }
 document.getElementById("choice").hidden = select.options.length < 2;

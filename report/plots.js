@@ -1,5 +1,5 @@
 // Draws the plots of a machine's results of a ladder: plots(place, set, state, changed). page.py writes the
-// set. The state is what the reader has chosen, for all machines: {show, cell, log, picked, other}.
+// set. The state is what the reader has chosen, for all machines: {show, cell, picked, other}.
 const KINDS = {stage: "stages", step: "steps", peer: "peers"}, MOST_PICKED = 6;
 const SHAPES = {stage: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", step: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
   peer: "M0-6L6 0 0 6-6 0z"};
@@ -144,7 +144,7 @@ function plots(place, set, state, changed) {
   const [controls, panels] = ["controls", "panels"].map((look) => place.appendChild(html("div", {class: look})));
   const below = place.parentNode.querySelector(".more"); // the ladder's table
   const note = (...words) => html("p", {class: "small"}, ...words);
-  const widen = ([low, high]) => state.log ? [low / 1.2, high * 1.2] : [0, high * 1.08];
+  const widen = ([low, high]) => [low / 1.2, high * 1.2];
   const name = (cell, skip) => set.axes.flatMap(({option}, i) => // of a cell, or of a line along an axis
     i === skip ? [] : `${option} ${cell[i]}`).join(", ");
   const colour = (stage) => state.picked.includes(stage) ? `var(--c${state.picked.indexOf(stage)})` : "";
@@ -186,7 +186,7 @@ function plots(place, set, state, changed) {
     const missing = state.show.filter((kind) => !here.some((line) => line.kind === kind)).map((kind) => KINDS[kind]);
     found.push(heading(capital(set.time) + (chosen.length ? `: ${name(chosen)}` : "")), note(
       "A mark is the median, its whisker the range of the runs. Choose lines to see how they grow." + (twin ? ` A bar is ${state.otherName}.` : ""), missing.length ? ` No ${missing.join(" and no ")} here.` : ""));
-    if (lines.length) found.push(chart(lines, {label: `${set.time} (${runs.unit})`, log: state.log, limits: widen(range(
+    if (lines.length) found.push(chart(lines, {label: `${set.time} (${runs.unit})`, log: true, limits: widen(range(
       [...lines.flatMap(({low, high, other}) => [low, high, other || low]), ...peaks.map((each) => each[1])]))},
     peaks, width, `${set.time} of each`, pick), note(`${runs.heading}.`));
 
@@ -203,9 +203,9 @@ function plots(place, set, state, changed) {
         .filter((line) => line.points.length);
       const times = series.flatMap((line) => line.points.map((point) => point[1]));
       if (all.length < 2 || typeof all[0] !== "number" || !times.length) return [];
-      return [panel({title: name(chosen, i), series, now: chosen[i], x: {label: set.axes[i].name, log: state.log,
-        limits: state.log ? [all[0] / 1.15, all[all.length - 1] * 1.15] : [0, all[all.length - 1] * 1.06], values: all},
-      y: {label: `${set.time} (${runs.unit})`, limits: widen(range(times)), log: state.log}}, part)];
+      return [panel({title: name(chosen, i), series, now: chosen[i], x: {label: set.axes[i].name, log: true,
+        limits: [all[0] / 1.15, all[all.length - 1] * 1.15], values: all},
+      y: {label: `${set.time} (${runs.unit})`, limits: widen(range(times)), log: true}}, part)];
     });
     if (grown.length) found.push(heading(`How it grows with ${set.axes.map((axis) => axis.name.toLowerCase()).join(" and ")}`),
       ...twin ? [note(`Dashed: ${state.otherName}.`)] : [], ...grown);
@@ -265,7 +265,6 @@ function plots(place, set, state, changed) {
       input.parentNode.hidden = values[i].length < 2;
     });
     for (const [kind, input] of boxes) input.checked = state.show.includes(kind);
-    linear.checked = !state.log;
     keys.replaceChildren(...state.picked.flatMap((stage, i) => stage ? [html("button", {type: "button", title: "Take it out",
       style: `--key:var(--c${i})`, "aria-label": `Take ${stage} out`}, stage)] : []));
   }
@@ -274,7 +273,6 @@ function plots(place, set, state, changed) {
     symbol(kind, 0, 0, "var(--soft)")), words], {type: "checkbox"}, (input) => {
     state.show = state.show.filter((each) => each !== kind).concat(input.checked ? kind : []);
   })]);
-  const linear = control(["linear"], {type: "checkbox"}, (input) => { state.log = !input.checked; });
   const keys = controls.appendChild(html("span", {class: "keys"}));
   keys.addEventListener("click", ({target}) => target.matches("button") && pick(target.textContent));
   addEventListener("resize", () => place.clientWidth && draw());

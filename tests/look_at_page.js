@@ -65,10 +65,6 @@ addEventListener("load", () => {
   expect(`not picked: ${series()}`, !series().includes("peer_one") && document.activeElement === rows()[1]
     && rows()[1].getAttribute("aria-pressed") === "false" && !location.hash.includes("peer_one"));
   press("Enter");
-  const linearly = words();
-  tick("linear");
-  expect(`linear: ${words()}`, words() !== linearly && /^0\d/.test(words()));
-  look("linear");
   for (const sign of ["#%", "#stages?machine=full&batch=128&hidden=256&show=peer&pick=peer_one", "#stages?show=%"]) {
     location.hash = sign;
     dispatchEvent(new Event("hashchange"));

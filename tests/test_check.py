@@ -325,6 +325,7 @@ import os, signal, sys
 sys.path.insert(0, {str(ladders.ROOT)!r})
 from harness import running
 os.setpgid(0, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 os.register_at_fork(after_in_child=lambda: os.killpg(0, signal.SIGINT))
 try:
     running.run(["true"])
