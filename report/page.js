@@ -28,15 +28,17 @@ function compare(part, set, other, name) {
   const head = (scope, words) => html("th", {scope}, words);
   const pairs = [set, set.steps].flatMap((runs) => runs && pairOf(runs, other) ? [[runs, pairOf(runs, other)]] : []);
   if (!pairs.length) return [html("p", {}, `${name} has no results of these settings and cells.`)];
-  const title = `How many times as fast as on ${name}`;
-  return [headingIn(part, title), html("p", {class: "small"}, "A ratio of medians, because runs of two machines "
-    + "share no round."), ...pairs.map(([runs, twin]) => {
+  const title = `How many times as fast as on ${name}`, all = {};
+  const tables = pairs.map(([runs, twin]) => {
     const table = html("table", {}, html("caption", {class: "unseen"}, title));
     const columns = runs.cells.flatMap((cell, at) => {
       const there = twin.cells.findIndex((each) => isSame(each, cell));
-      const found = runs.lines.map((line) => {
+      const found = runs.lines.map((line, i) => {
         const [mine, theirs] = [line.runs[at], twin.lines.find(({stage}) => stage === line.stage)?.runs[there]];
-        return mine?.time && theirs ? `${digits(theirs.time / twin.scale / mine.time * runs.scale)}×` : "-";
+        if (!mine?.time || !theirs) return "-";
+        const ratio = theirs.time / twin.scale / mine.time * runs.scale;
+        (all[runs.lines[i].kind] ||= []).push(ratio);
+        return `${digits(ratio)}×`;
       });
       return found.some((text) => text !== "-") ? [[cell, found]] : [];
     });
@@ -49,7 +51,12 @@ function compare(part, set, other, name) {
         ? [row(head("row", stage), own.map(([, found]) => html("td", {}, found[i])))] : [])));
     }
     return html("div", {class: "scroll", tabindex: 0}, html("p", {class: "small"}, runs.heading.split(";")[0]), table);
-  })];
+  });
+  const mean = (ratios) => digits(Math.exp(ratios.reduce((sum, each) => sum + Math.log(each), 0) / ratios.length));
+  return [html("p", {class: "lead"}, `${title}: ${Object.entries(KINDS).filter(([kind]) => all[kind]).map(([kind, words]) =>
+    `${words} ${mean(all[kind])}× (${range(all[kind]).map(digits).join(" to ")})`).join(", ")}.`),
+  html("details", {}, html("summary", {}, "In each cell"), html("p", {class: "small"}, "A ratio of medians, because runs "
+    + "of two machines share no round. Above, their geometric means."), ...tables)];
 }
 
 const states = {}, drawn = new Map(); // by ladder; and what draws the plots of a place
@@ -129,14 +136,14 @@ for (const kind of ["pointerover", "focusin"]) addEventListener(kind, (event) =>
 
 list.open = matchMedia("(min-width: 70rem)").matches;
 // A diff becomes a part of the page when it is opened: the browser does not read a <noscript>. What a
-// stage's reader is to guess is shown at once.
+// stage's reader is to guess is shown at once, and put away piece by piece.
 document.addEventListener("toggle", ({target}) => {
   const diff = target.querySelector(":scope > noscript");
   if (diff) {
     diff.outerHTML = diff.textContent;
     between(target.querySelector(".diff"), target.id.slice("diff-".length));
   }
-  if (target.matches(".folded"))
+  if (target.matches(".folded") && target.open)
     for (const each of target.closest("section").querySelectorAll(".folded")) each.open = target.open;
 }, true);
 // Puts a button before each hunk, and after the last, which shows the lines that the diff leaves out.

@@ -164,7 +164,7 @@ def runs_of(whole):
                 "name": whole.label(line), "short": whole.short_label(line), "stage": line[0],
                 "kind": "peer" if view.is_peer(line) else "step" if view.is_step(line) else "stage",
                 "threads": line[1] or 1, "cpu": whole.is_on_cpu(line), "mark": whole.mark(line),
-                "runs": runs})
+                "skips": whole.ladder.skips(line[0]), "runs": runs})
     return {"cells": whole.cells, "start": view.ladder_cell(whole), "lines": lines,
             "unit": whole.unit, "scale": whole.scale, "settings": [*whole.settings.values()],
             "heading": whole.conditions(" ".join(  # of the signs that the chart shows

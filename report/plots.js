@@ -131,7 +131,7 @@ function chart(lines, axis, peaks, width, label, pick) {
       svg("path", {d: `M${at(line.low)} ${y}H${at(line.high)}m0-4v8M${at(line.low)} ${y - 4}v8`, stroke: paint}),
       ...line.other ? [svg("path", {d: `M${at(line.other)} ${y - 9}v18`, stroke: paint, "stroke-width": 3})] : [],
       symbol(line.kind, at(line.time), y, paint),
-      svg("text", {x: isNarrow ? width : at(line.high) + 10, y: y + 4 - 1.6 * drop,
+      svg("text", {x: isNarrow ? width : at(Math.max(line.high, line.other || 0)) + 10, y: y + 4 - 1.6 * drop,
         "text-anchor": isNarrow ? "end" : "start"}, line.label));
     row.addEventListener("click", () => pick(line.stage));
     root.append(row);
@@ -185,16 +185,17 @@ function plots(place, set, state, changed) {
       [`peak, ${line.threads === 1 ? "1 thread" : `${line.threads} threads`}`, line.runs[cell].peak]))];
     const missing = state.show.filter((kind) => !here.some((line) => line.kind === kind)).map((kind) => KINDS[kind]);
     found.push(heading(capital(set.time) + (chosen.length ? `: ${name(chosen)}` : "")), note(
-      "A mark is the median, its whisker the range of the runs. Choose lines to see how they grow." + (twin ? ` A bar is ${state.otherName}.` : ""), missing.length ? ` No ${missing.join(" and no ")} here.` : ""));
+      `${runs.heading.split(";")[0]}. A mark is the median, its whisker the range of the runs. Choose lines to see how they grow.` + (twin ? ` A bar is ${state.otherName}.` : ""), missing.length ? ` No ${missing.join(" and no ")} here.` : ""));
     if (lines.length) found.push(chart(lines, {label: `${set.time} (${runs.unit})`, log: true, limits: widen(range(
       [...lines.flatMap(({low, high, other}) => [low, high, other || low]), ...peaks.map((each) => each[1])]))},
-    peaks, width, `${set.time} of each`, pick), note(`${runs.heading}.`));
+    peaks, width, `${set.time} of each`, pick), note(`${runs.heading}.`,
+      ...[...new Set(here.filter(({mark}) => mark).map(({mark, skips}) => ` ${mark} leaves out ${skips}.`))]));
 
     const grown = values.flatMap((all, i) => {
       const points = (line, time) => all.flatMap((value) => {
         const at = chosen.map((old, k) => k === i ? value : old), run = line.runs[runs.cells.findIndex((each) =>
           String(each) === String(at))], y = run?.time && time(run, at);
-        return y ? [[value, y, `${line.name}, ${words(line, at, run)}`.replace(`${line.name}\n`, "\n")]] : [];
+        return y ? [[value, y, words(line, at, run).replace("\n", ", ")]] : [];
       });
       const series = shown.flatMap((line) => [
         {name: line.short, kind: line.kind, colour: colour(line.stage), points: points(line, (run) => run.time)},

@@ -81,7 +81,7 @@ addEventListener("load", () => {
   const compared = all("tr", against).map((row) => all("th, td", row).map((cell) => cell.textContent).join());
   expect(`compared: ${compared}`, compared.join(";") === "batch 128,256 hidden;01_fast,0.000125×");
   expect(`says how: ${against.textContent}`, against.textContent.startsWith(
-    "How many times as fast as on AloneA ratio of medians, because"));
+    "How many times as fast as on Alone: stages 0.000125× (0.000125 to 0.000125).In each cellA ratio of medians, because"));
   expect("the other in the chart", /\non Alone: 0.000500 s$/.test(hover(rows()[0]).textContent)
     && /A bar is Alone/.test(place.textContent));
   look("two machines");
@@ -104,12 +104,19 @@ addEventListener("load", () => {
 
   const folded = all("#noted-01_fast details.folded");
   expect("folded until asked for", folded.length === 3 && folded.every((each) => !each.open));
+  const turn = (fold, isOpen) => {
+    fold.open = isOpen;
+    fold.dispatchEvent(new Event("toggle"));
+  };
+  turn(folded[1], true);
+  expect("one reveal", folded.every((each) => each.open));
+  turn(folded[1], false);
+  expect("closed alone", folded.map((each) => each.open).join() === "true,false,true");
   expect("only this machine", all("#stages-01_fast header tbody").filter((part) => !part.hidden).length === 1);
   for (const name of ["stages-01_fast", "noted-01_fast"]) {
     const diff = document.getElementById(`diff-${name}`);
     expect("the diff waits", !all("table", diff).length && /<table/.test(diff.textContent));
-    diff.open = true;
-    diff.dispatchEvent(new Event("toggle"));
+    turn(diff, true);
     expect("the diff is open", all(".diff td", diff).some(isSeen));
   }
   const row = all("#noted-01_fast .diff tr").find((each) => all("mark", each).length);
