@@ -20,9 +20,12 @@ ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
 $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
 endif
 
+# Debian's python3, which has the packages, and not another that comes first in PATH.
+HARNESS := /usr/bin/python3 -m harness
+
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
-STAGES := $(shell harness/start.py ladders stages 2>/dev/null)
-CUDA    = $(shell harness/start.py ladders stages --cuda)
+STAGES := $(shell $(HARNESS) ladders stages 2>/dev/null)
+CUDA    = $(shell $(HARNESS) ladders stages --cuda)
 ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
               $(ladder)data/Makefile)))
 
@@ -40,7 +43,7 @@ else
 
 all: $(STAGES) ## build every stage that this machine can build
 	@if [ $(words $^) = 0 ]; then \
-	    ./deps.sh run && stages=$$(harness/start.py ladders stages) && [ "$$stages" ] && \
+	    ./deps.sh run && stages=$$($(HARNESS) ladders stages) && [ "$$stages" ] && \
 	        $(MAKE) all STAGES="$$stages"; \
 	elif ! command -v $(NVCC) >/dev/null; then \
 	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
@@ -84,24 +87,24 @@ deps: ## install the missing packages of packages.txt
 
 step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 	@./deps.sh compare
-	@harness/start.py step step "$$STUDY" "$$STAGE"
+	@$(HARNESS) step step "$$STUDY" "$$STAGE"
 
 diff: ## diff STAGE=02 [STUDY=]: what a stage changed against the one before
-	@harness/start.py step diff "$$STUDY" "$$STAGE"
+	@$(HARNESS) step diff "$$STUDY" "$$STAGE"
 
 asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: the code of its hot loop
 	@./deps.sh run
-	@harness/start.py asm "$$STUDY" "$$STAGE" "$$FUNCTION"
+	@$(HARNESS) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
 new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
-	@harness/start.py step new "$$STUDY" "$$FROM" "$$NAME"
+	@$(HARNESS) step new "$$STUDY" "$$FROM" "$$NAME"
 
 new-study: ## new-study NAME=heat: a study of your own, the smallest that works
-	@harness/start.py step study '' "$$NAME"
+	@$(HARNESS) step study '' "$$NAME"
 
 check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
 	@./deps.sh test
-	@harness/start.py check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
+	@$(HARNESS) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
 bench: ## [FILTER=regex]: the ceilings: arithmetic, caches, memory, barriers
 	@./deps.sh bench
@@ -110,36 +113,36 @@ bench: ## [FILTER=regex]: the ceilings: arithmetic, caches, memory, barriers
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 	@./deps.sh compare
-	@harness/start.py compare --study "$$STUDY" -- "$$A" "$$B"
+	@$(HARNESS) compare --study "$$STUDY" -- "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
-	@harness/start.py profile $$STAGE
+	@$(HARNESS) profile $$STAGE
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
-	@harness/start.py profile --gpu $$STAGE
+	@$(HARNESS) profile --gpu $$STAGE
 
 report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
-	@harness/start.py report.write
+	@$(HARNESS) report.write
 
 class: ## class DIR=folder: the results of students on one page, class.html
 	@./deps.sh run
-	@harness/start.py report.class "$$DIR"
+	@$(HARNESS) report.class "$$DIR"
 
 slides: ## a deck for each session of COURSE.md, HTML and PDF, in slides/
 	@./deps.sh slides
-	@harness/start.py report.slides
+	@$(HARNESS) report.slides
 
 grade: ## grade FROM=folder ASSIGNMENT=name: grade what students hand in
 	@./deps.sh grade
-	@harness/start.py grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
+	@$(HARNESS) grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
 
 headline: ## headline RESULTS=report/results/NAME/stages: for stages/README.md
 	@./deps.sh run
-	@harness/start.py report.tables --update stages/README.md "$$RESULTS/runs.csv"
+	@$(HARNESS) report.tables --update stages/README.md "$$RESULTS/runs.csv"
 
 clean: ## remove what was built
 	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \

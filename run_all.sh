@@ -27,4 +27,4 @@ esac
 # is named, because env takes a path with = for a variable.
 block=(env --block-signal=INT)
 "${block[@]}" true 2>/dev/null || block=() # not in every env
-exec "${block[@]}" /usr/bin/python3 "$folder/harness/start.py" report.run_all "$0" "$@"
+exec "${block[@]}" /usr/bin/python3 "$folder/harness" report.run_all "$0" "$@"

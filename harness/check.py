@@ -1,6 +1,6 @@
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-    harness/start.py check STAGE [STUDY] [TARGET] [PHASE]
+    python3 -m harness check STAGE [STUDY] [TARGET] [PHASE]
 
 Runs the tests of verify.py, and stops at the first mistake. Where a ladder's runs make updates of
 weights (`updates` in [tests] of its ladder.toml), it compares after the first ones too, before a

@@ -41,7 +41,7 @@ if [[ ${1:-} == --part ]]; then
     grid) exec ./run_all.sh --gpu --peers --resume "${sweep[@]}" ;;
     bench) exec make bench ;;
     profile)
-        for stage in $(harness/start.py ladders stages --cuda ''); do
+        for stage in $(/usr/bin/python3 -m harness ladders stages --cuda ''); do
             ladder=${stage%%/*} stage=${stage#*/}
             [[ $stage == *.* ]] || RESULTS=$ladder/profiles make profile-gpu STAGE="$stage" || status=1
         done

@@ -276,8 +276,8 @@ class Ladder:
 
     @property
     def profiles(self):
-        """The folder of the profiles of its stages (stages/profiles/README.md)."""
-        return self.folder / "profiles"
+        """The folder of the profiles of its stages (profiles/README.md)."""
+        return (self.folder / self.toml["profiles"]).resolve()
 
     def chosen_by(self, option):
         """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or

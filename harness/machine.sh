@@ -91,7 +91,7 @@ if [[ ${1:-} == --gpu ]]; then
 fi
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
-stages=$(harness/start.py ladders stages "$@")
+stages=$(/usr/bin/python3 -m harness ladders stages "$@")
 echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads$other"
 echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
 echo "vector extensions: $(vector_extensions)"

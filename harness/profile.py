@@ -14,7 +14,7 @@ or make's command line:
 
     STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
-    RESULTS=dir      writes the folders of the stages there instead; RESULTS=stages/profiles changes
+    RESULTS=dir      writes the folders of the stages there instead; RESULTS=profiles changes
                      those that are committed
     HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
 

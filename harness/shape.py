@@ -79,7 +79,7 @@ FIRST = {
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "counts": [],
-            "save": "save", "results": {}, "data": "", "epochs": "", "baseline": "",
+            "save": "save", "results": {}, "data": "", "profiles": "profiles", "epochs": "", "baseline": "",
             "numbers": "float32", "bound": "arithmetic", "unit": "ms a run", "units": ["1"]}
 CASES = {"sizes": [WORDS], "cases": [WORDS], "twice": [WORDS, ...], "options": WORDS, "last": WORDS,
          "run_only": [WORDS, ...], "all_threads": [WORDS, ...], "threads": FLAG, "real_data": FLAG}
@@ -122,7 +122,7 @@ def shape_of(toml):
         "time!": matching("a column that ends in _s", "[a-z][a-z0-9_]*_s"),
         "unit": matching("s, ms or µs of what, such as 'µs a batch'", r"(s|ms|µs) \w[\w ]*"),
         "units": [whole_term], "save": matching(f'{OPTION.expected}, or ""', "([a-z][a-z0-9-]*)?"),
-        "data": PATH, "numbers": one_of("float32", "float64"),
+        "data": PATH, "profiles": PATH, "numbers": one_of("float32", "float64"),
         "bound": one_of("arithmetic", "memory"),
         "heading": Kind(f"text, and in braces only: {' '.join(shown)}", lambda value: (
             TEXT.accepts(value)

@@ -1,6 +1,6 @@
 """Compares what stages compute with what their ladder's reference computes.
 
-    harness/start.py verify [-v] [--thin] [--under COMMAND] SELECTION [STAGE...]
+    python3 -m harness verify [-v] [--thin] [--under COMMAND] SELECTION [STAGE...]
 
 STAGE is a stage's folder, or a program: a build of a stage with other flags, or a peer. Without it,
 all stages are tested, or all peers if the selection is `peers`. Each is run from its command line,

@@ -1,4 +1,4 @@
-"""What the profiles of the CPU stages say of each line (stages/profiles/README.md)."""
+"""What the profiles of the CPU stages say of each line (profiles/README.md)."""
 
 import functools
 import re

@@ -67,7 +67,7 @@ def draw_moves(ladder):
     """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
     script = ladder.folder / "pictures.py"
     if script.exists() and subprocess.run(
-            ["harness/start.py", f"{ladder.folder.relative_to(ROOT)}/pictures".replace("/", ".")],
+            [sys.executable, "-m", "harness", f"{ladder.folder.relative_to(ROOT)}/pictures".replace("/", ".")],
             check=False).returncode:
         sys.exit(f"write: {script.relative_to(ROOT)} failed")
 

@@ -52,8 +52,8 @@ run_all.sh --gpu --repeats 1 --hidden 32
 run_all.sh --gpu --steps --resume --hidden 32
 run_all.sh --gpu --peers --resume --hidden 32
 make bench
-RESULTS=stages/profiles make profile-gpu STAGE=03_a
-RESULTS=stages/profiles make profile-gpu STAGE=04_b
+RESULTS=profiles make profile-gpu STAGE=03_a
+RESULTS=profiles make profile-gpu STAGE=04_b
 make report
 END
     [[ ${lines[-1]} =~ ^'part 8, report: '[0-9]+' s, done'$ ]]

@@ -39,8 +39,8 @@ need_gperftools() {
     CPU_SECONDS=1 harness/start.py profile 07 >said
     # The functions of cpu.txt's first lines.
     grep -qE "^07_mine: most time in $(sed -nE '/%/ { s/.*% //; s/[()]/./g; p; q }' \
-        stages/profiles/mine/07_mine/cpu.txt) [0-9]+%, .*lines.txt.*flame.svg" said
-    cd stages/profiles/mine/07_mine
+        profiles/mine/07_mine/cpu.txt) [0-9]+%, .*lines.txt.*flame.svg" said
+    cd profiles/mine/07_mine
     cat cpu.txt heap.txt
 
     # Each thread was sampled, at most 250 times in a second of its time. On a busy machine, where no
@@ -132,7 +132,7 @@ END
     mkdir studies/fake/profiles/00_only
     CPU_SECONDS=1 harness/start.py profile --committed
     [ "$(ls studies/fake/profiles/00_only)" = "$(ls studies/fake/profiles/mine/00_only)" ]
-    [ ! -e stages/profiles/07_mine ]
+    [ ! -e profiles/07_mine ]
 }
 
 @test "a stage that is not there, or a wrong value" {
@@ -173,10 +173,10 @@ END
     run make profile-gpu STAGE=08
     [ "$status" -eq 0 ]
     grep -q -- '--metrics gpu__time_duration.sum,.* stages/08_gpu/train ' ncu.log
-    grep -qx 'forward_tile 1.5 us' stages/profiles/mine/08_gpu/kernels.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' stages/profiles/mine/08_gpu/kernels.txt
+    grep -qx 'forward_tile 1.5 us' profiles/mine/08_gpu/kernels.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/kernels.txt
     grep -q -- '--cache-control none --clock-control none' ncu.log
-    run grep "$tree" stages/profiles/mine/08_gpu/kernels.txt
+    run grep "$tree" profiles/mine/08_gpu/kernels.txt
     [ "$status" -eq 1 ]
 
     fake ncu 'echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit 1'
@@ -200,7 +200,7 @@ END
     if ! command -v nsys >/dev/null; then
         run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no nsys'* && -e stages/profiles/mine/08_gpu/kernels.txt ]]
+        [[ $output == *'08_gpu: found no nsys'* && -e profiles/mine/08_gpu/kernels.txt ]]
     fi
 
     fake nsys 'echo "$*" >>nsys.log
@@ -213,18 +213,18 @@ END
     run harness/start.py profile --gpu 08
     [ "$status" -eq 0 ]
     grep -q -- 'profile --trace=cuda .*stages/08_gpu/train ' nsys.log
-    cat stages/profiles/mine/08_gpu/gaps.txt
-    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' stages/profiles/mine/08_gpu/gaps.txt
-    grep -qx 'without a kernel: 52.9% of this time' stages/profiles/mine/08_gpu/gaps.txt
+    cat profiles/mine/08_gpu/gaps.txt
+    grep -qx 'kernels: 4 in 0.017 ms, 4.25 us from one to the next' profiles/mine/08_gpu/gaps.txt
+    grep -qx 'without a kernel: 52.9% of this time' profiles/mine/08_gpu/gaps.txt
     grep -q '^gap before a kernel: median 3.00 us, half of them from 3.00 to 3.00 us, longest 3.0' \
-        stages/profiles/mine/08_gpu/gaps.txt
-    grep -qx 'gpu: A GPU, 8 GiB, 1.0' stages/profiles/mine/08_gpu/gaps.txt
-    rm bin/ncu stages/profiles/mine/08_gpu/*
+        profiles/mine/08_gpu/gaps.txt
+    grep -qx 'gpu: A GPU, 8 GiB, 1.0' profiles/mine/08_gpu/gaps.txt
+    rm bin/ncu profiles/mine/08_gpu/*
     if ! command -v ncu >/dev/null; then
         run harness/start.py profile --gpu 08
         [ "$status" -eq 0 ]
-        [[ $output == *'08_gpu: found no ncu'* && -e stages/profiles/mine/08_gpu/gaps.txt ]]
+        [[ $output == *'08_gpu: found no ncu'* && -e profiles/mine/08_gpu/gaps.txt ]]
     fi
-    run grep -r "$tree" stages/profiles/mine/08_gpu/gaps.txt
+    run grep -r "$tree" profiles/mine/08_gpu/gaps.txt
     [ "$status" -eq 1 ]
 }

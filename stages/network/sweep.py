@@ -1,7 +1,7 @@
 """Measures 07 and 11 in turn over ways of different length from process to process.
 
-    harness/start.py stages.network.sweep [--runs N] [--output FILE] [option of the stages ...]
-    harness/start.py stages.network.sweep --draw FILE
+    python3 -m harness stages.network.sweep [--runs N] [--output FILE] [option of the stages ...]
+    python3 -m harness stages.network.sweep --draw FILE
 
 shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
 namespaces, each with a process, as between two hosts. It needs root, and leaves nothing behind. On

@@ -1,8 +1,7 @@
-#!/usr/bin/python3
-"""Starts a program of this repository: start.py compare 00 01, start.py report.tables runs.csv
+"""Starts a program of this repository: python3 -m harness compare 00 01
 
 The name is that of a module: of harness/, or with its folder before it. Modules import each other
-as `from harness import ladders`, and only this file says where they are. A program is a module with
+as `from harness import ladders`, and only this file says where they are, also when the folder is started: python3 /path/harness. A program is a module with
 a main().
 
 Ctrl-C ends a program without a traceback. While it imports, Ctrl-C ends it at once: an exception
