@@ -6,10 +6,9 @@ from harness import rows, sweep
 
 
 def main():
-    status, written = sweep.main(sys.argv[1:])
-    for folder, ladder in written:
+    status, swept = sweep.main(sys.argv[1:])
+    for folder, ladder in swept:
         from report import tables  # takes half a second, and a sweep does not need it
 
         rows.write(folder / "tables.txt", tables.show(folder, ladder, last=True))
-        print(f"Written to {folder}; `make report` draws it" , file=sys.stderr)
     return status
