@@ -23,8 +23,7 @@ CUDA    = $(shell $(HARNESS) ladders stages --cuda)
 ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
               $(ladder)data/Makefile)))
 
-# As in common/flags.mk.
-NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
+include common/flags.mk
 
 # Two goals may build the same files. So each has a make of its own, one after the other, even with
 # -j. The stages of one goal are built side by side.
