@@ -92,8 +92,8 @@ class Table:
         """In Markdown."""
         rules = ["---", *("---" if head == MOVE else "---:" for head in self.heads[1:])]
         # Between two ~, GitHub strikes out.
-        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~").replace("|  |", "| |")
-                        for line in (self.heads, *self.lines))
+        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
+                        .replace("|  |", "| |") for line in (self.heads, *self.lines))
         return "\n".join([head, f"|{'|'.join(rules)}|", *lines])
 
     def text(self):
