@@ -1,15 +1,14 @@
-"""The main job, which run_all.sh starts: a sweep of the harness, whose tables are the report's."""
+"""The main job, which run_all.sh starts: a sweep of the harness, and then its tables."""
 
-from pathlib import Path
+import sys
 
-from harness import sweep
-
-
-def tables(runs, ladder, *width):
-    """The tables of a file of rows, as text."""
-    from report import view  # takes half a second, and needs what a sweep does not
-    return view.table_text(Path(runs), view.read_groups(Path(runs), ladder), *width)
+from harness import rows, sweep
 
 
 def main():
-    return sweep.main(tables)
+    status, swept = sweep.main(sys.argv[1:])
+    for folder, ladder in swept:
+        from report import tables  # takes half a second, and a sweep does not need it
+
+        rows.write(folder / "tables.txt", tables.show(folder, ladder, last=True))
+    return status
