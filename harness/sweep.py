@@ -92,9 +92,9 @@ def say(text, is_progress=False):
 
 def build_failure(log):
     """The line of make's output that says why it failed: the compiler's first error, or what the
-    linker missed, and not what follows from it."""
+    linker missed. What make and the compiler say last only follows from it."""
     why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|cannot find -l")
-    lines = log.splitlines() or [""]
+    lines = [line for line in log.splitlines() if not re.match(r"make.*\] Error", line)] or [""]
     return next(filter(why.search, lines), lines[-1]).replace(f"{ROOT}/", "")
 
 
@@ -154,6 +154,7 @@ class Sweep:
         self.rows = []         # those that count
         self.used = {}         # {(stage's name, cell): most threads}
         self.most = {}         # {stage's name: the rounds of a cell at most}
+        self.last = {}         # {stage's name: the seconds of its last run}
         self.took = {}         # {(stage's name, threads): the threads that it used then}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
@@ -225,9 +226,9 @@ class Sweep:
         for path in filter(Path.exists, (self.output / name for name in FILES)):
             shutil.copy2(path, aside)
             frame = rows.read_texts(path, [])
-            if path != self.epochs:  # which has no sweeps, and is of the grid
+            if "sweep" in frame:
                 frame = frame[~frame["sweep"].isin({*map(str, mine)})]
-            elif self.has_epochs:
+            elif self.has_epochs:  # they are of the grid
                 frame = frame[:0]
             rows.write(path, frame.to_csv(index=False) if len(frame) else "")
         say(f"Earlier results moved to {aside}")
@@ -299,6 +300,7 @@ class Sweep:
         self.took[name, threads] = row["threads"]
         self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
         self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
+        self.last[name] = row.get("program_s") or row[self.ladder.time]
         self.most[name] = MOST_ROUNDS if row["device"] == "cpu" else MOST_GPU_ROUNDS
         self.best = rows.best_rates([row, *(
             {"threads": count, "rate": rate} for count, rate in self.best.items())])
@@ -339,10 +341,13 @@ class Sweep:
         return max(0, self.planned(stage.name, times) - len(times))
 
     def left(self):
-        """What is still needed, in words: a run takes as long as those so far."""
-        runs = sum(self.missing(stage, cell, threads) for stage in self.stages
-                   for cell in self.cells for threads in self.numbers(stage, cell))
-        seconds = runs * (time.monotonic() - self.began) / (self.made or math.nan)
+        """What is still needed, in words. Until all stages have run, the time is not known."""
+        runs, seconds = 0, 0.0
+        for stage, cell in itertools.product(self.stages, self.cells):
+            missing = sum(self.missing(stage, cell, threads)
+                          for threads in self.numbers(stage, cell))
+            runs += missing
+            seconds += missing and missing * self.last.get(stage.name, math.nan)
         return f"{runs} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
                                   if seconds < 100 else f", about {seconds / 60:.0f} min")
 
@@ -493,7 +498,6 @@ class Sweep:
         self.build()
         self.note_programs()
         self.note_gpu("before")
-        self.began = time.monotonic()
         self.run_all()
         self.finish()
 
