@@ -422,24 +422,26 @@ class Tester:
 
     def probe(self, program):
         """Finds out whether a program runs here, and whether it takes --threads."""
+        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
         if not program.unavailable:
-            case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
-            run = self.run(program, case)
+            program.threads = True
+            run = self.run(program, case, Start(2))
+            if run.status == 2:
+                program.threads = False
+                run = self.run(program, case)
             if run.status == NOT_HERE:
                 program.unavailable = run.error
-            elif not program.hangs:
-                program.threads = True
-                program.threads = self.run(program, case, Start(2)).status != 2
         if program.unavailable:
             raise Skipped(program.unavailable)
 
-    def pairs(self, thin):
-        """(size and case as one, the case). A step is like the stages beside it, so its selection
-        is thin: it has each size and each case, but not each pair of them."""
-        thinned = min(3, len(self.tests["sizes"])) if thin else 1
-        for row, size in enumerate(self.tests["sizes"]):
-            for column, case in enumerate((*self.tests["cases"], *self.tests["run_only"])):
-                if (row + column) % thinned == 0:
+    def pairs(self, part=1):
+        """(size and case as one, the case): of a part of all pairs, such as a third, in which each
+        size and each case still is."""
+        sizes, cases = self.tests["sizes"], (*self.tests["cases"], *self.tests["run_only"])
+        part = min(part, len(sizes), len(cases))
+        for row, size in enumerate(sizes):
+            for column, case in enumerate(cases):
+                if (row + column) % part == 0:
                     yield f"{size} {case}".strip(), case
 
     def test_updates(self, program, case, start):
@@ -592,15 +594,19 @@ def tester_of(ladder, selection, verbose):
     return Tester(ladder, selection, verbose=verbose)
 
 
-def test_program(path, selection, under=(), verbose=False):
-    """Tests a program in a selection, to the end. Returns (what is wrong, how many tests there
-    were), or raises Skipped. Prints a line for each test."""
+def test_program(path, selection, part=1, under=(), verbose=False):
+    """Tests a program in a part of a selection, to the end. Returns (what is wrong, how many tests
+    there were), or raises Skipped. Prints a line for each test. A step is like the stages beside
+    it, so it is tested with each size and each case, but with few pairs of them; without FULL=1 so
+    is what mpirun starts, which takes a second, and of its steps a third."""
     program = Program(path, under)
     tester, wrongs, count = tester_of(program.ladder, selection, verbose), [], 0
     if tester.left_out:
         raise Skipped(tester.left_out)
     tester.probe(program)
-    for text, case in tester.pairs(thin=program.is_step):
+    is_short = program.starts_slowly and not FULL
+    tests = [*tester.pairs(99 if program.is_step or is_short else part)]
+    for text, case in tests[::3 if program.is_step and is_short else 1]:
         count += 1
         try:
             if case in tester.tests["run_only"]:
@@ -621,7 +627,7 @@ def test_programs(paths, selection, under, verbose):
             each.program if each.is_peer else each.folder for ladder in ladders.ladders()
             for each in (ladder.peers if selection == "peers" else ladder.stages)]:
         try:
-            wrongs, tests = test_program(path, selection, under, verbose)
+            wrongs, tests = test_program(path, selection, 1, under, verbose)
             failed, count = failed + len(wrongs), count + tests
         except Skipped as why:
             print(f"skipped {Program(path).name}: {why}", flush=True)
@@ -656,7 +662,7 @@ def count_launches(stage):
     program = build(stage, "COUNT=1", ".counted.sim")
     with tempfile.TemporaryDirectory() as folder:
         tester, path = Tester(stage.ladder, "gpu"), Path(folder, "counts.csv")
-        ((text, _), *_) = tester.pairs(thin=False)
+        ((text, _), *_) = tester.pairs()
         tester.result(program, text, SIM_COUNTS=str(path))
         with open(path, encoding="utf-8") as file:
             return sum(int(row["launches"]) for row in csv.DictReader(file) if row["blocks"])
@@ -666,7 +672,7 @@ def tests_of(stage, program, options, cases, seeds):
     """The tests of a stage: (the Tester, a function that makes the test)."""
     tester = Tester(stage.ladder, "check", explains=True)
     tester.probe(program)
-    for text, case in tester.pairs(thin=False):
+    for text, case in tester.pairs():
         yield tester, lambda: tester.test(program, text, case in tester.tests["twice"])
     for case in cases:
         yield tester, lambda: tester.test_seeds(program, case, seeds)
@@ -677,7 +683,7 @@ def tests_of(stage, program, options, cases, seeds):
         tester = Tester(stage.ladder, "gpu", explains=True)
         program = build(stage, "SANITIZE=1", ".sanitized.sim")
         program.name = f"{stage.name}, under the sanitizers"
-        for text, _ in tester.pairs(thin=False):
+        for text, _ in tester.pairs():
             yield tester, lambda: tester.test(program, text)
 
 
