@@ -50,7 +50,8 @@ def shape_of(toml):
         "measures": [{"column!": TEXT, "title!": TEXT, "unit": TEXT,
                       "better": ("lower", "higher")}],
         "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "cases!": [TEXT],
-                  "updates": [TEXT], "hints": {"*": TEXT}, "changed_lines": WHOLE}}
+                  "updates": [TEXT], "hints": {"*": TEXT}, "drawn": {"*": {int, float}},
+                  "changed_lines": WHOLE}}
 
 
 def wrong(place, found, expected):
