@@ -7,7 +7,6 @@ same data.
 """
 
 import csv
-import math
 import os
 import re
 import shutil
@@ -18,15 +17,12 @@ from pathlib import Path
 
 from harness.ladders import ROOT, fail
 
-# An H100: how many multiprocessors, and what each has. A block has RESERVED bytes of shared memory
-# for the driver.
-ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132
-REGISTERS, SHARED, RESERVED, THREADS, BLOCKS = 65536, 228 << 10, 1024, 2048, 32
+ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132  # of an H100
 # What predicts its time, in µs: from one kernel to the next, from a node of a graph to the next, a
 # barrier of the grid (sim/README.md says from where), and cycles.
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
 NAMES = ["stage", "cell", "kernel"]
-COMPILED = ["registers", "spilled", "shared", "blocks_at_once"]
+COMPILED = ["registers", "spilled", "shared"]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
 
 
@@ -40,8 +36,7 @@ def toolkit(name):
 
 
 def run(*words, text=None, **variables):
-    """What a tool says, given a text, which ends the program if it fails. Its errors are shown
-    then."""
+    """What a tool says, given a text. If it fails, its errors are shown, and the program ends."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, input=text,
                           env={**os.environ, **variables})
     if done.returncode:
@@ -102,14 +97,6 @@ def stay_apart(stage, facts, options, work):
             and distance(apart[kernel], kernel) < distance(joined[kernel], kernel)}
 
 
-def blocks_at_once(threads, registers, shared):
-    """How many blocks of so many threads a multiprocessor has room for. Registers come in
-    pieces of 256 for a warp."""
-    warps = math.ceil(threads / 32)
-    return min(BLOCKS, THREADS // threads, SHARED // (shared + RESERVED),
-               REGISTERS // (warps * math.ceil(registers * 32 / 256) * 256))
-
-
 def count(stage, counts=None):
     """[{column: value}]: a row for each kernel of each of [[counts]], and for copies."""
     counts = counts or stage.ladder.toml["counts"]
@@ -128,15 +115,11 @@ def count(stage, counts=None):
             for kernel, columns in more.items():
                 row = {name: value - less.get(kernel, {}).get(name, 0)
                        for name, value in columns.items()}
-                if not any(row.values()):
-                    continue
-                fact = dict(facts.get(kernel, {}))
-                if fact and row["blocks"] > 0:
-                    fact["blocks_at_once"] = blocks_at_once(
-                        row["threads"] // row["blocks"], fact["registers"], fact["shared"])
-                names = stage.name, each["cell"], kernel
-                rows.append({**dict(zip(NAMES, names)), **row, "apart": int(kernel in apart),
-                             **{name: fact.get(name, "") for name in COMPILED}})
+                if any(row.values()):
+                    fact = facts.get(kernel, {})
+                    names = dict(zip(NAMES, (stage.name, each["cell"], kernel)))
+                    rows.append({**names, **row, "apart": int(kernel in apart),
+                                 **{name: fact.get(name, "") for name in COMPILED}})
     return rows
 
 
@@ -148,7 +131,7 @@ def write(rows, path):
 
 
 def read(path):
-    """The rows that a file has, with numbers as numbers. None if it is not there."""
+    """The rows of a file, with numbers as numbers. None if there is no file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as file:
@@ -176,9 +159,8 @@ def sums(rows):
 def text(rows):
     """A table for each cell, for a terminal: a line for each kernel, and their sum."""
     for cell, total in sums(rows).items():
-        yield "\n{}\n{:24}{:>9}{:>8}{:>11}{:>11}{:>9}{:>9}{:>7}".format(
-            cell, "kernel", "launches", "blocks", "sectors", "passes", "barriers", "cycles", "µs")
-        for row in (*(row for row in rows if row["cell"] == cell), total):
+        yield f"\n{cell}\n{'':24} launches  blocks    sectors     passes barriers   cycles     µs"
+        for row in (*(each for each in rows if each["cell"] == cell), total):
             if row["bytes"]:
                 yield f"{row['kernel']}: {row['bytes']:,} bytes"
                 continue
