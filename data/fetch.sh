@@ -103,7 +103,7 @@ find_missing
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 command -v curl >/dev/null || fail "found no curl; install it, or draw a stand-in with $STAND_IN"
-# Only one download runs in a directory at a time. So leftovers are from one that was killed.
+# Only one download runs in a directory at a time.
 { mkdir -p -- "$directory" && exec {lock}<"$directory"; } 2>/dev/null ||
     fail "$directory: cannot write there; name another directory"
 if ! flock --nonblock "$lock"; then
@@ -111,8 +111,8 @@ if ! flock --nonblock "$lock"; then
     await flock "$lock" || fail "$directory: cannot be locked; name another directory"
     find_missing
 fi
-partial=$directory/.fetch
-rm -rf -- "$partial" && mkdir -- "$partial"
+partial=$directory/.fetch # of one that was killed, too
+mkdir -p -- "$partial"
 for name in "${missing[@]}"; do
     fetch "$name"
 done
