@@ -141,7 +141,7 @@ def shape_of(toml):
         "measures": [{"column!": name(*COLUMNS, *texts), "title!": TEXT, "unit": TEXT,
                       "better": one_of("lower", "higher")}, ...],
         "tests": {**CASES, **SELECTIONS, "cases!": [WORDS], "updates": (OPTION,) * 3,
-                  "hints": {TEXT: TEXT}, "changed_lines": whole(1)}}
+                  "hints": {TEXT: TEXT}, "drawn": {OPTION: NUMBER}, "changed_lines": whole(1)}}
 
 
 def shown(value):
