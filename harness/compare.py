@@ -133,8 +133,7 @@ def read_options(ladder, table):
         if (table, option, value) == ("check", "runs", "0"):
             continue
         try:
-            results.number(str(value), *known.get(ladder.column(option), (
-                int, 2, "a whole number from 2")))
+            ladders.number(str(value), *known.get(ladder.column(option), (int, 2)))
         except ValueError as expected:
             results.fail(f"{option.upper()}: found '{value}', expected {expected}")
     return options

@@ -84,19 +84,30 @@ def fail(message, status=2):
     raise Failure(status, say(message))
 
 
-def convert(kind, text):
-    """kind(text). A number's digits are ASCII: Python also takes 4_0, ٤٠ and blanks."""
-    if kind in (int, float) and not re.fullmatch("[-+.0-9Ee]+", text):
-        raise ValueError(text)
-    return kind(text)
+def number(text, kind, least=None):
+    """The value of a text: an int, a float, 0 or 1 for bool, or any text but an empty one for str.
+    A ValueError says what was expected."""
+    what = {int: "a whole number", float: "a number", bool: "0 or 1", str: "text"}[kind]
+    expected = what if least is None else f"{what} from {least}"
+    try:
+        # Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
+        if not text or not (kind is str or re.fullmatch("[-+.0-9Ee]+", text)):
+            raise ValueError
+        value = (int if kind is bool else kind)(text)
+        if (least is not None and value < least) or (kind is bool and value not in (0, 1)) or (
+                kind is float and not math.isfinite(value)):
+            raise ValueError
+    except ValueError:
+        raise ValueError(expected) from None
+    return value
 
 
 def whole(text, least, option):
     """The whole number that an option or a variable is set to."""
-    with contextlib.suppress(ValueError):
-        if convert(int, text) >= least:
-            return int(text)
-    fail(f"{option}: found '{text}', expected a whole number from {least}")
+    try:
+        return number(text, int, least)
+    except ValueError as expected:
+        fail(f"{option}: found '{text}', expected {expected}")
 
 
 def without_jobs(makeflags):

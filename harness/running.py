@@ -129,7 +129,7 @@ def measure(stage, words, threads, environment=None, **options):
                    used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime}
         if status:
             return None, status, errors, ""
-        found = path.exists() and results.read_rows(path, stage.ladder)
+        found = path.exists() and results.records(results.read_rows(path, stage.ladder))
         if not found:
             return None, None, "wrote no row to its --csv", ""
         fault = clock_fault(found[-1], stage.ladder, seconds)

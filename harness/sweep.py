@@ -207,8 +207,6 @@ class Sweep:
         self.files = [self.runs, *([self.epochs] if self.ladder.epochs else [])]
         try:
             self.output.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                rows.target(self.output / name)
             self.lock = os.open(self.output, os.O_RDONLY)
             self.runs.open("a").close()
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -255,9 +253,11 @@ class Sweep:
                 rows.fail(f"{file}: line {len(text.splitlines())}: ends within a row; delete that "
                           "row to resume")
         if self.ladder.epochs:
-            rows.read_epochs(self.epochs, self.ladder)
-        found = rows.read_rows(self.runs, self.ladder)
-        earlier = rows.read_sweeps(self.output, is_needed=True)
+            axes = [self.ladder.column(axis["option"]) for axis in self.ladder.axes]
+            rows.read_rows(self.epochs, self.ladder, [
+                "stage", "device", "threads", "dataset", *rows.EPOCHS, *axes])
+        found = rows.records(rows.read_rows(self.runs, self.ladder))
+        earlier = rows.read_sweeps(self.output)
         for row in found:
             self.count(row)
         for known in earlier.values() if found else ():
@@ -270,7 +270,7 @@ class Sweep:
                 rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
                           "expected the same --data, or another --output")
         self.sweep = max(earlier, default=0) + 1
-        self.programs = rows.read_programs(self.output, is_needed=True)
+        self.programs = rows.read_programs(self.output)
         self.note_sweep(sweep)
         why = running.why_no_verdict(float(sweep["others"]))
         if why:
@@ -617,13 +617,13 @@ class Parser(argparse.ArgumentParser):
         rows.fail(message.removeprefix("argument "))
 
 
-def value_of(kind, smallest, expected, is_list=False):
+def value_of(kind, least, is_list=False):
     """Returns what turns an option's text into a value, or into a list of values."""
     def convert(text):
         try:
-            values = [rows.number(part, kind, smallest, expected)
+            values = [ladders.number(part, kind, least)
                       for part in (text.split(",") if is_list else [text])]
-        except ValueError:
+        except ValueError as expected:
             more = ", or several, such as 8,16" if is_list and kind is not str else ""
             raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}{more}") from None
         return values if is_list else values[0]
@@ -646,15 +646,15 @@ Builds the stages of a ladder, runs them over its grid and prints the tables. Wr
 report/results/<machine>/<ladder>/{runs,sweeps,programs}.csv and tables.txt.""", epilog="""\
 Ctrl-C keeps every finished run, and --resume goes on from there.
 Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
-    whole = value_of(int, 1, "a whole number from 1")
-    folder = value_of(os.path.abspath, None, "a directory")
+    whole = value_of(int, 1)
+    folder = os.path.abspath
 
     def add(option, text, **keywords):
         parser.add_argument(f"--{option}", dest=option, help=text,
                             **keywords or {"action": "store_true"})
 
     add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
-        type=value_of(str, None, "names such as 00,02", is_list=True))
+        type=value_of(str, None, is_list=True))
     add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
         "rounds; writes to a folder steps in that of the results")
     add("peers", "also run what you might use instead of the stages")
@@ -672,7 +672,7 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
     add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
         "20 s; with --steps 16, or 8 over 1 s)", metavar="N", type=whole)
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
-        metavar="LIST", type=value_of(int, 1, "a whole number from 1", is_list=True))
+        metavar="LIST", type=value_of(int, 1, is_list=True))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
     add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
