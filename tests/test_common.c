@@ -1,5 +1,5 @@
 // Tests common/: the timers against naive sums, the loader's values against the bytes written.
-#include "common/rows.h"
+#include "common/program.h"
 #include "stages/training.h"
 #include "support.h"
 
@@ -231,7 +231,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, device),
-    COLUMN("threads", OPTIONAL_INT, threads),
+    OPTIONAL("threads", INT_FROM_0, threads),
     OPTION("seed", UINT64, seed, NULL, "seed", NULL),
     OPTION("rate", FLOAT_ABOVE_0, learning_rate, NULL, "learning_rate", NULL),
     OPTION("directory", DIRECTORY, data, NULL, NULL, NULL),
@@ -239,13 +239,13 @@ static const struct field FIELDS[] = {
     COLUMN("dataset", TEXT, dataset),
     COLUMN("load_s", TEXT, load_s),
     COLUMN("list", LIST, list),
-    COLUMN("none", OPTIONAL_INT, none),
+    OPTIONAL("none", INT_FROM_0, none),
     COLUMN("zero", INT_FROM_0, none),
     COLUMN("time_s", SECONDS, time_s),
-    COLUMN("forward_s", OPTIONAL_SECONDS, forward_s),
+    OPTIONAL("forward_s", SECONDS, forward_s),
     COLUMN("entropy", NUMBER, entropy),
     COLUMN("unknown", NUMBER, unknown),
-    COLUMN("vram", OPTIONAL_NUMBER, forward_s),
+    OPTIONAL("vram", NUMBER, forward_s),
     {0},
 };
 
