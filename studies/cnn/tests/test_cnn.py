@@ -187,17 +187,6 @@ def test_an_option_that_is_wrong_is_one_line_before_the_run(each):
     assert (each.folder / "epochs.csv").read_text().startswith(columns)
 
 
-<<<<<<< HEAD
-def test_momentum_takes_a_number_from_0_to_below_1(each):
-    for momentum in "0", "0.5", "0.999":
-        each.succeeds(f"--momentum {momentum}")
-    for momentum in "1", "1.5", "99", "", "-0.1", "x", "nan", "inf":
-        each.fails(2, f"^00_serial: --momentum: found '{momentum}', expected a number from 0 to "
-                      "below 1", f"--momentum '{momentum}'")
-
-
-=======
->>>>>>> bats
 def test_a_loss_that_is_not_finite_ends_the_run_in_its_epoch_and_saves_nothing(each):
     each.fails(1, r"^00_serial: the loss became -?(nan|inf) in epoch \d+: "
                   r"try a --learning-rate below 3e\+38",
