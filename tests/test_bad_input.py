@@ -135,7 +135,7 @@ OPTIONS = [
                          ("''", "'': No such file.*"), ("new/", "new/: Is a directory"),
                          (LONG, f"{LONG}: File name too long"))],
     ("--csv astray", "--csv: cannot write astray: File exists"),
-    ("--csv people", "--csv: people begins with other columns than a result row has"),
+    ("--csv people", "--csv: people begins with other columns than a result row; exp"),
     ("--save-weights device", "--save-weights: found device, expected a regular file or a new one"),
     ("--csv new --save-weights new", "--save-weights: found new, the same file as --csv; expected"),
 ]

@@ -130,7 +130,7 @@ def test_a_terminal_is_told_how_long_the_rest_takes(serial):
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     with open(ours, "rb", buffering=0) as terminal:
-        for quiet, said in ([], b"the other 2 will take about 12 s\r\n"), (["--quiet"], None):
+        for quiet, said in ([], b"the other epochs will take about 12 s\r\n"), (["--quiet"], None):
             subprocess.run([serial.program, *serial.options, "--epochs=3", *quiet], check=True,
                            env=preload, cwd=serial.folder, stderr=theirs, stdout=subprocess.DEVNULL)
             assert terminal.read(1000) == said
