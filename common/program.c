@@ -25,9 +25,6 @@ int report_error(const char *where, const char *format, ...) {
     return EXIT_BAD_INPUT;
 }
 
-// The new file that is to replace one: its name, and the process.
-#define PARTIAL "%s.%ld.partial"
-
 // The number of an option for argp is FIRST and its place in the command line.
 enum { FIRST = 256, MOST = 32 };
 
@@ -105,6 +102,8 @@ static void add_options(struct parse *parse, const struct field *field, void *va
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     const struct parse *parse = state->input;
+    if (key == ARGP_KEY_ARG)
+        exit(report_error(stage_name, "found '%s', expected options only: see --help", arg));
     if (key < FIRST || key >= FIRST + parse->count)
         return ARGP_ERR_UNKNOWN;
     parse_value(parse->fields[key - FIRST], arg, parse->values[key - FIRST]);
@@ -175,7 +174,7 @@ void check_rows(const char *option, const char *path, const struct field *fields
 static void check_saved_file(const char *option, const char *path) {
     char partial[PATH_MAX];
     struct stat file;
-    snprintf(partial, sizeof partial, PARTIAL, path, (long)getpid());
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     check_writable(option, path);
     check_writable(option, partial);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
@@ -333,7 +332,7 @@ double peak_rss_mib(void) {
 
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {
     char partial[PATH_MAX];
-    snprintf(partial, sizeof partial, PARTIAL, path, (long)getpid());
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     FILE *file = fopen(partial, "wb");
     bool written = file != NULL;
     for (size_t i = 0; written && i < count; ++i)
