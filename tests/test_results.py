@@ -2,8 +2,6 @@
 
 import fcntl
 import gzip
-import os
-import pty
 import re
 import shutil
 import subprocess
@@ -11,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import Trainer, built, csv_lines, rows, run, write_data
+from programs import Trainer, built, csv_lines, rows, write_data
 
 from harness import ladders
 
@@ -117,20 +115,5 @@ def test_what_is_printed(serial):
     last, = serial.succeeds("--quiet").splitlines()
     assert re.sub(NUMBER, "N", last) == re.sub(NUMBER, "N", lines[-1])
     options = {*re.findall("--([a-z-]+)", serial.succeeds("--help"))}
-    assert options >= {*"data hidden batch epochs learning-rate seed train test threads csv columns "
-                       "save-weights quiet help".split()}
-
-
-def test_a_terminal_is_told_how_long_the_rest_takes(serial):
-    """Each look at the clock is a second after the one before."""
-    (serial.folder / "clock.c").write_text(
-        "long s; int clock_gettime(int clock, long *now) { now[0] = ++s; return now[1] = 0; }")
-    run("gcc -w -shared -fPIC -o clock.so clock.c", cwd=serial.folder)
-    ours, theirs = pty.openpty()
-    for options in ["--epochs=3"], ["--epochs=3", "--quiet"], ["--epochs=1"]:
-        subprocess.run([serial.program, *serial.options, *options], cwd=serial.folder, check=True,
-                       env={**os.environ, "LD_PRELOAD": str(serial.folder / "clock.so")},
-                       stderr=theirs, stdout=subprocess.DEVNULL)
-    assert os.read(ours, 1000) == b"the other epochs will take about 12 s\r\n"
-    os.write(theirs, b"end")
-    assert os.read(ours, 1000) == b"end"
+    assert options >= {*"data hidden batch epochs learning-rate seed train test threads csv "
+                       "columns save-weights quiet help".split()}
