@@ -188,11 +188,11 @@ def chapter(stage):
          table["launches"][-1]] for each, table in found.items()]))
 
 
-def terminal(results, kinds, width):
+def terminal(results, kinds):
     """The tables for a terminal, in the layout of the papers: for each value of the first axis and
     each measure a line per stage."""
     groups = [group for kind in kinds for group in results.groups[kind]]
-    return render("tables.txt.j2", results=results, groups=groups, width=width,
+    return render("tables.txt.j2", results=results, groups=groups,
                   gained=gained(results) if results.is_quick and groups else "",
                   tables={group: [*pages(group)] for group in groups}) + "\n"
 

@@ -23,8 +23,7 @@ SHAPE = re.compile(r"(?:(\w+) of )?(?:([^\s/]+)/)?(\S+)(?: over (\S+))?")
 
 
 def pages():
-    """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's. A
-    link to another place is not written to."""
+    """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's."""
     first, *others = ladders.ladders()
     folders = {ROOT: first, first.folder: first, first.peers_folder.parent: first}
     folders |= {ladder.folder: ladder for ladder in others}
@@ -46,14 +45,17 @@ def quantity(group, column, value):
     return f"{value:.4g}"
 
 
-def figure(group, column, names, cell):
-    """What the runs of a group say of one stage, or of one over another. None if it has no such
-    runs."""
+def figure(group, column, names, options):
+    """What the runs of a group say of one stage, or of one over another. None if it has no runs
+    with these options, {column: value}."""
+    if any(group.settings.get(name, value) != value for name, value in options.items()):
+        return None
+    cell = tuple(map(options.get, group.axes, blocks.step_cell(group)))
     lines = [max((line for line in group.lines if line[0] == name and group.time(line, cell)),
                  default=None) for name in names]
     values = [line and (group.part_of_ceiling(line, cell) if column == "ceiling"
                         else group.median(column, line, cell)) for line in lines]
-    if None in values or (len(names) > 1 and 0 in values):
+    if None in values or 0 in values[1:]:
         return None
     if len(names) == 1:
         return quantity(group, column, *values)
@@ -61,15 +63,6 @@ def figure(group, column, names, cell):
         ratio = group.ratio(*lines, cell, column)
         return ratio and ratio.text
     return f"{view.three_digits(values[0] / values[1])}×"
-
-
-def cell_of(group, options):
-    """The cell of a group that the options name, {column: value}. None where they are not those
-    of the group's settings."""
-    if any(group.settings.get(column, value) != value for column, value in options.items()):
-        return None
-    return tuple(options.get(column, value)
-                 for column, value in zip(group.axes, blocks.step_cell(group)))
 
 
 def written(text, where, ladder, everything):
@@ -80,8 +73,8 @@ def written(text, where, ladder, everything):
         fail(f"{where}: found '{first}', expected [COLUMN of] STAGE [over STAGE]")
     column, name, *stages = asked.groups()
     ladder = ladders.find_ladder(name, f"{where}: ladder") if name else ladder
-    stages = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
-              for wanted in stages if wanted]
+    names = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
+             for wanted in stages if wanted]
     known, options = rows.parameters(ladder), {}
     for option, _, value in (word.partition(" ") for word in words):
         if ladder.column(option) not in known:
@@ -90,15 +83,14 @@ def written(text, where, ladder, everything):
             options[ladder.column(option)] = ladders.number(value, *known[ladder.column(option)])
         except ValueError as expected:
             fail(f"{where}: {option}: found '{value}', expected {expected}")
-    results = everything[ladder]
     # A ratio is best known from the many rounds of the steps.
-    kinds = ("steps", "grid") if stages[1:] else ("grid", "steps")
-    groups = [group for kind in kinds for group in results.groups[kind]] if results else []
+    kinds = ("steps", "grid") if names[1:] else ("grid", "steps")
+    groups = [group for kind in kinds for group in everything[ladder].groups[kind]] if (
+        everything[ladder]) else []
     if column and groups and all(column not in {*group.frame, "ceiling"} for group in groups):
         fail(f"{where}: found '{column}', expected ceiling or a column of the rows")
-    cells = ((group, cell_of(group, options)) for group in groups)
-    return next(filter(None, (figure(group, column or ladder.time, stages, cell)
-                              for group, cell in cells if cell is not None)), NOTHING)
+    found = (figure(group, column or ladder.time, names, options) for group in groups)
+    return next(filter(None, found), NOTHING)
 
 
 def update(path, ladder, everything):
@@ -112,8 +104,7 @@ def update(path, ladder, everything):
         if not old[:mark.start()].rpartition("\n")[2].strip(" >*+-"):
             fail(f"{where(mark.start())}: found a mark, expected a word before it: at the "
                  "beginning of a line, it would end the paragraph")
-        text = written(mark[1], where(mark.start()), ladder, everything)
-        return f"{BEGIN}{mark[1]}-->{text}{END}"
+        return f"{BEGIN}{mark[1]}-->{written(mark[1], where(mark.start()), ladder, everything)}{END}"
 
     alone = ALONE.search(MARK.sub(lambda mark: " " * len(mark[0]), old))
     if alone:

@@ -10,7 +10,6 @@ import io
 import zlib
 
 import matplotlib
-import pandas
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
@@ -113,22 +112,23 @@ def ladder(group, cell):
     return figure
 
 
-def lines(axis, series, x, y, log):
-    """Draws {line's name: points}, with logarithmic axes where `log` names them."""
-    for i, (name, points) in enumerate(series.items()):
+def lines(axis, table, x, y, log):
+    """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names
+    them."""
+    for i, (name, points) in enumerate(table.groupby(level=0)):
         number, colour = place(name)
         # Curves may lie on top of each other: the markers of later ones are smaller.
-        axis.plot(points.index, points, label=name, color=colour, markersize=max(3, 6 - i / 2),
-                  marker=MARKERS[number % len(MARKERS)],
+        axis.plot(points.index.droplevel(0), points, label=name, color=colour,
+                  marker=MARKERS[number % len(MARKERS)], markersize=max(3, 6 - i / 2),
                   linestyle="--" if name.startswith("peer_") else "-")
     axis.set(xlabel=x, ylabel=y)
     for which in log:
         log_axis(axis, which)
 
 
-def legend(figure, axes, columns):
-    figure.legend(*axes.get_legend_handles_labels(), loc="upper center", ncol=columns,
-                  frameon=False, bbox_to_anchor=(0.5, 0))
+def legend(figure, axes):
+    figure.legend(*axes.get_legend_handles_labels(), loc="upper center", ncol=4, frameon=False,
+                  bbox_to_anchor=(0.5, 0))
 
 
 def growth(results):
@@ -140,17 +140,20 @@ def growth(results):
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
               for option in {*values, *base}}
     most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
-    figure, panels = plt.subplots(1, len(options) + 1, sharey=True, squeeze=False,
-                                  figsize=(2.4 * len(options) + 2.4, 2.8), layout="constrained")
-    for axis, column in zip(panels[0], (*options, "threads")):
+    columns = [*options, "threads"]
+    height = -(-len(columns) // 3)
+    figure, panels = plt.subplots(height, 3, sharey=True, squeeze=False, layout="constrained",
+                                  figsize=(7.5, 2.5 * height))
+    for axis, column in zip(panels.flat, columns):
         kept = frame[most if column != "threads" else frame["threads"] > 0]
         for name, value in others.items():
             kept = kept[kept[name] == value] if name != column else kept
-        tables = kept.groupby(["stage", column])[ladder.time].median()
-        lines(axis, {name: table.droplevel(0) for name, table in tables.groupby(level=0)
-                     if len(table) > 1}, column.replace("_", " "),
-              results.grid.time_name if axis is panels[0, 0] else "", "xy")
-    legend(figure, panels[0, 0], 4)
+        lines(axis, kept.groupby(["stage", column])[ladder.time].median(),
+              column.replace("_", " "), "", "xy")
+    figure.supylabel(results.grid.time_name, fontsize=9)
+    for axis in panels.flat[len(columns):]:
+        axis.set_axis_off()
+    legend(figure, panels[0, 0])
     return figure
 
 
@@ -166,11 +169,9 @@ def epochs(results):
              "test_accuracy": (100, "test accuracy (%)", "")}
     figure, panels = plt.subplots(1, len(shown), figsize=(9, 3.2), layout="constrained")
     for axis, (column, (factor, title, log)) in zip(panels, shown.items()):
-        tables = frame.groupby(["stage", "epoch"])[column].median() * factor
-        lines(axis, {name: table.droplevel(0) for name, table in tables.groupby(level=0)},
-              "epoch", title, log)
+        lines(axis, frame.groupby(["stage", "epoch"])[column].median() * factor, "epoch", title, log)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    legend(figure, panels[0], 4)
+    legend(figure, panels[0])
     return figure
 
 

@@ -22,8 +22,8 @@ def show(folder, ladder, last=False):
     shown = [results.sweeps[max(results.sweeps)].get("kind", "grid")] if last else kinds
     # Not sys.stdout: it has the locale's encoding. It may be closed, and the files are there.
     with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
-        file.write(blocks.terminal(results, shown, ladders.width(file)))
-    return blocks.terminal(results, kinds, view.WIDTH)
+        file.write(blocks.terminal(results, shown))
+    return blocks.terminal(results, kinds)
 
 
 def main():

@@ -51,10 +51,6 @@ def percent(part):
     return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
 
 
-def plural(number, thing):
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def link(text, path, folder):
     """A link in Markdown, on a page in `folder`."""
     return f"[{text}]({os.path.relpath(path, folder)})"
@@ -96,28 +92,26 @@ class Table:
         """In Markdown."""
         rules = ["---", *("---" if head == MOVE else "---:" for head in self.heads[1:])]
         # Between two ~, GitHub strikes out.
-        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~").replace("|  |", "| |")
-                        for line in (self.heads, *self.lines))
+        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
+                        .replace("|  |", "| |") for line in (self.heads, *self.lines))
         return "\n".join([head, f"|{'|'.join(rules)}|", *lines])
 
-    def columns(self, width):
-        """In lines of a terminal. Columns that do not fit beside the others stand below."""
+    def text(self):
+        """In lines of a terminal."""
         lines = [[str(cell) for cell in line] for line in (self.heads, *self.lines)]
         first = max(len(line[0]) for line in lines)
         room = 2 + max(len(cell) for line in lines for cell in line[1:])
-        fitting = max(1, (min(width, WIDTH) - first) // room)
-        return "\n\n".join("\n".join(
-            f"{line[0]:<{first}}" + "".join(f"{cell:>{room}}"
-                                            for cell in line[start:start + fitting])
-            for line in lines).replace(" \n", "\n") for start in range(1, len(self.heads), fitting))
+        return "\n".join(f"{line[0]:<{first}}" + "".join(f"{cell:>{room}}" for cell in line[1:])
+                         for line in lines)
 
 
 MADE = jinja2.Environment(
     loader=jinja2.FileSystemLoader(HERE / "templates"), undefined=jinja2.StrictUndefined,
     trim_blocks=True, lstrip_blocks=True)
-MADE.filters |= {"capitalized": lambda text: text[:1].upper() + text[1:], "wrap": lambda text: textwrap.fill(" ".join(text.split()), WIDTH),
-                 "line": lambda text: " ".join(text.split()), "percent": percent,
-                 "digits": three_digits, "link": os.path.relpath}
+MADE.filters |= {
+    "wrap": lambda text: textwrap.fill(" ".join(text.split()), WIDTH, break_on_hyphens=False),
+    "line": lambda text: " ".join(text.split()), "link": os.path.relpath, "digits": three_digits,
+    "capitalized": lambda text: text[:1].upper() + text[1:]}
 
 
 def render(template, **values):
@@ -130,10 +124,6 @@ def render(template, **values):
 
 def is_peer(line):
     return line[0].startswith("peer_")
-
-
-def is_step(line):
-    return not is_peer(line) and "." in line[0]
 
 
 class Group:
@@ -170,7 +160,7 @@ class Group:
         return Group(self.results, self.settings, self.frame[chosen]) if any(chosen) else self
 
     def without_steps(self):
-        return self.only([not is_step((stage,)) for stage in self.frame["stage"]])
+        return self.only([is_peer([name]) or "." not in name for name in self.frame["stage"]])
 
     def with_most_threads(self):
         """One line for each stage: that with the most threads."""
@@ -215,21 +205,16 @@ class Group:
             found[stage], nearest[stage] = (line, above), line or above
         return found
 
-    def ceiling(self, line):
-        """The operations a second that multiply-adds alone reach with as many threads as the line
-        has. None where that was not measured, or for a GPU: the ceilings are the CPU's."""
-        return None if line[0] in self.on_gpu else self.results.ceilings.get(line[1])
-
     def part_of_ceiling(self, line, cell):
-        """The part of its line's ceiling that a cell reaches, or None."""
-        rate = self.median("gflops", line, cell)
-        ceiling = rate and self.ceiling(line)
-        return 1e9 * rate / ceiling if ceiling else None
+        """The part that a cell reaches of what multiply-adds alone do on as many threads. None
+        where that was not measured, or for a GPU: the ceilings are the CPU's."""
+        rate, ceiling = self.median("gflops", line, cell), self.results.ceilings.get(line[1])
+        return 1e9 * rate / ceiling if rate and ceiling and line[0] not in self.on_gpu else None
 
-    def fastest_peer(self, on_cpu=True):
-        """The peer with the smallest geometric mean of its times, over the cells that all have."""
-        peers = [line for line in self.lines
-                 if is_peer(line) and on_cpu == (line[0] not in self.on_gpu)]
+    def fastest_peer(self):
+        """The CPU peer with the smallest geometric mean of its times, over the cells that all
+        have."""
+        peers = [line for line in self.lines if is_peer(line) and line[0] not in self.on_gpu]
         cells = [cell for cell in self.cells if all(self.time(line, cell) for line in peers)]
         return min(peers, key=lambda line: geometric_mean(
             self.time(line, cell) for cell in cells)) if peers and cells else None
@@ -258,7 +243,7 @@ class Group:
     def label(self, line, name=None):
         """The line's name, which may be a link, and its threads."""
         text = (name or line[0]) + f", {line[1]} threads" * (line[1] > 1)
-        return Cell(text, "Δ" * (line[0] in self.results.changed(self)))
+        return Cell(text, "Δ" * (line[0] in self.changed and not self.all_changed))
 
     def number(self, column, line, cell):
         """The median of a measure."""
@@ -305,10 +290,22 @@ class Group:
     def repeats(self, lines=None):
         """How many runs a number is of: those of these lines, or of all."""
         counts = [count for key, count in self.most.items() if key[:2] in (lines or self.lines)]
-        if max(counts) == 1:
-            return "one run of each"
-        least = f"{min(counts)} to " if min(counts) < max(counts) else ""
-        return f"medians of {least}{plural(max(counts), 'run')}"
+        least, most = min(counts), max(counts)
+        return ("one run of each" if most == 1 else
+                f"medians of {f'{least} to ' if least < most else ''}{most} runs")
+
+    @functools.cached_property
+    def changed(self):
+        """The programs whose sources are others now than those that were measured."""
+        measured = {*zip(self.counted["sweep"], self.counted["stage"])}
+        now = {each.name: each.sources for each in [*self.ladder.stages, *self.ladder.peers]}
+        return {row["program"] for row in self.results.programs
+                if (row["sweep"], row["program"]) in measured and row["sources"]
+                and now.get(row["program"], row["sources"]) != row["sources"]}
+
+    @property
+    def all_changed(self):
+        return self.changed == {*self.frame["stage"]}
 
     @property
     def disturbed(self):
@@ -369,24 +366,13 @@ class Results:
         return {threads: rate / self.ladder.width for level, threads, rate in (
             rows.read_ceilings(path) if path.exists() else ()) if level == "flops"}
 
-    def changed(self, group):
-        """The programs whose sources are others now than those that a group has measured."""
-        measured = {*zip(group.counted["sweep"], group.counted["stage"])}
-        now = {each.name: each.sources for each in [*self.ladder.stages, *self.ladder.peers]}
-        return {row["program"] for row in self.programs
-                if (row["sweep"], row["program"]) in measured and row["sources"]
-                and now.get(row["program"], row["sources"]) != row["sources"]}
-
     @property
     def machine(self):
         """The machine, and what in its sweeps the reader should know of."""
         found = next(iter(self.sweeps.values()), {})
         said = [*(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")]
-        for sweep in self.sweeps.values():
-            revision, comma, _ = sweep.get("revision", "").partition(",")
-            said += [f"revision {revision}, changed"] * bool(comma)
-            if float(sweep.get("others") or 0) > rows.limit("OTHERS", rows.OTHERS):
-                said.append(f"other programs used {sweep['others']} % of the processors just before")
+        revisions = [sweep.get("revision", "") for sweep in self.sweeps.values()]
+        said += [f"revision {revision}" for revision in revisions if "," in revision]  # , changed
         return "; ".join(dict.fromkeys(said)) or "unknown machine"
 
     def why_not(self, stage):
@@ -408,7 +394,7 @@ class Results:
 def read(folder, ladder):
     """The results in a folder, or None if there are no runs."""
     results = Results(folder, ladder) if (folder / "runs.csv").exists() else None
-    return results if results and (results.groups or len(results.growth)) else None
+    return results if results and results.groups else None
 
 
 def reference():
@@ -428,9 +414,9 @@ def read_paper(group):
                                   for option, value in theirs.items()):
         return None
     frame = rows.read_rows(ladder.folder / paper["file"], ladder, ["stage", *group.axes])
-    missing = dict.fromkeys({ladder.time, "threads", "setup_s"} - {*frame})
+    missing = dict.fromkeys({ladder.time, "threads", "setup_s"} - {*frame}, math.nan)
     return Group(group.results, group.settings, frame.assign(
-        **missing, device="cpu", disturbed=False).astype({ladder.time: float}))
+        **missing, device="cpu", disturbed=False, sweep=0, round=0))
 
 
 def move(stage):
