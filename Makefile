@@ -85,7 +85,7 @@ step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 diff: ## diff STAGE=02 [STUDY=]: what a stage changed against the one before
 	@$(HARNESS) step diff "$$STUDY" "$$STAGE"
 
-asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: the code of its hot loop
+asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 	@./deps.sh run
 	@$(HARNESS) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 

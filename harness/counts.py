@@ -125,7 +125,7 @@ def count(stage, counts=None):
 
 def write(rows, path):
     with path.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer = csv.DictWriter(file, rows[0] if rows else NAMES, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
