@@ -128,6 +128,13 @@ report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
 	@$(HARNESS) report.write
 
+site: ## the READMEs as a site with each stage's source and diff: site/_build
+	@./deps.sh site
+	@rm -rf site/_build
+	@/usr/bin/python3 -m sphinx -q -W --keep-going -j auto -c site . site/_build
+	@rm -r site/_build/.doctrees
+	@echo 'Written: site/_build/index.html'
+
 class: ## class DIR=folder: the results of students on one page, class.html
 	@./deps.sh run
 	@$(HARNESS) report.class "$$DIR"
@@ -152,5 +159,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report class slides grade headline clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report site class slides grade headline clean help $(STAGES)
 endif
