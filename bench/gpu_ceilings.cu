@@ -3,7 +3,7 @@
 // are compared with these ceilings.
 #include "common/cuda.h"
 #include "common/data.h"
-#include "common/memory.h"
+#include "common/program.h"
 
 #include <benchmark/benchmark.h>
 #include <cooperative_groups.h>

@@ -24,9 +24,6 @@ struct data {
     double load_s;    // seconds from the files to float arrays in memory
 };
 
-// Returns $MNIST_DIR, or data/mnist of the repository: see data_directory().
-const char *default_data(void);
-
 // Loads the first samples (--train and --test) from the directory (--data). It looks for IDX first
 // (LeCun's train-images-idx3-ubyte and its three companions, raw or .gz), then for Kaggle's
 // train.csv (raw or .gz). In a CSV the training rows come first, then the test rows. Files are read

@@ -1,6 +1,5 @@
 # What stage.mk and cuda.mk share: all stages have the same flags, so that a speedup comes from the
-# code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags (the tests use
-# both, for sanitizers and for other instruction sets).
+# code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags.
 #
 # Paths are relative, here and in the other Makefiles. The repository's own path may have a space in
 # it, or another sign that make or the shell reads.
@@ -17,13 +16,8 @@ ifneq ($(words $(SOURCE)),1)
 $(error $(STAGE): found '$(SOURCE)', expected one source file)
 endif
 OUTPUT   = $(basename $(SOURCE))
-# The recipes have these names. EXTRA and the other flags are words of a shell line.
-SIGNS   := ' " ` $$ ; & | < > ( ) * ? : % \#
-ifneq ($(words $(OUTPUT))$(strip $(foreach sign,$(SIGNS),$(findstring $(sign),$(STAGE) $(SOURCE) $(OUTPUT)))),1)
-$(error $(STAGE): found '$(SOURCE)' and OUTPUT='$(OUTPUT)', expected names without spaces and $(SIGNS))
-endif
 EXTRA    =
-CPPFLAGS = -I$(ROOT) -DSTAGE='"$(STAGE)"'
+CPPFLAGS = -I$(ROOT) -D_GNU_SOURCE -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 
 # What all stages share, and what those of this ladder share. The ladder's reference shares nothing.
@@ -39,5 +33,5 @@ COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.
 shared = $(or $(LADDER),./)build/$(firstword $(shell printf %s $(call quote,$1) | cksum)).o
 define compile_shared
 @mkdir -p $(@D)
-$1 -I$(ROOT) -r -nostdlib -o $@.$$$$ $(COMMON_SOURCES) && mv $@.$$$$ $@
+$1 -I$(ROOT) -D_GNU_SOURCE -r -nostdlib -o $@.$$$$ $(COMMON_SOURCES) && mv $@.$$$$ $@
 endef

@@ -7,11 +7,11 @@ include $(ROOT)/common/program.mk
 # OPENMP = yes in a stage's Makefile.
 override CFLAGS += $(if $(OPENMP),-fopenmp)
 
-# What the stage needs and not every machine has: NEEDS in its Makefile names commands.
-MISSING := $(foreach command,$(NEEDS),$(if $(shell command -v $(command) 2>/dev/null),,$(command)))
-ifneq ($(strip $(MISSING)),)
+# What the stage needs and not every machine has: NEEDS names commands.
+MISSING := $(strip $(foreach each,$(NEEDS),$(if $(shell command -v $(each) 2>/dev/null),,$(each))))
+ifneq ($(MISSING),)
 $(OUTPUT): FORCE
-	@echo "$(STAGE): left out, found no $(strip $(MISSING)) in PATH"
+	@echo "$(STAGE): left out, found no $(MISSING) in PATH"
 else
 COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
 SHARED  := $(call shared,$(COMPILE))

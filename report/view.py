@@ -174,6 +174,26 @@ def line_of(stage, threads):
 
 # --- the runs ---
 
+def or_nothing(reader, path, *arguments):
+    return reader(path, *arguments) if path.exists() else None
+
+
+def read_runs(path, ladder):
+    return rows.records(rows.read_rows(path, ladder))
+
+
+def read_epochs(path, ladder):
+    axes = [ladder.column(axis["option"]) for axis in ladder.axes]
+    return rows.records(rows.read_rows(path, ladder, [
+        "stage", "device", "threads", "dataset", *rows.EPOCHS, *axes]))
+
+
+def farthest(values):
+    """How far the value that is farthest from the median is above it, as a part of it."""
+    middle = median(values)
+    return max((value / middle - 1 for value in values), key=abs) if middle else 0.0
+
+
 class Group:
     """The runs of a ladder that share their settings. A cell is its place on the ladder's axes. A
     line of a table is (stage, threads), with 0 threads for one or none."""
@@ -258,7 +278,7 @@ class Group:
     def steps(self):
         """The runs of all stages and steps in two cells, which have a folder of their own, or
         None."""
-        return self if self.folder.name == "steps" else next(iter(rows.or_nothing(
+        return self if self.folder.name == "steps" else next(iter(or_nothing(
             read_groups, self.folder / "steps/runs.csv", self.ladder) or ()), None)
 
     @functools.cached_property
@@ -329,7 +349,7 @@ class Group:
     def is_noisy(self, measure, line, cell):
         """Whether one of the runs behind a number is too far from their median."""
         values = self.values(measure, line, cell)
-        return bool(values) and rows.is_noisy(values)
+        return bool(values) and abs(farthest(values)) > rows.NOISY
 
     @property
     def disturbed(self):
@@ -374,9 +394,7 @@ class Group:
         places = {self.folder, self.home,
                   self.home.parent / self.home.name.removesuffix("-quick")}
         for path in sorted(path for place in places for path in place.glob("bench/*.json")):
-            for level, threads, rate in rows.or_nothing(rows.read_ceilings, path) or ():
-                if level in rows.WAITS:
-                    continue
+            for level, threads, rate in or_nothing(rows.read_ceilings, path) or ():
                 found[level][threads].append(
                     rate / self.ladder.width if level == "flops" else rate)
         return {level: {threads: median(rates) for threads, rates in by_threads.items()}
@@ -387,7 +405,7 @@ class Group:
         """The runs of growth/ that have the same data. A GPU has one thread."""
         path = self.folder / "growth/runs.csv"
         return [{**run, "threads": run["threads"] or 1}
-                for run in rows.or_nothing(rows.read_rows, path, self.ladder) or ()
+                for run in or_nothing(read_runs, path, self.ladder) or ()
                 if run["dataset"] == self.settings["dataset"] and run[self.ladder.time]
                 and run["device"] != "simulated"]
 
@@ -396,7 +414,7 @@ class Group:
         """{(line, cell): [the rows of a run, in the order of its epochs]} from epochs.csv, for the
         runs with these settings. A run that was interrupted has too few rows, and is left out."""
         path, runs, found = self.folder / "epochs.csv", defaultdict(list), defaultdict(list)
-        for row in rows.or_nothing(rows.read_epochs, path, self.ladder) or ():
+        for row in or_nothing(read_epochs, path, self.ladder) or ():
             if row["device"] != "simulated" and all(row.get(name, value) == value
                                                     for name, value in self.settings.items()):
                 runs[line_of(row["stage"], row["threads"]), rows.cell_of(row, self.ladder),
@@ -533,7 +551,7 @@ class Group:
         values = self.values(measure, line, cell)
         if not values:
             return "-", ""
-        marks, off = self.marks(measure, line, cell), 100 * rows.farthest(values)
+        marks, off = self.marks(measure, line, cell), 100 * farthest(values)
         sign = " ~" if "~" in marks else ""
         if measure == self.ladder.time and len(values) > 1:
             sign = f" ~{abs(off):.0f}%" if sign else f" {off:+.0f}%"
@@ -596,7 +614,7 @@ def read(path):
 def read_groups(path, ladder):
     """The groups in a file of rows. MNIST comes first. An empty file has none."""
     names = ["dataset", *(ladder.column(option) for option in ladder.settings)]
-    groups, runs = defaultdict(list), rows.read_rows(path, ladder)
+    groups, runs = defaultdict(list), rows.records(rows.read_rows(path, ladder))
     best = rows.best_rates(runs)
     for run in runs:
         if run["device"] != "simulated":  # by sim/, whose times mean nothing
@@ -615,8 +633,8 @@ def is_quick(groups):
 def find(ladder):
     """A ladder's results, machine by machine: the groups of its runs, or of its steps' where there
     are no others. Those that were moved aside lie deeper."""
-    found = (rows.or_nothing(read_groups, folder / ladder.name / "runs.csv", ladder)
-             or rows.or_nothing(read_groups, folder / ladder.name / "steps/runs.csv", ladder)
+    found = (or_nothing(read_groups, folder / ladder.name / "runs.csv", ladder)
+             or or_nothing(read_groups, folder / ladder.name / "steps/runs.csv", ladder)
              for folder in sorted((HERE / "results").glob("*/")))
     return [*filter(None, found)]
 
@@ -639,7 +657,7 @@ def read_paper(ladder):
     """The figures of the ladder's paper."""
     file = ladder.toml.get("paper", {}).get("file")
     needed = ["stage", *(ladder.column(axis["option"]) for axis in ladder.axes)]
-    return Group(ladder, {}, rows.read_rows(ladder.folder / file, ladder, needed) if file else [])
+    return Group(ladder, {}, rows.records(rows.read_rows(ladder.folder / file, ladder, needed)) if file else [])
 
 
 def paper_for(group, paper):
@@ -664,7 +682,7 @@ def origin(folder):
     for fields in rows.read_sweeps(folder).values():
         revision, comma, _ = fields.get("revision", "").partition(",")
         changed += [revision] * bool(comma)
-        others = rows.or_nothing(percentage, folder / "sweeps.csv", fields.get("others"))
+        others = or_nothing(percentage, folder / "sweeps.csv", fields.get("others"))
         busy += [others] * bool(others and others > rows.limit("OTHERS", rows.OTHERS))
     return words("origin", machine(folder), dict.fromkeys(changed), busy)
 
@@ -672,9 +690,9 @@ def origin(folder):
 def percentage(path, text):
     """What others used of the processors before a sweep, or None. The path is for the message."""
     try:
-        return rows.number(text, float, 0, "a number, not below 0") if text else None
-    except ValueError as expected:
-        fail(f"{path}: others: found '{rows.brief(text)}', expected {expected}")
+        return float(text) if text else None
+    except ValueError:
+        fail(f"{path}: others: found '{text}', expected a number")
 
 
 def facts(folder):

@@ -1,6 +1,4 @@
 #include "stages/training.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +12,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("data", DIRECTORY, data, NULL, NULL,
            "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the "
            "repository's data/mnist)"),
@@ -31,15 +29,15 @@ static const struct field FIELDS[] = {
     COLUMN("dataset", TEXT, data.name),
     COLUMN("load_s", SECONDS, data.load_s),
     COLUMN("setup_s", SECONDS, result.setup_s),
-    COLUMN("warmup_s", OPTIONAL_SECONDS, result.warmup_s),
+    OPTIONAL("warmup_s", SECONDS, result.warmup_s),
     COLUMN("train_s", SECONDS, result.train_s),
-    COLUMN("forward_s", OPTIONAL_SECONDS, result.forward.total),
-    COLUMN("backward_s", OPTIONAL_SECONDS, result.backward.total),
+    OPTIONAL("forward_s", SECONDS, result.forward.total),
+    OPTIONAL("backward_s", SECONDS, result.backward.total),
     COLUMN("final_loss", NUMBER, result.final_loss),
     COLUMN("test_accuracy", NUMBER, result.test_accuracy),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, result.peak_vram_mib),
     {0},
 };
 
@@ -57,7 +55,7 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
 
 struct options parse_more_options(int argc, char **argv, const char *about, int max_threads,
                                   const struct field *more, void *values) {
-    struct options options = {.data = default_data()};
+    struct options options = {.data = data_directory("MNIST_DIR", "mnist")};
     const struct common_options common =
         parse_common(argc, argv,
                      &(struct command_line){
@@ -87,9 +85,10 @@ float draw_weight(struct pcg32 *generator, size_t fan_in) {
 
 double report_epoch(const struct options *options, int epoch, double loss, double start) {
     const double end = seconds();
-    if (!options->quiet)
-        print_epoch(epoch + 1, options->epochs, (end - start) / (epoch + 1),
-                    "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+    if (!options->quiet) {
+        printf("epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+        print_rest(epoch + 1, options->epochs, (end - start) / (epoch + 1));
+    }
     return start + (seconds() - end);
 }
 
@@ -114,10 +113,10 @@ int report_result(const struct options *options, const struct data *data,
     if (options->epochs == 0)
         run.result.final_loss = NAN; // an empty field
     const int status = options->csv ? append_row("csv", options->csv, FIELDS, &run) : 0;
-    print_line("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
-               "accuracy %.4f\n",
-               stage_name, options->hidden, options->batch, options->epochs, data->name,
-               result->train_s, phases, run.gflops, loss, result->test_accuracy);
+    printf("%s: hidden %d, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
+           "accuracy %.4f\n",
+           stage_name, options->hidden, options->batch, options->epochs, data->name,
+           result->train_s, phases, run.gflops, loss, result->test_accuracy);
     return status;
 }
 

@@ -3,8 +3,7 @@
 #define STAGES_TRAINING_H
 
 #include "common/data.h"
-#include "common/memory.h"
-#include "common/options.h"
+#include "common/program.h"
 #include "common/random.h"
 #include "common/timing.h"
 
@@ -31,8 +30,8 @@ struct options {
 // `max_threads` is the largest --threads that it accepts.
 struct options parse_options(int argc, char **argv, const char *about, int max_threads);
 
-// The same for a stage with more options, which go to `values`: see rows.h. A row has no column for
-// them.
+// The same for a stage with more options, which go to `values`: see program.h. A row has no column
+// for them.
 struct options parse_more_options(int argc, char **argv, const char *about, int max_threads,
                                   const struct field *more, void *values);
 

@@ -5,7 +5,7 @@
 // With libFuzzer (clang -fsanitize=fuzzer) it searches. With -DREPLAY, for compilers without it,
 // its own main runs the inputs named on the command line.
 #include "common/data.h"
-#include "common/options.h"
+#include "common/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

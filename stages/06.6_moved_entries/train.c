@@ -5,7 +5,7 @@
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
 // dW1 and dW2.
 #include "stages/training.h"
-#include "common/rows.h"
+#include "common/program.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,6 +1,4 @@
 #include "studies/cnn/training.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <limits.h>
 #include <math.h>
@@ -38,7 +36,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("data", DIRECTORY, data, NULL, NULL,
            "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the "
            "repository's data/mnist)"),
@@ -48,10 +46,10 @@ static const struct field FIELDS[] = {
     SETTINGS,
     COLUMN("load_s", SECONDS, data.load_s),
     COLUMN("setup_s", SECONDS, result.setup_s),
-    COLUMN("warmup_s", OPTIONAL_SECONDS, result.warmup_s),
+    OPTIONAL("warmup_s", SECONDS, result.warmup_s),
     COLUMN("train_s", SECONDS, result.train_s),
-    COLUMN("forward_s", OPTIONAL_SECONDS, result.forward.total),
-    COLUMN("backward_s", OPTIONAL_SECONDS, result.backward.total),
+    OPTIONAL("forward_s", SECONDS, result.forward.total),
+    OPTIONAL("backward_s", SECONDS, result.backward.total),
     COLUMN("epoch_s", SECONDS, epoch_s),
     COLUMN("samples_per_s", NUMBER, samples_per_s),
     COLUMN("final_loss", NUMBER, result.final_loss),
@@ -60,7 +58,7 @@ static const struct field FIELDS[] = {
     COLUMN("best_test_accuracy", NUMBER, result.best_test_accuracy),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, vram_mib),
     OPTION("epochs-csv", FILE_NAME, epochs_csv, NULL, NULL,
            "append a row for each epoch, after a header if FILE is new"),
     OPTION("epochs-columns", FLAG, epochs_columns, NULL, NULL,
@@ -70,7 +68,7 @@ static const struct field FIELDS[] = {
 
 static const struct field EPOCH_FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     COLUMN("batch", INT_FROM_1, options.batch),
     SETTINGS,
     COLUMN("run", UINT64, options.run),
@@ -81,7 +79,7 @@ static const struct field EPOCH_FIELDS[] = {
     COLUMN("test_accuracy", NUMBER, result.test_accuracy),
     COLUMN("samples_per_s", NUMBER, samples_per_s),
     COLUMN("rss_mib", NUMBER, rss_mib),
-    COLUMN("vram_mib", OPTIONAL_NUMBER, vram_mib),
+    OPTIONAL("vram_mib", NUMBER, vram_mib),
     {0},
 };
 
@@ -117,7 +115,7 @@ static double resident_mib(void) {
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    struct options options = {.data = default_data(),
+    struct options options = {.data = data_directory("MNIST_DIR", "mnist"),
                               .run = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000};
     options.common = parse_common(
         argc, argv,
@@ -130,14 +128,11 @@ struct options parse_options(int argc, char **argv, const char *about, int max_t
             .save_help = "write W1, b1, W2, b2, ... as little-endian float32, row-major",
         });
     if (options.epochs_columns) {
-        print_header(stdout, EPOCH_FIELDS);
+        print_row(stdout, EPOCH_FIELDS, NULL);
         exit(0);
     }
-    if (options.epochs_csv) {
-        check_rows_option("epochs-csv", options.epochs_csv, EPOCH_FIELDS);
-        check_other_file("epochs-csv", options.epochs_csv, "csv", options.common.csv);
-        check_other_file("epochs-csv", options.epochs_csv, "save-weights", options.common.save);
-    }
+    if (options.epochs_csv)
+        check_rows("epochs-csv", options.epochs_csv, EPOCH_FIELDS);
     return options;
 }
 
@@ -218,12 +213,12 @@ int report_epoch(const struct options *options, const struct data *data, struct 
                 stage_name, result->final_loss, epoch->number, (double)options->learning_rate);
         return EXIT_RUN_FAILED;
     }
-    if (!options->common.quiet)
-        print_epoch(epoch->number, options->epochs, result->train_s / epoch->number,
-                    "epoch %d of %d: %.3f s, loss %#.5g, accuracy %.4f in training, %.4f in the "
-                    "test\n",
-                    epoch->number, options->epochs, epoch->epoch_s, result->final_loss,
-                    result->train_accuracy, result->test_accuracy);
+    if (!options->common.quiet) {
+        printf("epoch %d of %d: %.3f s, loss %#.5g, accuracy %.4f in training, %.4f in the test\n",
+               epoch->number, options->epochs, epoch->epoch_s, result->final_loss,
+               result->train_accuracy, result->test_accuracy);
+        print_rest(epoch->number, options->epochs, epoch->epoch_s);
+    }
     if (!options->epochs_csv)
         return 0;
     const struct run run = {.options = *options,
@@ -262,10 +257,9 @@ int report_result(const struct options *options, const struct data *data,
         run.result.final_loss = run.result.train_accuracy = run.result.best_test_accuracy = NAN;
     const char *csv = options->common.csv;
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
-    print_line(
-        "%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
-        stage_name, options->batch, options->epochs, data->name, result->train_s, phases,
-        run.gflops, loss, result->test_accuracy);
+    printf("%s: batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, accuracy %.4f\n",
+           stage_name, options->batch, options->epochs, data->name, result->train_s, phases,
+           run.gflops, loss, result->test_accuracy);
     return status;
 }
 

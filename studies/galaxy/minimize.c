@@ -1,5 +1,5 @@
 #include "studies/galaxy/minimize.h"
-#include "common/memory.h"
+#include "common/program.h"
 
 #include <math.h>
 #include <stdbool.h>

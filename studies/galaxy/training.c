@@ -1,6 +1,4 @@
 #include "studies/galaxy/training.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,7 +20,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("data", DIRECTORY, data, NULL, NULL,
            "train.csv and test.csv, raw or .gz ($GALAXY_DIR, then the study's data/galaxy)"),
     OPTION("hidden", INT_FROM_1, hidden, "8", "hidden", "hidden units"),
@@ -46,7 +44,7 @@ static const struct field FIELDS[] = {
     COLUMN("gradient_evaluations", UINT64, result.minimum.evaluations),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, result.peak_vram_mib),
     {0},
 };
 
@@ -271,11 +269,11 @@ int report_result(const struct options *options, const struct data *data,
     const struct run run = {*options, *data, *result, gflops(options, result), peak_rss_mib()};
     const char *csv = options->common.csv;
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
-    print_line("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
-               "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
-               stage_name, options->hidden, result->minimum.iterations, data->name, result->train_s,
-               result->cost.total, result->gradient.total, run.gflops, result->minimum.evaluations,
-               result->minimum.cost, result->test_accuracy);
+    printf("%s: hidden %d, iterations %d, %s: train %.3f s, cost %.3f s, gradient %.3f s, "
+           "%.1f GFLOP/s, %ld evaluations, cost %.6g, accuracy %.4f\n",
+           stage_name, options->hidden, result->minimum.iterations, data->name, result->train_s,
+           result->cost.total, result->gradient.total, run.gflops, result->minimum.evaluations,
+           result->minimum.cost, result->test_accuracy);
     return status;
 }
 

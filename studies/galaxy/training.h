@@ -2,8 +2,7 @@
 #ifndef GALAXY_TRAINING_H
 #define GALAXY_TRAINING_H
 
-#include "common/memory.h"
-#include "common/options.h"
+#include "common/program.h"
 #include "common/random.h"
 #include "common/timing.h"
 #include "studies/galaxy/minimize.h"

@@ -1,8 +1,5 @@
 #include "studies/information/run.h"
-#include "common/memory.h"
 #include "common/random.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +15,7 @@ struct run {
 // A phase that a program does not have, or that it cannot tell from another, is an empty field.
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("samples", INT_FROM_1, samples, "4096", "samples", "rows of activations"),
     OPTION("features", INT_FROM_1, features, "256", "features", "activations in a row"),
     OPTION("seconds", FLOAT_FROM_0, seconds, "0.1", "seconds",
@@ -28,15 +25,15 @@ static const struct field FIELDS[] = {
     COLUMN("load_s", TEXT, load_s),
     COLUMN("setup_s", SECONDS, result.setup_s),
     COLUMN("time_s", SECONDS, result.time_s),
-    COLUMN("transfer_s", OPTIONAL_SECONDS, result.transfer_time.mean),
-    COLUMN("softmax_s", OPTIONAL_SECONDS, result.softmax_time.mean),
-    COLUMN("entropy_s", OPTIONAL_SECONDS, result.entropy_time.mean),
-    COLUMN("information_s", OPTIONAL_SECONDS, result.information_time.mean),
+    OPTIONAL("transfer_s", SECONDS, result.transfer_time.mean),
+    OPTIONAL("softmax_s", SECONDS, result.softmax_time.mean),
+    OPTIONAL("entropy_s", SECONDS, result.entropy_time.mean),
+    OPTIONAL("information_s", SECONDS, result.information_time.mean),
     COLUMN("entropy", NUMBER, result.entropy),
     COLUMN("mutual_information", NUMBER, result.information),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, result.peak_vram_mib),
     {0},
 };
 
@@ -98,9 +95,9 @@ int report_result(const struct options *options, const struct result *result) {
         *options, *result, "drawn", "", result->operations / result->time_s / 1e9, peak_rss_mib()};
     const char *csv = options->common.csv;
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
-    print_line("%s: samples %d, features %d: pass %.6f s, %.1f GFLOP/s, entropy %.7g, "
-               "mutual information %.7g\n",
-               stage_name, options->samples, options->features, result->time_s, run.gflops,
-               result->entropy, result->information);
+    printf("%s: samples %d, features %d: pass %.6f s, %.1f GFLOP/s, entropy %.7g, "
+           "mutual information %.7g\n",
+           stage_name, options->samples, options->features, result->time_s, run.gflops,
+           result->entropy, result->information);
     return status;
 }

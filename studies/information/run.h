@@ -2,7 +2,7 @@
 #ifndef INFORMATION_RUN_H
 #define INFORMATION_RUN_H
 
-#include "common/options.h"
+#include "common/program.h"
 #include "common/timing.h"
 
 #include <stddef.h>

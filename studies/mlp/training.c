@@ -1,6 +1,4 @@
 #include "studies/mlp/training.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +13,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("data", DIRECTORY, data, NULL, NULL,
            "MNIST as IDX files, raw or .gz, or Kaggle's train.csv ($MNIST_DIR, then the "
            "repository's data/mnist)"),
@@ -32,15 +30,15 @@ static const struct field FIELDS[] = {
     COLUMN("dataset", TEXT, data.name),
     COLUMN("load_s", SECONDS, data.load_s),
     COLUMN("setup_s", SECONDS, result.setup_s),
-    COLUMN("warmup_s", OPTIONAL_SECONDS, result.warmup_s),
+    OPTIONAL("warmup_s", SECONDS, result.warmup_s),
     COLUMN("train_s", SECONDS, result.train_s),
-    COLUMN("forward_s", OPTIONAL_SECONDS, result.forward.total),
-    COLUMN("backward_s", OPTIONAL_SECONDS, result.backward.total),
+    OPTIONAL("forward_s", SECONDS, result.forward.total),
+    OPTIONAL("backward_s", SECONDS, result.backward.total),
     COLUMN("final_loss", NUMBER, result.final_loss),
     COLUMN("test_accuracy", NUMBER, result.test_accuracy),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, result.peak_vram_mib),
     {0},
 };
 
@@ -80,7 +78,7 @@ static double gflops(const struct options *options, double train_s) {
 }
 
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
-    struct options options = {.data = default_data()};
+    struct options options = {.data = data_directory("MNIST_DIR", "mnist")};
     options.common = parse_common(
         argc, argv,
         &(struct command_line){
@@ -117,9 +115,10 @@ float *draw_weights(const struct options *options, int layer) {
 
 double report_epoch(const struct options *options, int epoch, double loss, double start) {
     const double end = seconds();
-    if (!options->common.quiet)
-        print_epoch(epoch + 1, options->epochs, (end - start) / (epoch + 1),
-                    "epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+    if (!options->common.quiet) {
+        printf("epoch %d of %d: loss %#.5g\n", epoch + 1, options->epochs, loss);
+        print_rest(epoch + 1, options->epochs, (end - start) / (epoch + 1));
+    }
     return start + (seconds() - end);
 }
 
@@ -145,10 +144,10 @@ int report_result(const struct options *options, const struct data *data,
         run.result.final_loss = NAN; // an empty field
     const char *csv = options->common.csv;
     const int status = csv ? append_row("csv", csv, FIELDS, &run) : 0;
-    print_line("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
-               "accuracy %.4f\n",
-               stage_name, options->hidden, options->batch, options->epochs, data->name,
-               result->train_s, phases, run.gflops, loss, result->test_accuracy);
+    printf("%s: hidden %s, batch %d, epochs %d, %s: train %.3f s%s, %.1f GFLOP/s, loss %s, "
+           "accuracy %.4f\n",
+           stage_name, options->hidden, options->batch, options->epochs, data->name,
+           result->train_s, phases, run.gflops, loss, result->test_accuracy);
     return status;
 }
 

@@ -3,8 +3,7 @@
 #define STUDIES_MLP_TRAINING_H
 
 #include "common/data.h"
-#include "common/memory.h"
-#include "common/options.h"
+#include "common/program.h"
 #include "common/random.h"
 #include "common/timing.h"
 

@@ -1,8 +1,5 @@
 #include "studies/tensor_mean/run.h"
-#include "common/memory.h"
 #include "common/random.h"
-#include "common/rows.h"
-#include "common/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,10 +19,10 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, result.device),
-    COLUMN("threads", OPTIONAL_INT, result.threads),
+    OPTIONAL("threads", INT_FROM_0, result.threads),
     OPTION("triplets", INT_FROM_1, triplets, "8192", "triplets", "triplets to average over"),
     {"features", INT_FROM_1, offsetof(struct options, features), "features", "32",
-     "features of x, of y and of z", MAX_FEATURES},
+     "features of x, of y and of z", MAX_FEATURES, false},
     OPTION("seconds", FLOAT_FROM_0, seconds, "0.1", "seconds",
            "repeat the pass until so much was timed"),
     OPTION("seed", UINT64, seed, "1", "seed", "seed of the features"),
@@ -33,12 +30,12 @@ static const struct field FIELDS[] = {
     COLUMN("load_s", TEXT, load_s),
     COLUMN("setup_s", SECONDS, result.setup_s),
     COLUMN("time_s", SECONDS, result.time_s),
-    COLUMN("transfer_s", OPTIONAL_SECONDS, transfer_s),
-    COLUMN("product_s", OPTIONAL_SECONDS, product_s),
+    OPTIONAL("transfer_s", SECONDS, transfer_s),
+    OPTIONAL("product_s", SECONDS, product_s),
     COLUMN("largest", FLOAT_FROM_0, largest),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, result.peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, result.peak_vram_mib),
     {0},
 };
 
@@ -129,8 +126,8 @@ int report_result(const struct options *options, const float *mean, const struct
                             .peak_rss_mib = peak_rss_mib()};
     if (options->common.csv)
         status = append_row("csv", options->common.csv, FIELDS, &run);
-    print_line("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n",
-               stage_name, options->triplets, options->features, result->time_s, run.gflops,
-               (double)largest);
+    printf("%s: triplets %d, features %d: pass %.6f s, %.1f GFLOP/s, largest element %.7g\n",
+           stage_name, options->triplets, options->features, result->time_s, run.gflops,
+           (double)largest);
     return status;
 }

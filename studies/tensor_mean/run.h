@@ -2,7 +2,7 @@
 #ifndef STUDIES_TENSOR_MEAN_RUN_H
 #define STUDIES_TENSOR_MEAN_RUN_H
 
-#include "common/options.h"
+#include "common/program.h"
 #include "common/timing.h"
 
 #include <stddef.h>

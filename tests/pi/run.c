@@ -1,5 +1,4 @@
 #include "run.h"
-#include "common/rows.h"
 
 #include <stdio.h>
 
@@ -12,7 +11,7 @@ struct run {
 
 static const struct field FIELDS[] = {
     COLUMN("device", TEXT, device),
-    COLUMN("threads", OPTIONAL_INT, threads),
+    OPTIONAL("threads", INT_FROM_0, threads),
     OPTION("terms", INT_FROM_1, terms, "1000", "terms", "of the series"),
     OPTION("seed", UINT64, seed, "1", NULL, "of nothing"),
     COLUMN("dataset", TEXT, dataset),
@@ -22,7 +21,7 @@ static const struct field FIELDS[] = {
     COLUMN("pi", NUMBER, pi),
     COLUMN("gflops", NUMBER, gflops),
     COLUMN("peak_rss_mib", NUMBER, peak_rss_mib),
-    COLUMN("peak_vram_mib", OPTIONAL_NUMBER, peak_vram_mib),
+    OPTIONAL("peak_vram_mib", NUMBER, peak_vram_mib),
     {0},
 };
 

@@ -2,7 +2,7 @@
 #ifndef PI_RUN_H
 #define PI_RUN_H
 
-#include "common/options.h"
+#include "common/program.h"
 
 struct options {
     struct common_options common;

@@ -210,9 +210,8 @@ def test_momentum_takes_a_number_from_0_to_below_1(each):
     for momentum in "0", "0.5", "0.999":
         each.succeeds(f"--momentum {momentum}")
     for momentum in "1", "1.5", "99", "", "-0.1", "x", "nan", "inf":
-        expected = "below 1" if momentum[:1].isdigit() else "from 0"
-        each.fails(2, f"^00_serial: --momentum: found '{momentum}', expected a number {expected}",
-                   f"--momentum '{momentum}'")
+        each.fails(2, f"^00_serial: --momentum: found '{momentum}', expected a number from 0 to "
+                      "below 1", f"--momentum '{momentum}'")
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_in_its_epoch_and_saves_nothing(each):

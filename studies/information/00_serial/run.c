@@ -5,7 +5,6 @@
 //     p = softmax(x_b), q = softmax(y_b)      row by row: x, y, p, q  B × D
 //     H = mean over b of Σ_i p_i²             the approximate entropy
 //     I = mean over b of Σ_ij (p_i·q_j)²      the approximate mutual information
-#include "common/memory.h"
 #include "studies/information/run.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
 //
 // Shapes: B samples (rows), D features in V vectors. Arrays are row-major. The last vector of a row
 // may have lanes without a feature. Their p and q are 0, and add nothing to a sum.
-#include "common/memory.h"
 #include "studies/information/run.h"
 
 #include <limits.h>

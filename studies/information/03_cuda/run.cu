@@ -4,7 +4,6 @@
 //
 // Shapes: B samples (rows), D features. Arrays are row-major: p[b][i] is p[b * D + i].
 #include "common/cuda.h"
-#include "common/memory.h"
 #include "studies/information/run.h"
 
 #include <math.h>

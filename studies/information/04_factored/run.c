@@ -3,7 +3,6 @@
 //
 // Shapes: B samples (rows), D features. Arrays are row-major. A row is read in vectors. In the last
 // one, lanes without a feature hold −∞. Their exponential is 0, and adds nothing to a sum.
-#include "common/memory.h"
 #include "studies/information/run.h"
 
 #include <limits.h>

@@ -6,7 +6,6 @@
 //     A = 1/N · Σ x[n] ⊗ y[n] ⊗ z[n]      x, y, z  N × D    A  D × D × D
 //
 //     A[i][j][k] = 1/N · Σ x[n][i]·y[n][j]·z[n][k]
-#include "common/memory.h"
 #include "studies/tensor_mean/run.h"
 
 #include <stdlib.h>

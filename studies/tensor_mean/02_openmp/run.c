@@ -4,7 +4,6 @@
 // Shapes: N triplets, in blocks of B; D features; T threads. The features of y are padded with
 // zeros to R, a whole number of tiles, and those of z to V vectors. So all tiles have the same
 // size.
-#include "common/memory.h"
 #include "studies/tensor_mean/run.h"
 
 #include <limits.h>

@@ -4,7 +4,6 @@
 //
 // Shapes: N triplets, D features, S slices of the triplets. Arrays are row-major.
 #include "common/cuda.h"
-#include "common/memory.h"
 #include "studies/tensor_mean/run.h"
 
 enum {
