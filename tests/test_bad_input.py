@@ -213,7 +213,7 @@ def test_every_stage_refuses_bad_input(tmp_path, stage):
         return
     trainer.options += ["--save-weights", "weights"]
     (tmp_path / "weights").write_text("good")
-    trainer.fails(2, "^nowhere/.*: No such file", "--data nowhere")
+    trainer.fails(2, "^nowhere/.*: No such file", "--data nowhere --epochs 0")
     trainer.fails(2, "found 6 images, --train expects at least 7", "--train 7")
     trainer.fails(1, "the loss became", "--learning-rate 3e38 --epochs 9")
     damage(tmp_path / "data", LABELS, lambda _: labels(3, 1, 10, 1, 5, 9))
