@@ -34,11 +34,24 @@ def headline_cells(group):
     return [*dict.fromkeys(cells)]
 
 
-def lacking(results, stages):
-    """{reason: stages} of those without runs. Steps are left out where their stage is one."""
-    names = {stage.name[:2] for stage in stages if not stage.is_step}
-    return by_reason((stage, results.why_not(stage)) for stage in stages
-                     if not stage.is_step or stage.name[:2] not in names)
+def block(results, group, table, what, lines=(), picture="", title="", main=None, growth=False,
+          folder=None, lacking=()):
+    """A table under what it shows and before what is missing in it. `main` is the group whose
+    stages are set against the peers, and `lacking` are stages that may have no runs."""
+    found = {line[0] for line in group.lines}
+    names = [stage.name for stage in lacking if stage.name not in found]
+    # A step is not named where its stage is.
+    absent = by_reason((stage, results.why_not(stage)) for stage in lacking if stage.name in names
+                       and (not stage.is_step or not any(
+                           "." not in name and name[:2] == stage.name[:2] for name in names)))
+    return render("block.md.j2", results=results, group=group, table=table, what=what, lines=lines,
+                  picture=picture, title=title, main=main, growth=growth, folder=folder,
+                  absent=absent)
+
+
+def each_cell(group):
+    return (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
+            "share of peak.")
 
 
 def front(results, folder):
@@ -51,9 +64,9 @@ def front(results, folder):
         [group.label(lines[stage.name], link(stage.name, stage.folder, folder)),
          *(group.all_of(lines[stage.name], cell) for cell in cells), move(stage)]
         for stage in stages if stage.name in lines])
-    return render("front.md.j2", results=results, group=group, folder=folder, table=table,
-                  main=results.grid.without_steps().with_most_threads(), lines=lines.values(),
-                  absent=lacking(results, [each for each in stages if each.name not in lines]))
+    return block(results, group, table, each_cell(group), lines.values(), "stages.png",
+                 "Training time of each stage, and what it would be at peak", folder=folder,
+                 main=results.grid.without_steps().with_most_threads(), lacking=stages)
 
 
 def headline(results, folder):
@@ -66,8 +79,7 @@ def headline(results, folder):
     lines += [peer] if peer else []
     table = Table(["stage", *(cell_name(group.ladder, cell) for cell in cells)], [
         [group.label(line), *(group.all_of(line, cell) for cell in cells)] for line in lines])
-    return render("headline.md.j2", results=results, group=group, folder=folder, table=table,
-                  lines=lines, peer=peer)
+    return block(results, group, table, each_cell(group), lines, main=group, folder=folder)
 
 
 def ladder(results, folder):
@@ -78,8 +90,8 @@ def ladder(results, folder):
     rungs = [group.rungs(cell) for cell in cells]
     heads = [head for cell in cells for head in (
         f"{cell_name(group.ladder, cell)} ({group.unit})", "gain", "peak")]
-    lines, table = [], []
-    for stage in stages:
+    lines, table, others = [], [], []
+    for stage, above in zip(stages, [None, *stages]):
         own = next((each[stage][0] for each in rungs if each[stage][0]), None)
         if own:
             lines.append(own)
@@ -88,12 +100,15 @@ def ladder(results, folder):
                     group.number(group.ladder.time, own, place),
                     gain(group, *each[stage], place), group.share(own, place))),
                 str(changes(stage)) if stage.before else "", move(stage)])
-    found = {line[0] for line in lines}
-    return render("ladder.md.j2", results=results, group=group, folder=folder, lines=lines,
-                  table=Table(["", *heads, "changed lines", MOVE], table),
-                  elsewhere=[stage for above, stage in zip(stages, stages[1:])
-                             if stage.before != above and stage.name in found],
-                  absent=lacking(results, [each for each in stages if each.name not in found]))
+            if stage.before != above:
+                others.append(" with ".join(each.name.split("_")[0]
+                                            for each in (stage, stage.before)))
+    what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
+            "above, and its share of peak.")
+    return block(results, group, Table(["", *heads, "changed lines", MOVE], table),
+                 what + f" Compared are {', '.join(others)}." * bool(others), lines, "ladder.png",
+                 "Time of each stage and step, and what it would be at peak", folder=folder,
+                 growth=True, lacking=stages)
 
 
 def gain(group, line, above, cell):
@@ -111,7 +126,6 @@ def epochs(results, folder):
                "best_test_accuracy": "its best (%)", "peak_rss_mib": "peak memory (MiB)"}
     if not {*columns} <= {*group.frame}:
         return ""
-    lines = [line for line in group.lines if group.time(line, cell) is not None]
 
     def number(column, line):
         value = group.median(column, line, cell)
@@ -119,11 +133,13 @@ def epochs(results, folder):
                 Cell(f"{value:,.0f}") if value >= 1000 else group.number(column, line, cell))
 
     table = Table(["", *columns.values()], [
-        [group.label(line), *(number(column, line) for column in columns)] for line in lines])
-    absent = lacking(results, [each for each in (*results.ladder.stages, *results.ladder.peers)
-                               if not each.is_step and each.name not in dict(lines)])
-    return render("epochs.md.j2", results=results, group=group, folder=folder, table=table,
-                  absent=absent)
+        [group.label(line), *(number(column, line) for column in columns)]
+        for line in group.lines])
+    what = "Medians over a run's epochs. The test after each epoch is not in the time."
+    stages = [stage for stage in results.ladder.stages if not stage.is_step]
+    return block(results, group, table, what, (), "epochs.png",
+                 "Time, throughput and test accuracy of each epoch", folder=folder,
+                 lacking=[*stages, *results.ladder.peers])
 
 
 def measured(results, stage):
@@ -190,10 +206,16 @@ def chapter(stage):
 
 def terminal(results, kinds):
     """The tables for a terminal, in the layout of the papers: for each value of the first axis and
-    each measure a line per stage."""
+    each measure a line per stage. A quick look ends with what the fastest stage gained."""
     groups = [group for kind in kinds for group in results.groups[kind]]
-    return render("tables.txt.j2", results=results, groups=groups,
-                  gained=gained(results) if results.is_quick and groups else "",
+    main = results.grid.without_steps().with_most_threads() if groups else None
+    first = next(each.name for each in results.ladder.stages if each.before).split("_")[0]
+    cell = step_cell(main) if groups else ()
+    gained = [(main.time(line, cell), line, main.ratio(line, main.baseline, cell))
+              for line in main.lines if not is_peer(line) and line != main.baseline
+              and main.ratio(line, main.baseline, cell)] if groups and results.is_quick else []
+    return render("tables.txt.j2", results=results, main=main, first=first,
+                  cell=groups and cell_name(results.ladder, cell), gained=min(gained, default=None),
                   tables={group: [*pages(group)] for group in groups}) + "\n"
 
 
@@ -220,18 +242,6 @@ def pages(group):
             lines += [[f"{title} ({group.unit})" if unit else title], *shown] if shown else []
         heads = [*(f"{name} {value}" for name, value in zip(names, page)), *names[-1:]]
         yield Table([", ".join(heads), *(str(*cell[-1:]) for cell in columns)], lines)
-
-
-def gained(results):
-    """What the fastest stage of a quick look gained, and what to look at next."""
-    group = results.grid.without_steps().with_most_threads()
-    cell = step_cell(group)
-    ratios = [(group.time(line, cell), line, group.ratio(line, group.baseline, cell))
-              for line in group.lines if group.baseline and not is_peer(line)]
-    ratios = [each for each in ratios if each[2] and each[1] != group.baseline]
-    first = next(each.name for each in group.ladder.stages if each.before)
-    return render("gained.j2", group=group, cell=cell_name(group.ladder, cell), best=min(ratios),
-                  first=first.split("_")[0]) if ratios else ""
 
 
 def has_markers(path, name="table"):

@@ -4,10 +4,8 @@ A stage keeps its colour and marker in all plots, and no other has the same colo
 differ enough to tell stages apart in grey too.
 """
 
-import colorsys
 import functools
 import io
-import zlib
 
 import matplotlib
 
@@ -49,24 +47,12 @@ def save(figure, path):
 
 
 @functools.cache
-def peers():
-    """The names of the peers of all ladders."""
-    return sorted({peer.name for ladder in ladders.ladders() for peer in ladder.peers})
-
-
-@functools.cache
 def place(name):
     """(number, colour) of a stage or a peer, in all plots of all ladders. A step has those of the
-    stage that it leads to. Beyond the lists, colours are made up."""
-    is_peer = name.startswith("peer_")
-    known, colours = (peers(), PEERS) if is_peer else ((), STAGES)
-    number = (int(name[:2]) if name[:2].isdigit() else
-              known.index(name) if name in known else 100 + zlib.crc32(name.encode()) % 10000)
-    if number < len(colours):
-        return number, colours[number]
-    parts = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.45 + number % 7 / 50,
-                                0.3 if is_peer else 0.6)
-    return number, matplotlib.colors.to_hex(parts)
+    stage that it leads to."""
+    peers = sorted({peer.name for ladder in ladders.ladders() for peer in ladder.peers})
+    number = int(name[:2]) if name[:2].isdigit() else (peers.index(name) if name in peers else 0)
+    return number, (STAGES if name[:2].isdigit() else PEERS)[number % len(STAGES)]
 
 
 def log_axis(axes, which):

@@ -1,5 +1,7 @@
-"""The main job, which run_all.sh starts: a sweep of the harness, and then its tables."""
+"""The main job, which run_all.sh starts: a sweep of the harness, and then its tables. They are
+written to tables.txt, and those of the last sweep's kind are printed."""
 
+import contextlib
 import sys
 
 from harness import rows, sweep
@@ -7,8 +9,13 @@ from harness import rows, sweep
 
 def main():
     status, swept = sweep.main(sys.argv[1:])
-    for folder, ladder in swept:
-        from report import tables  # takes half a second, and a sweep does not need it
+    from report import blocks, view  # takes half a second, and a sweep does not need it
 
-        rows.write(folder / "tables.txt", tables.show(folder, ladder, last=True))
+    for folder, ladder in swept:
+        results = view.Results(folder, ladder)
+        rows.write(folder / "tables.txt", blocks.terminal(results, ("grid", "steps")))
+        last = results.sweeps[max(results.sweeps)].get("kind", "grid")
+        # Not sys.stdout: it has the locale's encoding. It may be closed, and the file is there.
+        with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
+            file.write(blocks.terminal(results, [last]))
     return status
