@@ -85,7 +85,7 @@ step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 diff: ## diff STAGE=02 [STUDY=]: what a stage changed against the one before
 	@$(HARNESS) step diff "$$STUDY" "$$STAGE"
 
-asm: ## asm STAGE=01 [FUNCTION= ALL=1 STUDY=]: the code of its hot loop
+asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 	@./deps.sh run
 	@$(HARNESS) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
@@ -121,7 +121,14 @@ report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
 	@$(HARNESS) report.write
 
+site: ## every README as a page, stages with source and diff: site/_build
+	@./deps.sh site
+	@rm -rf site/_build
+	@/usr/bin/python3 -m sphinx -q -W --keep-going -j auto -c site . site/_build
+	@rm -r site/_build/.doctrees
+
 clean: ## remove what was built
+	@rm -rf site/_build
 	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
@@ -129,5 +136,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
 endif

@@ -7,39 +7,42 @@ same data.
 """
 
 import csv
-import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from harness import asm
 from harness.ladders import ROOT, fail
 
-# An H100: how many multiprocessors, and what each has. A block has RESERVED bytes of shared memory
-# for the driver.
-ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132
-REGISTERS, SHARED, RESERVED, THREADS, BLOCKS = 65536, 228 << 10, 1024, 2048, 32
+ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132  # of an H100
 # What predicts its time, in µs: from one kernel to the next, from a node of a graph to the next, a
 # barrier of the grid (sim/README.md says from where), and cycles.
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
-NAMES = ["stage", "sources", "cell", "kernel"]
-LOOP = ["loop_loads", "loop_multiply_adds"]
-COMPILED = ["registers", "spilled", "shared", "blocks_at_once", *LOOP]
+NAMES = ["stage", "cell", "kernel"]
+COMPILED = ["registers", "spilled", "shared"]
 SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
-LOAD, MULTIPLY_ADD = (re.compile(rf"\s{name}\b") for name in ("LD[GS]?", "FFMA"))
 
 
-def run(*words, **variables):
-    """What a tool has printed, which ends the program if it fails. Its errors are shown then."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT,
+def toolkit(name):
+    """The path of a program of the CUDA toolkit, or None. Its folder is often not in PATH. Triton,
+    which the peers need, has a copy of some."""
+    triton = (ROOT / "bench/peers/env/lib").glob(
+        "python3*/site-packages/triton/backends/nvidia/bin")
+    return shutil.which(name, path=":".join(
+        [os.environ["PATH"], "/usr/local/cuda/bin", *map(str, triton)]))
+
+
+def run(*words, text=None, **variables):
+    """What a tool says, given a text. If it fails, its errors are shown, and the program ends."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, input=text,
                           env={**os.environ, **variables})
     if done.returncode:
         print(done.stderr or done.stdout, end="", file=sys.stderr)
         fail(f"{Path(words[0]).name} failed", 1)
-    return done
+    return done.stdout
 
 
 def simulate(stage, options, work, apart=()):
@@ -54,38 +57,26 @@ def simulate(stage, options, work, apart=()):
                 for row in csv.DictReader(file)}
 
 
-def inner_loop(code):
-    """{column of LOOP: instructions} of the loop with the most arithmetic in a kernel's SASS."""
-    lines = [(["a kernel"], "", line)
-             for line in re.findall(r"^ +/\*[0-9a-f]+\*/.*?;", code, re.MULTILINE)]
-    score, loop = asm.hot(lines, "", {})
-    return {column: sum(bool(kind.search(line)) for *_, line in loop)
-            for column, kind in zip(LOOP, (LOAD, MULTIPLY_ADD))} if score else {}
-
-
 def compiled(stage, work):
-    """{kernel: {registers, spilled, shared, width, loop_loads, loop_multiply_adds}}: registers of a
-    thread, bytes of it that go to local memory, bytes of a block, words that an instruction loads
-    from shared memory on average, instructions in the loop with the most arithmetic. Without nvcc,
-    none. Without cuobjdump, no width and no loop."""
-    nvcc, cuobjdump = asm.toolkit("nvcc"), asm.toolkit("cuobjdump")
+    """{kernel: {registers, spilled, shared, width}}: registers of a thread, bytes of it that go to
+    local memory, bytes of a block, words that an instruction loads from shared memory on average.
+    Without nvcc, none. Without cuobjdump, no width."""
+    nvcc, cuobjdump = toolkit("nvcc"), toolkit("cuobjdump")
     if not nvcc:
         return {}
-    # The stage's own Makefile knows the flags.
-    made = run("make", "-s", "-C", stage.folder, f"OUTPUT={work}/train", f"NVCC={nvcc}",
-               f"CUDA_ARCH={ARCHITECTURE}", "EXTRA=-Xptxas -v")
-    text = asm.output("c++filt", input=made.stdout + made.stderr)
+    # The stage's own Makefile knows the flags. ptxas says it on standard error.
+    made = run("sh", "-c", 'exec "$@" 2>&1', "sh", "make", "-s", "-C", stage.folder,
+               f"OUTPUT={work}/train", f"NVCC={nvcc}", f"CUDA_ARCH={ARCHITECTURE}",
+               "EXTRA=-Xptxas -v")
     found, patterns = {}, ("Used (\\d+) registers", "(\\d+) bytes stack frame", "(\\d+) bytes smem")
-    for kernel in text.split("Compiling entry function '")[1:]:
+    for kernel in run("c++filt", text=made).split("Compiling entry function '")[1:]:
         numbers = [re.search(pattern, kernel) for pattern in patterns]
         found[kernel[:kernel.index("(")]] = dict(zip(COMPILED, (
             int(number[1]) if number else 0 for number in numbers)))
-    code = cuobjdump and asm.output("c++filt", input=run(
-        cuobjdump, "-sass", work / "train").stdout)
+    code = cuobjdump and run("c++filt", text=run(cuobjdump, "-sass", work / "train"))
     for kernel in (code or "").split("Function : ")[1:]:
         words = [int(bits or 32) / 32 for bits in SHARED_LOAD.findall(kernel)]
-        found[kernel[:kernel.index("(")]] |= {
-            "width": sum(words) / len(words) if words else 1, **inner_loop(kernel)}
+        found[kernel[:kernel.index("(")]]["width"] = sum(words) / len(words) if words else 1
     return found
 
 
@@ -106,14 +97,6 @@ def stay_apart(stage, facts, options, work):
             and distance(apart[kernel], kernel) < distance(joined[kernel], kernel)}
 
 
-def blocks_at_once(threads, registers, shared):
-    """How many blocks of so many threads a multiprocessor has room for. Registers come in
-    pieces of 256 for a warp."""
-    warps = math.ceil(threads / 32)
-    return min(BLOCKS, THREADS // threads, SHARED // (shared + RESERVED),
-               REGISTERS // (warps * math.ceil(registers * 32 / 256) * 256))
-
-
 def count(stage, counts=None):
     """[{column: value}]: a row for each kernel of each of [[counts]], and for copies."""
     counts = counts or stage.ladder.toml["counts"]
@@ -132,44 +115,28 @@ def count(stage, counts=None):
             for kernel, columns in more.items():
                 row = {name: value - less.get(kernel, {}).get(name, 0)
                        for name, value in columns.items()}
-                if not any(row.values()):
-                    continue
-                fact = dict(facts.get(kernel, {}))
-                if fact and row["blocks"] > 0:
-                    fact["blocks_at_once"] = blocks_at_once(
-                        row["threads"] // row["blocks"], fact["registers"], fact["shared"])
-                names = stage.name, stage.sources, each["cell"], kernel
-                rows.append({**dict(zip(NAMES, names)), **row, "apart": int(kernel in apart),
-                             **{name: fact.get(name, "") for name in COMPILED}})
+                if any(row.values()):
+                    fact = facts.get(kernel, {})
+                    names = dict(zip(NAMES, (stage.name, each["cell"], kernel)))
+                    rows.append({**names, **row, "apart": int(kernel in apart),
+                                 **{name: fact.get(name, "") for name in COMPILED}})
     return rows
 
 
 def write(rows, path):
     with path.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer = csv.DictWriter(file, rows[0] if rows else NAMES, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
 def read(path):
-    """The rows that a file has, with numbers as numbers. None if it is not there."""
+    """The rows of a file, with numbers as numbers. None if there is no file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as file:
         return [{name: value if name in NAMES or not value else int(value)
                  for name, value in row.items()} for row in csv.DictReader(file)]
-
-
-def times(number, ideal):
-    """A count, and how many times the least it is."""
-    return f"{number:,}" + (f" ({number / ideal:.1f})" if ideal and number > 1.05 * ideal else "")
-
-
-def memory(row, kind):
-    """Requests and sectors of a kind of access to memory; loads say what the least would be."""
-    requests, sectors, packed = (row[f"{kind}_{what}"]
-                                 for what in ("requests", "sectors", "packed"))
-    return [f"{requests:,}", times(sectors, packed)] if requests else ["", ""]
 
 
 def predicted(row):
@@ -178,56 +145,27 @@ def predicted(row):
             + CYCLE * row["busiest"])
 
 
-HEADS = ["kernel", "launches", "blocks", "threads", "loads", "sectors", "stores", "sectors",
-         "shared accesses", "passes", "barriers", "cycles", "µs"]
-
-
-def line(row):
-    shared = [sum(row[f"shared_{kind}_{what}"] for kind in ("load", "store", "atomic"))
-              for what in ("requests", "passes")]
-    barriers = row["barriers"] + row["grid_barriers"]
-    threads = f"{row['threads']:,}"
-    if row["threads_at_work"] < row["threads"]:
-        threads += f", {row['threads_at_work']:,} at work"
-    return [row["kernel"], f"{row['launches'] + row['nodes']:,}", f"{row['blocks']:,}", threads,
-            *memory(row, "load"), *memory(row, "store"),
-            *(f"{each:,}" if each else "" for each in shared),
-            f"{barriers:,}" if barriers else "", f"{row['busiest']:,}", f"{predicted(row):.1f}"]
-
-
-def kernels(rows):
-    """{cell: its kernels' rows}"""
-    return {cell: [row for row in rows if row["cell"] == cell and row["bytes"] == 0]
-            for cell in dict.fromkeys(row["cell"] for row in rows)}
-
-
 def sums(rows):
-    """{cell: the sum of its kernels}"""
-    return {cell: {name: sum(row[name] for row in found) for name in found[0]
-                   if name not in (*NAMES, *COMPILED)} | {"kernel": "together"}
-            for cell, found in kernels(rows).items()}
-
-
-def copied(rows, cell):
-    """The copies of a cell: "401,536 bytes to the device"."""
-    return " and ".join(f"{row['bytes']:,} bytes {row['kernel']}" for row in rows
-                        if row["cell"] == cell and row["bytes"])
-
-
-def tables(rows):
-    """[(cell, what is copied in it, lines of texts under HEADS)]: a line for each kernel, and their
-    sum."""
-    totals = sums(rows)
-    for cell, found in kernels(rows).items():
-        yield cell, copied(rows, cell), [
-            line(row) for row in (*found, *([totals[cell]] if len(found) > 1 else []))]
+    """{cell: the sum of its kernels}, without what is copied between host and device."""
+    found = {}
+    for row in rows:
+        if not row["bytes"]:
+            total = found.setdefault(row["cell"], {"kernel": "together"})
+            for name in row.keys() - {*NAMES, *COMPILED}:
+                total[name] = total.get(name, 0) + row[name]
+    return found
 
 
 def text(rows):
-    """The tables for a terminal."""
-    for cell, copies, lines in tables(rows):
-        widths = [max(len(each[place]) for each in [HEADS, *lines]) for place in range(len(HEADS))]
-        yield from ("", f"{cell}{copies and f'; copied: {copies}'}:", "", *(
-            "  ".join(f"{text:{'<' if place == 0 else '>'}{width}}"
-                      for place, (text, width) in enumerate(zip(each, widths))).rstrip()
-            for each in [HEADS, *lines]))
+    """A table for each cell, for a terminal: a line for each kernel, and their sum."""
+    for cell, total in sums(rows).items():
+        yield f"\n{cell}\n{'':24} launches  blocks    sectors     passes barriers   cycles     µs"
+        for row in (*(each for each in rows if each["cell"] == cell), total):
+            if row["bytes"]:
+                yield f"{row['kernel']}: {row['bytes']:,} bytes"
+                continue
+            sectors, passes = (sum(count for name, count in row.items() if re.fullmatch(which, name))
+                               for which in ("[a-z]+_sectors", "shared_.*_passes"))
+            yield (f"{row['kernel']:24}{row['launches'] + row['nodes']:9,}{row['blocks']:8,}"
+                   f"{sectors:11,}{passes:11,}{row['barriers'] + row['grid_barriers']:9,}"
+                   f"{row['busiest']:9,}{predicted(row):7.1f}")

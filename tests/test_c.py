@@ -33,7 +33,7 @@ def test_fuzzer_finds_nothing_that_it_found_once(seeds):
 
 
 def test_fuzzer_finds_nothing(seeds):
-    probe = "echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address"
+    probe = "echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer"
     if subprocess.run(f"{probe} -x c -o /dev/null -", shell=True, capture_output=True).returncode:
         pytest.skip("found no clang with libFuzzer")
     make("-C", "tests", "build/fuzz_loader")
