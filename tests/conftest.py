@@ -78,11 +78,10 @@ esac
 """
 
 
-def wait_until(is_so):
-    """Waits for an event. The limit is against a hang."""
-    end = time.monotonic() + 600
+def wait_until(is_so, process):
+    """Waits for an event that a process brings about."""
     while not is_so():
-        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.01)
 
 
