@@ -1,14 +1,7 @@
 # Builds, tests and compares the stages. None is named here: harness/ladders.py finds them.
 
-# A value on the command line is text: make expands nothing in it, here or in a make that starts
-# here. Recipes read it from the environment, so that no shell reads it either. Compilers and their
-# flags are words of a shell line, as in every Makefile. So are the names of folders: ladders.py
-# refuses those that a shell would read.
-ifeq ($(MAKELEVEL),0)
-$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))), \
-    $(eval override export $(name) := $$(value $(name)))))
-MAKEOVERRIDES := $(subst $$,$$$$,$(MAKEOVERRIDES))
-endif
+# Recipes read what the command line sets from the environment: STAGE='a "b"' is one word there, which
+# no shell reads again.
 
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see INSTALL.md)
@@ -20,8 +13,9 @@ ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
 $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
 endif
 
-# Debian's python3, which has the packages, and not another that comes first in PATH.
-HARNESS := /usr/bin/python3 -m harness
+# Debian's python3, which has the packages, and not another that comes first in PATH. A Ctrl-C while
+# Python starts would be a traceback, or nothing at all: it waits until harness/__main__.py is there.
+HARNESS := env --block-signal=INT /usr/bin/python3 -m harness
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(HARNESS) ladders stages 2>/dev/null)
@@ -29,8 +23,7 @@ CUDA    = $(shell $(HARNESS) ladders stages --cuda)
 ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
               $(ladder)data/Makefile)))
 
-# As in common/flags.mk.
-NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
+include common/flags.mk
 
 # Two goals may build the same files. So each has a make of its own, one after the other, even with
 # -j. The stages of one goal are built side by side.
@@ -58,9 +51,9 @@ $(STAGES):
 	fi
 
 test: ## install what the tests need, build, test all (FULL=1: in all ways)
-	./deps.sh test
+	@./deps.sh test
 	-@./deps.sh # for bench, profiles and report: without the packages their tests are skipped
-	$(MAKE) -C tests
+	@$(MAKE) --no-print-directory -C tests
 
 lint: ## look for faults that no test finds: layout, kinds of bugs, prose
 	@./deps.sh lint
@@ -77,7 +70,7 @@ sim: ## build the CUDA stages for a simulated device: stages/*/train.sim
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
 
-gpu: ## gpu [PART=2]: build, test, measure, profile on a GPU: 25 minutes
+gpu: ## gpu [PART=steps]: build, test, measure, profile on a GPU: 25 minutes
 	@harness/gpu.sh $$PART
 
 deps: ## install the missing packages of packages.txt
@@ -103,7 +96,7 @@ new-study: ## new-study NAME=heat: a study of your own, the smallest that works
 	@$(HARNESS) step study '' "$$NAME"
 
 check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
-	@./deps.sh test
+	@./deps.sh compare
 	@$(HARNESS) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
 bench: ## [FILTER=regex]: the ceilings: arithmetic, caches, memory, barriers
@@ -128,22 +121,6 @@ report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
 	@$(HARNESS) report.write
 
-class: ## class DIR=folder: the results of students on one page, class.html
-	@./deps.sh run
-	@$(HARNESS) report.class "$$DIR"
-
-slides: ## a deck for each session of COURSE.md, HTML and PDF, in slides/
-	@./deps.sh slides
-	@$(HARNESS) report.slides
-
-grade: ## grade FROM=folder ASSIGNMENT=name: grade what students hand in
-	@./deps.sh grade
-	@$(HARNESS) grade "$$FROM" "$$ASSIGNMENT" "$$KEY" "$$OUT"
-
-headline: ## headline RESULTS=report/results/NAME/stages: for stages/README.md
-	@./deps.sh run
-	@$(HARNESS) report.tables --update stages/README.md "$$RESULTS/runs.csv"
-
 clean: ## remove what was built
 	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
@@ -152,5 +129,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report class slides grade headline clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report clean help $(STAGES)
 endif

@@ -21,10 +21,7 @@ case $folder in
     ;;
 esac
 
-[[ ! -t 2 ]] || "$folder/deps.sh" terminal || true # for the bar, which it can do without
 "$folder/deps.sh" run
-# Python would print a traceback for a Ctrl-C before its first line. So it waits until then. python3
-# is named, because env takes a path with = for a variable.
-block=(env --block-signal=INT)
-"${block[@]}" true 2>/dev/null || block=() # not in every env
-exec "${block[@]}" /usr/bin/python3 "$folder/harness" report.run_all "$0" "$@"
+# A Ctrl-C waits until Python has started: see harness/__main__.py. python3 is named by its path,
+# because env takes a path with = for a variable.
+exec env --block-signal=INT /usr/bin/python3 "$folder/harness" report.run_all "$@"

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int print_error(const char *where, const char *format, ...) {
+int report_error(const char *where, const char *format, ...) {
     va_list values;
     va_start(values, format);
     fprintf(stderr, "%s: ", where);
@@ -79,8 +79,8 @@ static void parse_value(const struct field *field, const char *text, void *value
         return;
     }
     if (end == text || *end || !is_right)
-        exit(print_error(stage_name, "--%s: found '%s', expected %s", field->option, text,
-                         expected));
+        exit(report_error(stage_name, "--%s: found '%s', expected %s", field->option, text,
+                          expected));
 }
 
 // Adds options to a command line, and sets those that have an initial value.
@@ -102,8 +102,6 @@ static void add_options(struct parse *parse, const struct field *field, void *va
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     const struct parse *parse = state->input;
-    if (key == ARGP_KEY_ARG)
-        exit(print_error(stage_name, "found '%s', expected options only: see --help", arg));
     if (key < FIRST || key >= FIRST + parse->count)
         return ARGP_ERR_UNKNOWN;
     parse_value(parse->fields[key - FIRST], arg, parse->values[key - FIRST]);
@@ -141,9 +139,9 @@ static void check_writable(const char *option, const char *path) {
     const int opened =
         open(path, O_WRONLY | O_APPEND | O_NONBLOCK | (is_there ? 0 : O_CREAT | O_EXCL), 0666);
     if (opened < 0)
-        exit(print_error(stage_name,
-                         "--%s: cannot write %s: %s; expected a file in a writable directory",
-                         option, *path ? path : "''", strerror(errno)));
+        exit(report_error(stage_name,
+                          "--%s: cannot write %s: %s; expected a file in a writable directory",
+                          option, *path ? path : "''", strerror(errno)));
     close(opened);
     if (!is_there)
         unlink(path);
@@ -161,13 +159,13 @@ void check_rows(const char *option, const char *path, const struct field *fields
     print_row(stream, fields, NULL);
     fclose(stream);
     if (!file || !fgets(line, sizeof line, file) || strcmp(line, header) != 0)
-        exit(print_error(stage_name,
-                         "--%s: %s begins with other columns than a result row has; expected a "
-                         "new file, or one that a stage wrote",
-                         option, path));
+        exit(report_error(stage_name,
+                          "--%s: %s begins with other columns than a result row has; expected a "
+                          "new file, or one that a stage wrote",
+                          option, path));
     if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n')
-        exit(print_error(stage_name, "--%s: %s ends within a row: complete or delete that row",
-                         option, path));
+        exit(report_error(stage_name, "--%s: %s ends within a row: complete or delete that row",
+                          option, path));
     free(header);
     fclose(file);
 }
@@ -184,8 +182,8 @@ static void check_saved_file(const char *option, const char *path) {
     check_writable(option, path);
     check_writable(option, partial);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
-        exit(print_error(stage_name, "--%s: found %s, expected a regular file or a new one", option,
-                         path));
+        exit(report_error(stage_name, "--%s: found %s, expected a regular file or a new one",
+                          option, path));
 }
 
 // No two options may name the same file.
@@ -197,16 +195,16 @@ static void check_names(const struct parse *parse) {
             field->kind == FILE_NAME ? *(char **)((char *)parse->values[i] + field->offset) : NULL;
         for (int j = 0; j < i; ++j)
             if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0)
-                exit(print_error(stage_name,
-                                 "--%s: found %s, the same file as --%s; expected another",
-                                 field->option, paths[i], parse->fields[j]->option));
+                exit(report_error(stage_name,
+                                  "--%s: found %s, the same file as --%s; expected another",
+                                  field->option, paths[i], parse->fields[j]->option));
     }
 }
 
 // At exit, some output may still be in the buffer, and the disk may be full.
 static void close_stdout(void) {
     if (ferror(stdout) || fclose(stdout) != 0) {
-        print_error("standard output", "cannot write: %s", strerror(errno));
+        report_error("standard output", "cannot write: %s", strerror(errno));
         _exit(EXIT_RUN_FAILED);
     }
 }
@@ -326,10 +324,10 @@ int append_row(const char *option, const char *path, const struct field *fields,
     }
     const bool is_whole = written > 0 && (size_t)written == length;
     if (!is_whole)
-        print_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
-                    path, written < 0 ? strerror(errno) : "the disk is full");
+        report_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
+                     path, written < 0 ? strerror(errno) : "the disk is full");
     if (!is_whole && written > 0 && ftruncate(file, before.st_size) < 0)
-        print_error(stage_name, "--%s: %s ends with part of a row", option, path);
+        report_error(stage_name, "--%s: %s ends with part of a row", option, path);
     free(text);
     close(file);
     return is_whole ? 0 : EXIT_RUN_FAILED;
@@ -350,7 +348,7 @@ int write_arrays(const char *option, const char *path, const struct array *array
         written = fwrite(arrays[i].floats, sizeof(float), arrays[i].count, file) == arrays[i].count;
     if (file && fclose(file) == 0 && written && rename(partial, path) == 0)
         return 0;
-    print_error(stage_name, "--%s: cannot write %s: %s", option, path, strerror(errno));
+    report_error(stage_name, "--%s: cannot write %s: %s", option, path, strerror(errno));
     unlink(partial);
     return EXIT_RUN_FAILED;
 }
@@ -380,8 +378,8 @@ void *try_allocate_array(size_t count, size_t size) {
 void *allocate_array(size_t count, size_t size) {
     void *array = try_allocate_array(count, size);
     if (!array) {
-        print_error(stage_name, "out of memory: asked for %.1f MiB; try a smaller run",
-                    (double)count * (double)size / (1 << 20));
+        report_error(stage_name, "out of memory: asked for %.1f MiB; try a smaller run",
+                     (double)count * (double)size / (1 << 20));
         exit(EXIT_RUN_FAILED);
     }
     return memset(array, 0, count * size);

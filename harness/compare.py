@@ -15,6 +15,7 @@ from statistics import median
 
 from harness import ladders, pairs, running
 from harness import rows as results
+from harness.ladders import fail
 
 
 def verdict(name_a, name_b, ratio):
@@ -30,11 +31,11 @@ def verdict(name_a, name_b, ratio):
 def build(stage):
     # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
     if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=2, check=False).returncode:
-        results.fail(f"{stage.name} does not build: see above", 1)
+        fail(f"{stage.name} does not build: see above", 1)
     if not stage.program.exists():
         hint = "; try `make sim` or `make check`, which simulate a GPU"
-        results.fail(f"{stage.name} cannot run here: see above"
-                     + hint * (stage.is_cuda and not stage.is_peer), 77)
+        fail(f"{stage.name} cannot run here: see above"
+             + hint * (stage.is_cuda and not stage.is_peer), 77)
 
 
 def run(stage, words, threads=0):
@@ -42,8 +43,8 @@ def run(stage, words, threads=0):
     row, status, errors, _ = running.measure(stage, words, threads)
     if not row:
         reason = (errors.splitlines() or ["no reason given"])[-1].removeprefix(f"{stage.name}: ")
-        results.fail(f"{stage.name}: " + (f"exit status {status}: " if status else "")
-                     + reason, max(1, status or 1))
+        fail(f"{stage.name}: " + (f"exit status {status}: " if status else "") + reason,
+             max(1, status or 1))
     return row
 
 
@@ -68,7 +69,7 @@ def run_pairs(stages, words, count):
         if len(rounds) < pairs.FEWEST:
             sys.exit(130)
     if sys.stderr.isatty():
-        print(f"\r{'':30}\r", end="", file=sys.stderr)
+        print("\r\033[K", end="", file=sys.stderr)
     why = running.why_no_verdict(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
@@ -76,46 +77,27 @@ def run_pairs(stages, words, count):
     return [*zip(*(rounds if why else kept))], why
 
 
-def check_results(ladder, names, rows):
-    """Ends the program where the two do not compute the same: then no time says anything."""
-    for a, b in zip(*rows):
-        differs = running.difference(a, b, ladder)
-        if differs:
-            column, found, other = differs
-            results.fail(f"the two do not compute the same, so their times are not compared: "
-                         f"{column} is {found:g} in {names[0]} and {other:g} in {names[1]}. "
-                         "See `make check`", 1)
-
-
 def print_comparison(ladder, names, rows, why):
     """A line for the ladder's time and each phase that both have, and the verdict, or why there is
     none. Returns {"train", or a phase: the Ratio of how many times as fast B is}."""
-    ratios = {}
-    columns = [ladder.time, *(f"{phase}_s" for phase in ladder.phases)]
-    heads, width = names, max(map(len, names)) + 2
-    label = max(map(len, [*columns, "processor"]))
+    ratios, width = {}, max(13, *map(len, names)) + 2
+    print(f"{'median':12}" + "".join(f"{name:>{width}}" for name in names)
+          + f"   {names[1]} is ... as fast")
 
-    def line(first, cells, words):  # the words have 18 columns: that of "no difference seen"
-        head = f"{first:{label}}" + "".join(f"{cell:>{width}}" for cell in cells) + "   "
-        ladders.show(head + words, " " * len(head))
+    def show(column, says):
+        cells = [f"{1e3 * median(row[column] for row in side):.2f} ms" for side in rows]
+        print(f"{column.removesuffix('_s'):12}" + "".join(f"{cell:>{width}}" for cell in cells)
+              + f"   {says}")
 
-    if label + 2 * width + 21 > ladders.width(sys.stdout):
-        ladders.show(f"A is {names[0]}, B is {names[1]}")
-        heads, width = "AB", 13
-    line("median", heads, f"{heads[1]} is ... as fast")
-    for column in columns:
+    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
         times = [[row[column] for row in side] for side in rows]
-        if not all(map(all, times)):  # no such phase, or nothing to do in it
-            if column == ladder.time:
-                results.fail(f"{column}: found 0, expected runs that take longer")
-            continue
-        name, ratio = column.removesuffix("_s"), pairs.ratio(times[1], times[0])
-        ratios[name] = ratio
-        line(name, [f"{1e3 * median(side):.2f} ms" for side in times], ratio.text)
-    for column, says in (("program", "wall time, with loading the data"),
-                         ("processor", "processor time of its threads together")):
-        line(column, [f"{1e3 * median(row[f'{column}_s'] for row in side):.2f} ms"
-                      for side in rows], says)
+        if all(map(all, times)):
+            ratio = ratios[column.removesuffix("_s")] = pairs.ratio(times[1], times[0])
+            show(column, ratio.text)
+        elif column == ladder.time:  # a phase may have nothing to do
+            fail(f"{column}: found 0, expected runs that take longer")
+    show("program_s", "wall time, with loading the data")
+    show("processor_s", "processor time of its threads together")
     if 1 < len(rows[0]) < pairs.FEWEST:
         ladders.show(
             f"In brackets is the range of only {len(rows[0])} pairs: it misses the true ratio in "
@@ -130,26 +112,29 @@ def read_options(ladder, table):
     `make check` may make no runs."""
     options, known = {"runs": "30", **ladder.options(table)}, results.parameters(ladder)
     for option, value in options.items():
-        if (table, option, value) == ("check", "runs", "0"):
-            continue
         try:
-            ladders.number(str(value), *known.get(ladder.column(option), (int, 2)))
+            ladders.number(str(value), *known.get(ladder.column(option), (
+                int, 0 if table == "check" else 2)))
         except ValueError as expected:
-            results.fail(f"{option.upper()}: found '{value}', expected {expected}")
+            fail(f"{option.upper()}: found '{value}', expected {expected}")
     return options
 
 
 def compare(stages, options):
     """Runs two stages that are built, with these options, and prints what the runs say. Returns the
     rows of both, the ratios, and why they say nothing."""
-    ladder = stages[0].ladder
+    ladder, names = stages[0].ladder, [stage.name for stage in stages]
     running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     ladders.show(", ".join([
         *(f"{option} {value}" for option, value in options.items() if option != "runs"),
         f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
-    names = [stage.name for stage in stages]
-    check_results(ladder, names, rows)
+    # Where the two do not compute the same, no time says anything.
+    column, found, other = next(filter(None, (
+        running.difference(a, b, ladder) for a, b in zip(*rows))), ("", 0, 0))
+    if column:
+        fail(f"the two do not compute the same, so their times are not compared: {column} is "
+             f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)
     return rows, print_comparison(ladder, names, rows, why), why
 
 

@@ -1,9 +1,9 @@
 """Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
 
-    ladders.py ladders                     the names of the ladders; the main one comes first
-    ladders.py stages [--cpu|--cuda] [LADDER [STAGE ...]]
-                                           the folders of the stages of a ladder, or of all ladders;
-                                           or of these stages only, by the beginnings of their names
+    ladders ladders                     the names of the ladders; the main one comes first
+    ladders stages [--cpu|--cuda] [LADDER [STAGE ...]]
+                                        the folders of the stages of a ladder, or of all ladders; or
+                                        of these stages only, by the beginnings of their names
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
@@ -33,7 +33,6 @@ from harness import shape
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
-LADDER_NAME = re.compile(r"\w[\w.+-]*")
 
 # GCC's OpenMP lets a thread spin at a barrier for about a millisecond before it sleeps. That is far
 # longer than a batch. Each batch loses that time while another process holds the core that the late
@@ -43,45 +42,34 @@ SPINNING = {"GOMP_SPINCOUNT": "2000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
-def printable(text):
-    """Any text in one line, with nothing in it that moves a terminal's cursor or turns the order of
-    what follows: control signs, and bytes that are no UTF-8, are \ufffd."""
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in " ".join(text.split()))
+def show(text, indent=""):
+    """Prints a text. On a terminal, its lines break between words."""
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent=indent,
+                             break_long_words=False, break_on_hyphens=False)
+    print(text, flush=True)
+
+
+def printable(text):  # until report/view.py does without
+    return " ".join(text.split())
 
 
 def width(file):
-    """The columns of a terminal. What is no terminal has no end."""
     return shutil.get_terminal_size().columns if file.isatty() else math.inf
 
 
-def fill(text, file, indent=""):
-    """A text in lines of a terminal's width, broken between words only."""
-    return textwrap.fill(text, width(file), subsequent_indent=indent, break_long_words=False,
-                         break_on_hyphens=False)
-
-
-def show(text, indent=""):
-    print(fill(text, sys.stdout, indent), flush=True)
+def say(message):
+    print(message, file=sys.stderr)
 
 
 class Failure(SystemExit):
-    """Ends the program, which has said why in one line."""
-
-    def __init__(self, status, line):
-        super().__init__(status)
-        self.line = line
-
-
-def say(message):
-    """Says something in one line. Returns it."""
-    line = printable(str(message))
-    print(fill(f"{Path(sys.argv[0]).name}: {line}", sys.stderr), file=sys.stderr)
-    return line
+    line = ""
 
 
 def fail(message, status=2):
     """Ends the program with one line."""
-    raise Failure(status, say(message))
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(status)
 
 
 def number(text, kind, least=None):
@@ -89,15 +77,13 @@ def number(text, kind, least=None):
     A ValueError says what was expected."""
     what = {int: "a whole number", float: "a number", bool: "0 or 1", str: "text"}[kind]
     expected = what if least is None else f"{what} from {least}"
+    # Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
+    pattern = {str: ".+", bool: "[01]"}.get(kind, "[-+.0-9Ee]+")
     try:
-        # Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
-        if not text or not (kind is str or re.fullmatch("[-+.0-9Ee]+", text)):
+        value = (int if kind is bool else kind)(re.fullmatch(pattern, text)[0])
+        if (least is not None and value < least) or (kind is float and not math.isfinite(value)):
             raise ValueError
-        value = (int if kind is bool else kind)(text)
-        if (least is not None and value < least) or (kind is bool and value not in (0, 1)) or (
-                kind is float and not math.isfinite(value)):
-            raise ValueError
-    except ValueError:
+    except (TypeError, ValueError):  # TypeError: no match
         raise ValueError(expected) from None
     return value
 
@@ -110,14 +96,11 @@ def whole(text, least, option):
         fail(f"{option}: found '{text}', expected {expected}")
 
 
-def without_jobs(makeflags):
-    """What `make -j` tells a make that it starts, but for the jobs that they share. Python does not
-    pass on the files that these need, so a make that is started here would warn of them."""
-    options, dashes, variables = makeflags.partition("-- ")
-    return re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", options) + dashes + variables
-
-
-os.environ["MAKEFLAGS"] = without_jobs(os.environ.get("MAKEFLAGS", ""))
+# The jobs of `make -j` have files that Python does not pass on. A make that is started here would
+# warn of them.
+_options, _dashes, _variables = os.environ.get("MAKEFLAGS", "").partition("-- ")
+os.environ["MAKEFLAGS"] = (
+    re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", _options) + _dashes + _variables)
 
 
 @functools.cache
@@ -138,29 +121,22 @@ def declared(root):
 
 @functools.cache
 def quota(groups=Path("/proc/self/cgroup"), top=Path("/sys/fs/cgroup")):
-    """How many processors the quotas of the control groups pay for, such as docker's --cpus 4, or
-    None. OpenMP does not know of them. With a thread for each processor of the machine, all would
-    stand still as soon as the quota is used up."""
-    found = []
-    for line in groups.read_text(encoding="utf-8").splitlines() if groups.exists() else []:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "cpu", "cpu,cpuacct"):
-            continue
-        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-        # The group above may have a smaller quota. A container may see its own group as the top.
-        group = top / ("cpu" if controllers else "") / path.strip("/")
-        for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-                paid, period = map(int, " ".join(
-                    (folder / name).read_text(encoding="utf-8") for name in names).split())
-                found += [paid / period] if paid > 0 else []
-    return max(1, int(min(found))) if found else None
+    """How many processors the quotas of the control groups pay for, such as docker's --cpus 4.
+    OpenMP does not know of them. With a thread for each processor of the machine, all would stand
+    still as soon as the quota is used up."""
+    found = [math.inf]
+    group = top / groups.read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2].strip("/")
+    for folder in (group, *group.parents):  # one above may have a smaller quota
+        with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+            paid, period = map(int, (folder / "cpu.max").read_text(encoding="utf-8").split())
+            found.append(max(1, paid // period))
+    return min(found)
 
 
 def processors():
     """How many processors the programs may use: those of the mask that we run with (taskset), or
     fewer by a quota."""
-    return min(len(os.sched_getaffinity(0)), quota() or math.inf)
+    return min(len(os.sched_getaffinity(0)), quota())
 
 
 def has_gpu():
@@ -177,6 +153,12 @@ class Stage:
         self.name = source.stem if is_peer else folder.name
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
+        # The file that is started.
+        self.program = source if source.suffix == ".py" else source.with_suffix("")
+        # The words that build it, from the root of the repository. Where the machine cannot, they
+        # print "NAME: left out, " and the reason.
+        self.build = ["make", "--no-print-directory", *(
+            ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
 
     def declared(self, name):
         """What its Makefile declares in this variable, or "". A peer's has its name before it."""
@@ -186,11 +168,6 @@ class Stage:
     @property
     def is_gpu(self):
         return self.declared("DEVICE") == "gpu"
-
-    @property
-    def program(self):
-        """The file that is started."""
-        return self.source if self.source.suffix == ".py" else self.source.with_suffix("")
 
     @property
     def command(self):
@@ -229,19 +206,10 @@ class Stage:
             for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if is_c else ():
                 left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
                          for suffix in (Path(name).suffix, ".c")]
-            if path.suffix == ".py":
+            for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE):
                 left += [folder / f"{name}{suffix}" for suffix in (".py", ".pyx")
-                         for folder in (path.parent, ROOT / "bench/peers")
-                         for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)]
+                         for folder in (path.parent, ROOT / "bench/peers")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
-
-    @property
-    def build(self):
-        """The words that build the program, from the root of the repository. Where the machine
-        cannot build it, they print "NAME: left out, " and the reason."""
-        if self.is_peer:
-            return ["make", "--no-print-directory", "-C", str(self.folder), self.name]
-        return ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
 
     @property
     def before(self):
@@ -254,29 +222,15 @@ class Stage:
         return self.ladder.stages[place - 1] if place else None
 
 
-def read_toml(file):
-    """The text of a ladder.toml. A pipe or an endless file is not read."""
-    if not file.is_file() or file.stat().st_size > 2**16:
-        raise ValueError("expected a regular file, and no more than 64 KiB")
-    return file.read_text(encoding="utf-8")
-
-
-def check_name(folder, pattern, expected):
-    """A name goes into make's lists and into commands. So some signs cannot be in it."""
-    if not pattern.fullmatch(folder.name):
-        fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name {expected}")
-
-
 class Ladder:
     """A folder of stages that do the same work, and what its ladder.toml says of it."""
 
     def __init__(self, folder):
         self.folder, self.name, self.file = folder, folder.name, folder / "ladder.toml"
-        check_name(folder, LADDER_NAME, "of letters, digits and _.+-")
         try:
-            self.toml = toml = shape.check(tomllib.loads(read_toml(self.file)))
-        except (OSError, ValueError, RecursionError) as error:  # RecursionError: [[[[...
-            fail(f"{self.file.relative_to(ROOT)}: {str(error)[:999]}; see stages/ladder.toml")
+            self.toml = toml = shape.check(tomllib.loads(self.file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            fail(f"{self.file.relative_to(ROOT)}: {error}; see stages/ladder.toml")
         self.title, self.program, self.time = toml["title"], toml["program"], toml["time"]
         self.axes = toml["axes"]  # the first is a table's pages, the last its columns
         self.settings = toml["settings"]  # {option: value}
@@ -284,11 +238,12 @@ class Ladder:
         # How many float32 numbers have the place of one of the ladder's in a vector.
         self.width = 2 if toml["numbers"] == "float64" else 1
         self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
-
-    @property
-    def profiles(self):
-        """The folder of the profiles of its stages (profiles/README.md)."""
-        return (self.folder / self.toml["profiles"]).resolve()
+        # The folder of its stages' profiles, and that of its peers: libraries and frameworks.
+        self.profiles, self.peers_folder = (folder / toml["profiles"]).resolve(), folder / "peers"
+        # The file that says what the data are, if the programs take any (data/mnist.set), and the
+        # variable of the environment that names their folder.
+        self.data_set = (folder / toml["data"]).resolve()
+        self.data_variable = f"{self.data_set.stem.upper()}_DIR"
 
     def chosen_by(self, option):
         """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
@@ -327,16 +282,6 @@ class Ladder:
         return chosen
 
     @property
-    def data_set(self):
-        """The file that says what the data are, if the programs take any: see data/mnist.set."""
-        return (self.folder / self.toml["data"]).resolve()
-
-    @property
-    def data_variable(self):
-        """The variable of the environment that names the data's folder."""
-        return f"{self.data_set.stem.upper()}_DIR"
-
-    @property
     def data_module(self):
         """What Python has to know of the data: see data/mnist.py, beside data/mnist.set."""
         path = self.data_set.relative_to(ROOT).with_suffix("")
@@ -372,12 +317,13 @@ class Ladder:
 
     @functools.cached_property
     def folders(self):
-        """The folders of all stages."""
-        folders = [folder for folder in sorted(self.folder.glob("[0-9][0-9]*"))
-                   if (folder / "Makefile").exists()]
-        for folder in folders:
-            check_name(folder, STAGE_NAME, "such as 20_mine or 20.1_mine, in small letters")
-        return folders
+        """The folders of all stages. Their names go into make's lists."""
+        found = [path.parent for path in sorted(self.folder.glob("[0-9][0-9]*/Makefile"))]
+        for folder in found:
+            if not STAGE_NAME.fullmatch(folder.name):
+                fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name such as "
+                     "20_mine or 20.1_mine, in small letters")
+        return found
 
     @functools.cached_property
     def stages(self):
@@ -387,19 +333,13 @@ class Ladder:
                  if source.suffix in (".c", ".cu")]
         if not found:
             fail(f"found no stages in {self.folder.relative_to(ROOT)}")
-        names = list(dict.fromkeys(stage.name for stage in found))
-        if self.toml["baseline"] not in ("", *names):
+        if self.toml["baseline"] not in ("", *(stage.name for stage in found)):
             fail(f"{self.file.relative_to(ROOT)}: baseline: found '{self.toml['baseline']}', "
-                 f"expected a stage: {' '.join(names)}")
+                 f"expected a stage: {' '.join(stage.name for stage in found)}")
         return found
 
     @property
-    def peers_folder(self):
-        return self.folder / "peers"
-
-    @property
     def peers(self):
-        """What the stages are compared with: libraries and frameworks."""
         return [Stage(self, self.peers_folder, source, is_peer=True)
                 for source in sorted(self.peers_folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]
@@ -424,20 +364,18 @@ class Ladder:
         the way to it. Any other beginning has to be that of one stage only."""
         found = self.select(wanted, option, among)
         for stages in ([stage for stage in found if stage.name == wanted],
-                       [stage for stage in found if stage.name.startswith(f"{wanted}_")]):
+                       [stage for stage in found if stage.name.startswith(f"{wanted}_")], found):
             if len(stages) == 1:
                 return stages[0]
-        if len(found) > 1:
-            fail(f"{option}: found '{wanted}', expected more of a name of: "
-                 f"{' '.join(stage.name for stage in found)}")
-        return found[0]
+        fail(f"{option}: found '{wanted}', expected more of a name of: "
+             f"{' '.join(stage.name for stage in found)}")
 
 
 @functools.cache
 def ladders():
     """All ladders: those in the root, of which the first is the main one, and the studies."""
-    folders = [*sorted(ROOT.glob("*/")), *sorted((ROOT / "studies").glob("*/"))]
-    return [Ladder(folder) for folder in folders if os.path.lexists(folder / "ladder.toml")]
+    files = [*sorted(ROOT.glob("*/ladder.toml")), *sorted(ROOT.glob("studies/*/ladder.toml"))]
+    return [Ladder(file.parent) for file in files]
 
 
 def find_ladder(wanted, option="STUDY"):
@@ -454,9 +392,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("ladders", "stages"))
     parser.add_argument("words", nargs="*", metavar="LADDER ...")
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--cpu", dest="cuda", action="store_false", default=None)
-    kinds.add_argument("--cuda", dest="cuda", action="store_true", default=None)
+    parser.add_argument("--cpu", dest="cuda", action="store_false", default=None)
+    parser.add_argument("--cuda", action="store_true", default=None)
     arguments = parser.parse_intermixed_args()
     words = arguments.words
     chosen = [find_ladder(words.pop(0))] if words else ladders()

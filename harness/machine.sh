@@ -26,25 +26,6 @@ cpu_field() {
     sed -nE "s/^ *$1: *//p" <<<"$cpu_info" | sed 1q
 }
 
-# Shortens "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" to Intel Xeon Platinum 8488C. A virtual
-# machine may say only "AMD EPYC", the name of many processors. Then this adds family and model.
-cpu_name() {
-    local name
-    name=$(cpu_field 'Model name' |
-        sed -E 's/\((R|TM)\)//g; s/ *@.*//; s/ +[0-9]+-Core//; s/ +(CPU|Processor)\>//g')
-    [[ ! $name || $name =~ [0-9] ]] ||
-        name+=" family $(cpu_field 'CPU family') model $(cpu_field 'Model')"
-    echo "${name:-$(uname -m)}"
-}
-
-# Counts cores, not hardware threads.
-cores() {
-    local count
-    count=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || true)
-    ((count)) || count=$(nproc --all)
-    echo "$count"
-}
-
 # Prints a line for each GPU. Without a driver, nvidia-smi may print its error on standard output.
 gpus() {
     local answer
@@ -53,49 +34,38 @@ gpus() {
     fi
 }
 
-vector_extensions() {
-    cpu_field '(Flags|Features)' | tr ' ' '\n' |
-        grep -E '^(s?sse[0-9_]*[ab]?|avx.*|fma|neon|asimd.*|sve.*)$' | paste -sd' ' || true
-}
-
-# Prints the processor that the stages are built for, and its widest vectors: as in their sources.
-built_for() {
-    local macros name set=none
-    macros=$(gcc -march="$march" -dM -E -x c /dev/null)
-    for name in AVX512F:AVX-512 AVX2:AVX2 AVX:AVX ARM_NEON:NEON SSE2:SSE2; do
-        if [[ $macros == *"__${name%:*}__ 1"* || $macros == *"__${name%:*} 1"* ]]; then
-            set=${name#*:}
-            break
-        fi
-    done
-    name=$(gcc -march="$march" -Q --help=target | sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)
-    echo "$name, $set"
-}
-
-# Prints the flags of a stage's Makefile, without paths.
-flags() {
-    # shellcheck disable=SC2016 # make expands these
-    make -s --no-print-directory -C "$1" flags --eval \
-        'flags: ; @echo $(if $(NVCCFLAGS),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)'
-}
-
-if [[ ${1:-} == --name ]]; then
-    echo "$(cpu_name) $(cores) cores $(gpus name | sed 1q) ${other#, built for }" |
-        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
-    exit
-fi
 if [[ ${1:-} == --gpu ]]; then
     gpus clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu | sed -nE \
         '1s/(.*), (.*), (.*), (.*), (.*), (.*)/\1 of \2, memory \3, power \4 of \5, temperature \6 C/p'
     exit
 fi
+# Shortens "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz" to Intel Xeon Platinum 8488C. A virtual
+# machine may say only "AMD EPYC", the name of many processors. Then this adds family and model.
+cpu=$(cpu_field 'Model name' |
+    sed -E 's/\((R|TM)\)//g; s/ *@.*//; s/ +[0-9]+-Core//; s/ +(CPU|Processor)\>//g')
+[[ ! $cpu || $cpu =~ [0-9] ]] || cpu+=" family $(cpu_field 'CPU family') model $(cpu_field 'Model')"
+cpu=${cpu:-$(uname -m)}
+# Cores, not hardware threads.
+cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || true)
+((cores)) || cores=$(nproc --all)
+if [[ ${1:-} == --name ]]; then
+    echo "$cpu $cores cores $(gpus name | sed 1q) ${other#, built for }" |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
+    exit
+fi
+
+# The widest vectors that the stages are built for, as in their sources.
+macros=$(gcc -march="$march" -dM -E -x c /dev/null)
+for vectors in AVX512F AVX2 AVX ARM_NEON SSE2 none; do
+    [[ $macros != *"__${vectors}__ 1"* && $macros != *"__$vectors 1"* ]] || break
+done
+vectors=${vectors/512F/-512} vectors=${vectors#ARM_}
+built=$(gcc -march="$march" -Q --help=target | sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
-stages=$(/usr/bin/python3 -m harness ladders stages "$@")
-echo "cpu: $(cpu_name), $(cores) cores, $(nproc --all) hardware threads$other"
+echo "cpu: $cpu, $cores cores, $(nproc --all) hardware threads$other"
 echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
-echo "vector extensions: $(vector_extensions)"
-echo "built for: $(built_for)"
+echo "built for: $built, $vectors"
 echo "memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 2^20 }' /proc/meminfo)"
 echo "gpu: $(gpus name,memory.total,driver_version | paste -sd';' | sed 's/^$/none/')"
 echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
@@ -104,8 +74,10 @@ PATH=$PATH:/usr/local/cuda/bin
 if command -v nvcc >/dev/null; then
     echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
 fi
-for stage in $stages; do
-    echo "flags of ${stage##*/}: $(flags "$stage")"
+for stage in $(/usr/bin/python3 -m harness ladders stages "$@"); do
+    # shellcheck disable=SC2016 # make expands these
+    echo "flags of ${stage##*/}: $(make -s --no-print-directory -C "$stage" flags --eval \
+        'flags: ; @echo $(if $(NVCCFLAGS),$(NVCC) $(NVCCFLAGS),$(CC) $(CFLAGS)) $(EXTRA) $(LDLIBS)')"
 done
 # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
 echo "threads: $(nproc)"

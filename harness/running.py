@@ -27,15 +27,6 @@ def leave(number, _):
     sys.exit(128 + number)
 
 
-def groups_of(session):
-    """The process groups of a session. mpirun gives each process its own."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            _, _, group, its_session, *_ = path.read_bytes().rpartition(b")")[2].split()
-            if int(its_session) == session:
-                yield int(group)
-
-
 def ends_within(process, seconds):
     """Whether a program ends within so many seconds. Popen.wait(seconds) looks every 50 ms only,
     and an interrupt that comes as it takes its lock leaves it locked: the next wait() hangs."""
@@ -44,23 +35,25 @@ def ends_within(process, seconds):
 
 
 def end_all(process):
-    """Ends a program that leads a session, and what it has started."""
-    groups = {process.pid}
+    """Ends a program that leads a session, and what it has started. mpirun gives each process a
+    group of its own."""
     if not ends_within(process, 0):
         os.killpg(process.pid, signal.SIGTERM)
         ends_within(process, GRACE_S)
-        groups |= {*groups_of(process.pid)}
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                if int(path.read_bytes().rpartition(b")")[2].split()[3]) == process.pid:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def run(command, limit=None, keep="stderr", **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
     then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
-    errors go to the terminal. Whatever the program has started ends with it. No signal of the
-    terminal reaches it, so those that would end Python end the program first."""
+    errors go to the terminal, and with "" all. Whatever the program has started ends with it. No
+    signal of the terminal reaches it, so those that would end Python end the program first."""
     for number in (signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, leave)
@@ -74,8 +67,8 @@ def run(command, limit=None, keep="stderr", **options):
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, start_new_session=True,
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ends),
-                stdout=subprocess.DEVNULL if keep == "stderr" else kept,
-                stderr=None if keep == "stdout" else kept, **options)
+                stdout={"": None, "stderr": subprocess.DEVNULL}.get(keep, kept),
+                stderr=kept if keep in ("stderr", "both") else None, **options)
         except (OSError, subprocess.SubprocessError) as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)  # the latter: one of them came
             return 127, f"cannot start {command[0]}: {getattr(error, 'strerror', error)}", 0
@@ -141,12 +134,11 @@ def measure(stage, words, threads, environment=None, **options):
 def processor_seconds():
     """(all, own): for how many seconds the processors that we may use have been busy, and how much
     of that was this program with the runs that have ended. What a hypervisor takes is busy, too."""
-    with open("/proc/stat", encoding="ascii") as file:
-        lines = dict(line.split(maxsplit=1) for line in file if line.startswith("cpu"))
     busy = 0
-    for number in os.sched_getaffinity(0):
-        user, nice, system, _, _, *more = map(int, lines[f"cpu{number}"].split()[:8])
-        busy += user + nice + system + sum(more)
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        name, *times = line.split()
+        if name[:3] == "cpu" and name[3:] and int(name[3:]) in os.sched_getaffinity(0):
+            busy += sum(map(int, times[:3] + times[5:8]))  # not idle, nor waiting for a disk
     return busy / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4])
 
 
@@ -216,16 +208,14 @@ def strays(runs, ladder):
     for row in runs:
         cells[results.cell_of(row, ladder)].append(row)
     for cell, rows in cells.items():
-        baseline = [row for row in rows if row["stage"] == ladder.toml["baseline"]]
-        typical = defaultdict(list)  # one row of each program
-        for row in {row["stage"]: row for row in baseline or rows}.values():
-            for column, value in computed(row, ladder).items():
-                typical[column].append(value)
-        expected = {column: statistics.median_low(values) for column, values in typical.items()}
+        one_each = {row["stage"]: computed(row, ladder) for row in rows}
+        baseline = ladder.toml["baseline"]
+        known = [one_each[baseline]] if baseline in one_each else [*one_each.values()]
+        expected = {column: statistics.median_low([each[column] for each in known if column in each])
+                    for each in known for column in each}
         for row in rows:
-            differs = difference(row, expected, ladder)
-            if differs:
-                column, value, other = differs
+            column, value, other = difference(row, expected, ladder) or ("", 0, 0)
+            if column:
                 found.setdefault((row["stage"], cell), f"{column} is {value:g}, and {other:g} in "
-                                 + (baseline[0]["stage"] if baseline else "most others"))
+                                 + (baseline if baseline in one_each else "most others"))
     return found

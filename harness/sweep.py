@@ -1,10 +1,11 @@
 """Runs the stages of a ladder over its grid. run_all.sh starts it by report/run_all.py, which has
-the tables, and gives its own name as the first argument.
+the tables.
 
 A program writes its row to a file of its own. This file appends it to runs.csv, with what it knows
 of the run (RECORD in rows.py), in one write. Only runs.csv records what has been done, so --resume
-leaves out the runs that it holds. If a ladder's epochs have rows too, a stage appends them to
-epochs.csv, where those of a run without its own row are removed.
+leaves out the runs that it holds. A sweep's kind is grid, steps or growth, and it counts only rows
+of its kind. If a ladder's epochs have rows too, a stage appends them to epochs.csv in a sweep of
+the grid. Those of a run without its own row are removed.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -26,25 +28,23 @@ from collections import defaultdict
 from pathlib import Path
 
 from harness import ladders, rows, running
-from harness.ladders import ROOT
+from harness.ladders import ROOT, fail
 
-# A cell has REPEATS rounds, and more until ENOUGH_S seconds have been timed in it, but MOST_REPEATS
-# at most. A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher.
-# A longer run has less noise and costs more: over 20 s, one is enough. A program with an option
-# --seconds repeats its work for so long, and its time is that of one repeat.
-REPEATS, MOST_REPEATS, MOST_GPU_REPEATS, ENOUGH_S = 3, 12, 250, 1.0
-LONG_RUNS = (20.0, 1), (5.0, 2)
-LONG_QUICK_RUNS = ((0.5, 1),)
-# --steps has more rounds, so that small differences show: STEP_ROUNDS, or LONG_STEP_ROUNDS where a
-# run takes more than STEP_LONG_S.
-STEP_ROUNDS, LONG_STEP_ROUNDS, STEP_LONG_S = 16, 8, 1.0
+# A longer run has less noise and costs more: over 20 s, one round is enough. --steps has more rounds,
+# so that small differences show. {kind of the sweep: [(seconds that a run takes more than, rounds)]}
+ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
+          "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
+# A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
+# A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher. A program
+# with an option --seconds repeats its work for so long, and its time is that of one repeat.
+ENOUGH_S, MOST_ROUNDS, MOST_GPU_ROUNDS = 1.0, 12, 250
 # A disturbed run (rows.is_disturbed) is made again AGAIN times at most, and so is a quarter of a
 # sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
 AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
 
-# --growth leaves out a point that should take longer, and those beyond it: the textbook at 4,096
-# hidden units takes minutes and shows nothing new.
-GROWTH_LIMIT_S = 20.0
+# --growth leaves out what comes after a point that takes longer: the textbook at 4,096 hidden units
+# takes minutes and shows nothing new.
+GROWTH_LIMIT_S = 5.0
 
 # Each library has to choose its kernels itself. A variable left in the environment can halve a
 # peer's speed or its precision, and sweeps.csv does not show it.
@@ -59,13 +59,10 @@ AVX2_VARIABLES = {
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
 }
 
-
 # nohup has one of them ignored.
 SIGNALS = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
            if signal.getsignal(number) != signal.SIG_IGN]
-
-# What a sweep writes to the folder of its results.
-FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv", "tables.txt"
+FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
 
 
 def ask(*command, **options):
@@ -83,104 +80,93 @@ def csv_lines(*lines):
     return text.getvalue()
 
 
-class Screen:
-    """Says what runs: with a bar on a terminal, if python3-rich is there, or line by line."""
-
-    def __init__(self):
-        self.bar = None
-        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            with contextlib.suppress(ImportError):
-                from rich import console, progress
-                # auto_refresh would draw in another thread while a stage is timed.
-                self.bar = progress.Progress(
-                    progress.TextColumn("{task.description}", markup=False),
-                    progress.BarColumn(None),
-                    progress.TextColumn("{task.fields[left]}", markup=False), expand=True,
-                    console=console.Console(stderr=True), auto_refresh=False, transient=True)
-                self.task = self.bar.add_task("", left="")
-
-    def say(self, text):
-        with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
-            if self.bar:
-                self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-            else:
-                print(text, file=sys.stderr, flush=True)
-
-    def show(self, what, left="", part=math.nan):
-        """What runs now, what is left, and which part is done, if it is known."""
-        if self.bar:
-            self.bar.start()
-            self.bar.update(self.task, description=what, left=left, completed=part,
-                            total=None if math.isnan(part) else 1)
-            self.bar.refresh()
-        else:
-            self.say("; ".join(filter(None, (what, left))))
-
-    def stop(self):
-        if self.bar:
-            with contextlib.suppress(OSError):
-                self.bar.stop()
+def say(text, is_progress=False):
+    """Says something in a line. On a terminal, progress is a line that the next one replaces."""
+    is_terminal = sys.stderr.isatty()
+    if is_progress and is_terminal:
+        text = text[:shutil.get_terminal_size().columns - 1]
+    with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
+        print(("\r\033[K" if is_terminal else "") + text, file=sys.stderr, flush=True,
+              end="" if is_progress and is_terminal else "\n")
 
 
 def build_failure(log):
     """The line of make's output that says why it failed: the compiler's first error, or what the
-    linker missed. "ld returned 1 exit status" and "Error 1" only follow from it."""
-    follows = re.compile(r"collect2: error|.*error: linker command|make.*\] Error [0-9]+$")
-    why = re.compile(r"\b(error|fatal) *:|undefined reference|cannot find -l")
-    lines = [line for line in log.splitlines() if not follows.match(line)] or log.splitlines()
-    return next(filter(why.search, lines), lines[-1] if lines else "").replace(f"{ROOT}/", "")
+    linker missed. What make and the compiler say last only follows from it."""
+    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|cannot find -l")
+    lines = [line for line in log.splitlines() if not re.match(r"make.*\] Error", line)] or [""]
+    return next(filter(why.search, lines), lines[-1]).replace(f"{ROOT}/", "")
 
 
 def checksum(folder):
-    """The CRC-32 of the labels in a folder of data, gzipped or not. Two sets of the same name, such
-    as MNIST and Fashion-MNIST, differ in it."""
+    """The CRC-32 of the labels in a folder of data. Two sets of the same name, such as MNIST and
+    Fashion-MNIST, differ in it."""
     found = 0
     for path in sorted(folder.iterdir()):
         if re.search(r"labels|\.csv", path.name) and path.is_file():
-            opened = gzip.open if path.suffix == ".gz" else open
-            # A damaged file is for the stages to complain about.
-            with contextlib.suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
                 found = zlib.crc32(file.read(), found)
     return found
 
 
 class Sweep:
-    """The sweep of one ladder."""
+    """The sweep of one ladder. A cell is {option: value}, and its key is what tells it from others:
+    see key_of()."""
 
-    def __init__(self, ladder, options, screen, tables):
-        self.ladder, self.options, self.screen, self.tables = ladder, options, screen, tables
+    def __init__(self, ladder, options):
+        self.ladder, self.options, toml = ladder, options, ladder.toml
         given = {name: value for name, value in vars(options).items() if value is not None}
-        quick = ladder.toml["quick"] if options.quick else {}
-        rungs = dict(ladder.toml["rungs"]) if options.steps else {}
+        self.kind = "growth" if options.growth else "steps" if options.steps else "grid"
         chosen = [stage for wanted in options.stages or ()
                   for stage in ladder.select(wanted, "--stages")]
         self.stages = [stage for stage in ladder.stages if stage in chosen or
                        (not options.stages and (options.steps or not stage.is_step))]
+        quick = toml["quick"] if options.quick else {}
+        rungs = toml["rungs"] if options.steps else {}
+        settings = {option: given.get(option, quick.get(option, rungs.get(option, value)))
+                    for option, value in ladder.settings.items()}
+        axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
+        self.shown = axes[::-1]  # the options that tell people which cell it is
         # The stages of a cell run one after another, because they are compared with each other.
-        grid = [given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
-                or axis["values"] for axis in ladder.axes]
-        cells = [*itertools.product(*map(dict.fromkeys, grid))]
-        if options.steps:
-            chosen_cells = [*map(tuple, rungs.pop("cells", ()))] or [cells[0], cells[-1]]
-            is_given = any(axis["option"] in given for axis in ladder.axes)
-            cells = cells if is_given else [*dict.fromkeys(chosen_cells)]
-        self.cells = cells
-        self.settings = {option: given.get(option, quick.get(option, rungs.get(option, value)))
-                         for option, value in ladder.settings.items()}
+        grid = [*itertools.product(*(
+            given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
+            or axis["values"] for axis in ladder.axes))]
+        if options.steps and not given.keys() & axes:
+            grid = rungs.get("cells") or [grid[0], grid[-1]]
+        cells = [{**settings, **dict(zip(axes, values))} for values in grid]
+        if options.growth:
+            base, values = settings | toml["growth"]["base"], toml["growth"]["values"]
+            self.shown, count = [*values], ladders.processors()
+            cells = [base, *({**base, option: value} for option in values
+                             for value in values[option])]
+            self.threads = options.threads or [
+                count, *(1 << bit for bit in range(count.bit_length()) if 1 << bit < count)]
+        self.cells = {self.key_of(cell): cell for cell in cells}
+        self.before = {}       # {a cell of --growth: the one with the next smaller value}
+        if options.growth:
+            for option, some in values.items():
+                keys = [self.key_of({**base, option: value}) for value in some]
+                self.before |= dict(zip(keys[1:], keys))
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
-        self.threads = sorted({*(options.threads or [0])}, reverse=True)
+        self.threads = sorted({*self.threads}, reverse=True)
         self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
         self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
         self.rows = []         # those that count
-        self.used = {}         # {stage's name, or (stage's name, cell): most threads}
-        self.last = {}         # {stage's name: (its last cell, time)}
-        self.overhead = {}     # {stage's name: what its last run took besides that time}
+        self.used = {}         # {(stage's name, cell): most threads}
         self.most = {}         # {stage's name: the rounds of a cell at most}
-        self.took = {}         # {(stage's name, cell, threads): the threads that it used then}
+        self.last = {}         # {stage's name: the seconds of its last run}
+        self.took = {}         # {(stage's name, threads): the threads that it used then}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
         self.best = {}         # {threads: the best rate of multiply-adds so far}
         self.made = self.again = 0  # runs of this sweep, and those that were made again
+
+    def key_of(self, row, name_of=str):
+        """What tells the cell of a row, or a cell, from others. A program may have rounded it."""
+        values = [row[name_of(option)] for option in (
+            *(axis["option"] for axis in self.ladder.axes), *self.ladder.settings)]
+        return tuple(float(f"{value:.6g}") if isinstance(value, float) else value
+                     for value in values)
 
     # --- the folder of the results ---
 
@@ -189,97 +175,99 @@ class Sweep:
             not self.options.all or self.ladder.data_set == ladders.ladders()[0].data_set)
         located = ask(*self.ladder.locate(self.options.data if is_given else ""))
         self.ladder.data = ["--data", located]
-        files = set(os.listdir(located))
-        self.dataset = self.ladder.data_module.kind(files)
+        self.dataset = self.ladder.data_module.kind({*os.listdir(located)})
         self.data = f"{self.dataset}, labels {checksum(Path(located)):08x}"
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
         other."""
-        options, self.output = self.options, ROOT / "report/results"
-        if options.output:
-            self.output = Path(options.output, self.ladder.name if options.all else "")
+        if self.options.output:
+            self.output = Path(self.options.output, self.ladder.name if self.options.all else "")
         else:
-            machine = ask("harness/machine.sh", "--name")
-            self.output /= f"{machine}{'-quick' if options.quick else ''}/{self.ladder.name}"
-        self.output /= "steps" if options.steps else "growth" if options.growth else ""
+            machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
+            self.output = ROOT / "report/results" / machine / self.ladder.name
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
-        self.files = [self.runs, *([self.epochs] if self.ladder.epochs else [])]
+        self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             self.lock = os.open(self.output, os.O_RDONLY)
-            self.runs.open("a").close()
+            for path in (self.runs, self.epochs)[:1 + self.has_epochs]:
+                path.open("a").close()
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            rows.fail(f"{self.output}: another run_all.sh is writing there")
+            fail(f"{self.output}: another run_all.sh is writing there")
         except OSError:
-            rows.fail(f"{self.output}: cannot write there; name another directory with --output")
+            fail(f"{self.output}: cannot write there; name another directory with --output")
 
     def describe(self):
-        """{key: value} of this sweep, and {program: the flags of its compiler}."""
+        """{key: value} of this sweep. Notes {program: the flags of its compiler}."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        lines = ask("harness/machine.sh", self.ladder.name, env=environment).splitlines()
+        lines = ask(f"{ROOT}/harness/machine.sh", self.ladder.name, env=environment).splitlines()
         for folder in {stage.folder for stage in self.stages if stage.is_peer}:
             lines += ask("make", "--silent", "--no-print-directory", "-C", str(folder),
                          "versions").splitlines()
         found = dict(line.split(": ", 1) for line in lines)
-        flags = {key.removeprefix("flags of "): found.pop(key)
-                 for key in [*found] if key.startswith("flags of ")}
+        self.flags = {key.removeprefix("flags of "): found.pop(key)
+                      for key in [*found] if key.startswith("flags of ")}
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
         others = running.watch_others()
         time.sleep(1)
-        return {"command": shlex.join(sys.argv), **found, "data": self.data,
-                "others": f"{others():.1f}"}, flags
+        return {"kind": self.kind, "command": shlex.join(sys.argv), **found, "data": self.data,
+                "others": f"{others():.1f}"}
+
+    def move_aside(self, mine):
+        """Copies earlier results to a folder, and takes the rows of these sweeps out."""
+        date = time.strftime("%F_%H%M%S", time.localtime(self.runs.stat().st_mtime))
+        names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
+        aside = next(self.output / name for name in names if not (self.output / name).exists())
+        aside.mkdir()
+        for path in filter(Path.exists, (self.output / name for name in FILES)):
+            shutil.copy2(path, aside)
+            frame = rows.read_texts(path, [])
+            if "sweep" in frame:
+                frame = frame[~frame["sweep"].isin({*map(str, mine)})]
+            elif self.has_epochs:  # they are of the grid
+                frame = frame[:0]
+            rows.write(path, frame.to_csv(index=False) if len(frame) else "")
+        say(f"Earlier results moved to {aside}")
 
     def open_results(self):
         """Moves earlier results aside, or checks that --resume can go on with them."""
-        sweep, self.flags = self.describe()
-        written = [path for path in self.files if path.exists() and path.stat().st_size]
-        if written and not self.options.resume:
-            date = time.strftime("%F_%H%M%S", time.localtime(written[0].stat().st_mtime))
-            names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
-            aside = next(self.output / name for name in names if not (self.output / name).exists())
-            aside.mkdir()
-            for name in FILES:
-                if (self.output / name).exists():
-                    (self.output / name).rename(aside / name)
-            self.screen.say(f"Earlier results moved to {aside}")
-        for file in self.files:
-            file.touch()
-            text = rows.read(file)
-            if text and not text.endswith("\n"):
-                rows.fail(f"{file}: line {len(text.splitlines())}: ends within a row; delete that "
-                          "row to resume")
-        if self.ladder.epochs:
-            axes = [self.ladder.column(axis["option"]) for axis in self.ladder.axes]
-            rows.read_rows(self.epochs, self.ladder, [
-                "stage", "device", "threads", "dataset", *rows.EPOCHS, *axes])
-        found = rows.records(rows.read_rows(self.runs, self.ladder))
-        earlier = rows.read_sweeps(self.output)
+        sweep, sweeps = self.describe(), rows.read_sweeps(self.output)
+        mine = {number: known for number, known in sweeps.items()
+                if known.get("kind", "grid") == self.kind}
+        for file in (self.runs, self.epochs)[:1 + self.has_epochs]:
+            if not rows.read(file).endswith("\n") and file.stat().st_size:
+                fail(f"{file}: line {len(rows.read(file).splitlines())}: ends within a row; delete "
+                     "that row to resume")
+        if mine and not self.options.resume:
+            self.move_aside(mine)
+            mine = {}
+        found = [row for row in rows.records(rows.read_rows(self.runs, self.ladder))
+                 if row["sweep"] in mine]
         for row in found:
             self.count(row)
-        for known in earlier.values() if found else ():
+        for known in mine.values() if found else ():
             # The rows may not show --threads: a serial stage always has one thread.
             if known.get("threads", sweep["threads"]) != sweep["threads"]:
-                rows.fail(f"--resume: {self.output} was not made with {sweep['threads']} threads: "
-                          "expected the same --threads, or another --output")
+                fail(f"--resume: {self.output} was not made with {sweep['threads']} threads: "
+                     "expected the same --threads, or another --output")
             if (known.get("data", "").startswith(f"{self.dataset},")
                     and known["data"] != self.data):
-                rows.fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
-                          "expected the same --data, or another --output")
-        self.sweep = max(earlier, default=0) + 1
-        self.programs = rows.read_programs(self.output)
+                fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
+                     "expected the same --data, or another --output")
+        self.sweep, self.programs = max(sweeps, default=0) + 1, rows.read_programs(self.output)
         self.note_sweep(sweep)
         why = running.why_no_verdict(float(sweep["others"]))
         if why:
-            self.screen.say(f"Busy, so times will say little: {why}")
+            say(f"Busy, so times will say little: {why}")
 
     def note_sweep(self, found):
         """Adds lines to sweeps.csv."""
         path = self.output / "sweeps.csv"
-        old = rows.read(path) if path.exists() else csv_lines(rows.SWEEPS)
+        old = path.exists() and rows.read(path) or csv_lines(rows.SWEEPS)
         rows.write(path, old + csv_lines(*((self.sweep, *item) for item in found.items())))
 
     def note_programs(self):
@@ -294,132 +282,104 @@ class Sweep:
     def note_gpu(self, when):
         """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
         is after an hour of work. Without a GPU there is no line."""
-        state = ask("harness/machine.sh", "--gpu")
+        state = ask(f"{ROOT}/harness/machine.sh", "--gpu")
         if state:
             self.note_sweep({f"gpu {when}": state})
 
     # --- what the rows so far show ---
 
-    def count(self, row, wanted=0):
-        """Counts a run, if it has the sweep's data and settings. Returns whether it has, and as
-        many threads as wanted, or all that the stage has used in the cell so far."""
-        if row["dataset"] != self.dataset or not all(  # a program may have rounded a number
-                math.isclose(row[self.ladder.column(option)], value, rel_tol=1e-6)
-                if isinstance(value, float) else row[self.ladder.column(option)] == value
-                for option, value in self.settings.items()):
-            return False
-        name, cell, threads = row["stage"], rows.cell_of(row, self.ladder), self.given(
-            row["threads"])
-        seconds = row[self.ladder.time]
+    def count(self, row):
+        """Counts a run, if it has the sweep's data and one of its cells."""
+        name, cell = row["stage"], self.key_of(row, self.ladder.column)
+        if row["dataset"] != self.dataset or cell not in self.cells:
+            return
+        # A run may use fewer threads than --threads gives, and a GPU none.
+        threads = min((number for number in self.threads if number >= (row["threads"] or 1)),
+                      default=self.threads[0])
         self.rows.append(row)
-        self.took[name, cell, threads] = row["threads"]
-        self.times[name, cell, threads][row.get("sweep"), row.get("round") or len(self.rows)] = (
-            seconds)
-        for place in (name, (name, cell)):
-            self.used[place] = max(self.used.get(place, 0), threads)
-        for place in (name, (name, threads), (name, threads, cell[-1:])):
-            self.last[place] = cell, seconds
-        self.most[name] = MOST_REPEATS if row["device"] == "cpu" else MOST_GPU_REPEATS
-        self.overhead[name] = sum(row.get(part) or 0
-                                  for part in ("load_s", "setup_s", "warmup_s"))
-        for count, rate in rows.best_rates([row]).items():
-            self.best[count] = max(rate, self.best.get(count, 0))
-        return threads == wanted or not wanted or self.used[name, cell] < wanted
-
-    def given(self, used):
-        """Which of --threads a run belongs to that has used so many. It may use fewer than given,
-        and a stage of one thread or a GPU uses one or none."""
-        return min((number for number in self.threads if number >= (used or 1)),
-                   default=self.threads[0])
+        self.took[name, threads] = row["threads"]
+        self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
+        self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
+        self.last[name] = row.get("program_s") or row[self.ladder.time]
+        self.most[name] = MOST_ROUNDS if row["device"] == "cpu" else MOST_GPU_ROUNDS
+        self.best = rows.best_rates([row, *(
+            {"threads": count, "rate": rate} for count, rate in self.best.items())])
 
     def numbers(self, stage, cell):
         """The numbers of threads that a cell is run with. The largest is the first, and its run
-        shows how many the stage can use there. So a stage of one thread is run once."""
+        shows how many the stage can use there. So a stage of one thread is run once. --growth
+        changes one option at a time: only its base has several."""
         used = self.used.get((stage.name, cell), self.threads[0])
-        return [number for number in self.threads if number <= used]
+        threads = [number for number in self.threads if number <= used]
+        return threads if self.kind != "growth" or cell == next(iter(self.cells)) else threads[:1]
 
-    def expected(self, stage, cell, threads):
-        """The seconds that a run should take: what the stage's last run with so many threads and
-        this value of the last axis took. If there was none, the last is scaled in proportion. NaN
-        if no run was made."""
-        last, seconds = next(filter(None, map(self.last.get, (
-            (stage.name, threads, cell[-1:]), (stage.name, threads), stage.name))),
-                             (cell, math.nan))
-        if last[-1:] == cell[-1:] or isinstance(cell[-1], str):
-            return seconds
-        return seconds * cell[-1] / last[-1]
+    def is_beyond(self, stage, cell):
+        """Whether --growth leaves out a cell."""
+        before = self.before.get(cell)
+        times = [seconds for threads in self.threads
+                 for seconds in self.times[stage.name, before, threads].values()]
+        return before is not None and (
+            min(times, default=0) > GROWTH_LIMIT_S or self.is_beyond(stage, before))
 
-    def planned(self, times, most):
+    def planned(self, name, times):
         """The rounds that a cell needs, as the times so far show."""
-        if self.options.repeats:
-            return self.options.repeats
-        if self.options.steps and not self.options.quick:
-            return LONG_STEP_ROUNDS if times[0] > STEP_LONG_S else STEP_ROUNDS
-        long_runs = LONG_QUICK_RUNS if self.options.quick else LONG_RUNS
-        runs = next((runs for limit, runs in long_runs if times[0] > limit), REPEATS)
-        if runs == REPEATS and not self.options.quick:
-            timed = [max(seconds, self.settings.get("seconds", 0)) for seconds in times]
-            more = most * [sum(timed) / len(timed)]
-            while runs < most and sum((timed + more)[:runs]) < ENOUGH_S:
-                runs += 1
-        return runs
+        kind = "quick" if self.options.quick else self.kind
+        if self.options.repeats or not times:
+            return self.options.repeats or ROUNDS[kind][-1][1]
+        rounds = next((rounds for limit, rounds in ROUNDS[kind] if times[0] > limit))
+        if kind == "grid" and rounds == ROUNDS[kind][-1][1]:
+            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
+            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
+            rounds = max(rounds, min(enough, self.most[name]))
+        return rounds
 
     def missing(self, stage, cell, threads):
         """The rounds that are still needed."""
-        if stage.name in self.notes:
+        if stage.name in self.notes or self.is_beyond(stage, cell):
             return 0
         times = [*self.times[stage.name, cell, threads].values()]
-        most = self.most.get(stage.name, MOST_REPEATS)
-        expected = self.expected(stage, cell, threads)
-        return max(0, self.planned(times or [expected], most) - len(times))
+        return max(0, self.planned(stage.name, times) - len(times))
 
     def left(self):
-        """(runs, seconds) that are still needed. The seconds are NaN as long as a stage has not
-        run. So they do not jump when one drops out."""
+        """What is still needed, in words. Until all stages have run, the time is not known."""
         runs, seconds = 0, 0.0
         for stage, cell in itertools.product(self.stages, self.cells):
-            numbers = self.numbers(stage, cell)
-            if self.used.get(stage.name) == self.threads[-1]:  # it seems to have one thread
-                numbers = numbers[-1:]
-            for threads in numbers:
-                missing = self.missing(stage, cell, threads)
-                if missing:
-                    runs += missing
-                    seconds += missing * (self.expected(stage, cell, threads)
-                                          + self.overhead.get(stage.name, 0))
-        return runs, seconds
+            missing = sum(self.missing(stage, cell, threads)
+                          for threads in self.numbers(stage, cell))
+            runs += missing
+            seconds += missing and missing * self.last.get(stage.name, math.nan)
+        return f"{runs} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
+                                  if seconds < 100 else f", about {seconds / 60:.0f} min")
 
     # --- the runs ---
 
     def build(self):
-        self.screen.show("Building harness/ceiling")
+        say("Building harness/ceiling", is_progress=True)
         running.ceiling()
         has_gpu = ladders.has_gpu()
-        # nvcc takes ten seconds for each of its stages.
-        here = [stage for stage in self.stages if has_gpu or not stage.is_cuda]
-        self.notes |= {stage.name: ("no device", "found no GPU (nvidia-smi lists none)")
-                       for stage in self.stages if stage not in here}
-        for number, stage in enumerate(here):
-            self.screen.show(f"Building {stage.name}", f"{len(here) - number} to go",
-                             number / len(here))
-            status, log, _ = running.run(stage.build, keep="both")
+        for number, stage in enumerate(self.stages):
+            if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
+                self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
+                continue
+            say(f"Building {stage.name}; {len(self.stages) - number} to go", is_progress=True)
+            status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
-                self.screen.say(log)
+                say(log)
                 self.failed = max(self.failed, 1)
                 self.notes[stage.name] = "not built", build_failure(log)
             elif left_out:
                 self.notes[stage.name] = "left out", left_out[1]
 
-    def start(self, stage, options, threads, number, used=0):
+    def start(self, stage, options, threads, number):
         """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
-        the round, and `used` the threads that the stage is known to use. Without a row, the last
-        line of the errors says why."""
+        the round. Without a row, the last line of the errors says why."""
         words = self.ladder.words(options)
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        size, row = self.epochs.stat().st_size if self.ladder.epochs else 0, None
-        used = 0 if stage.is_gpu else used or threads or ladders.processors()
-        if self.ladder.epochs:
+        size, row = self.epochs.stat().st_size if self.has_epochs else 0, None
+        used = 0 if stage.is_gpu else self.took.get(
+            (stage.name, threads), threads or ladders.processors())
+        if self.has_epochs:
             words += [f"--{self.ladder.epochs}", str(self.epochs)]
         try:
             # The program inherits the lock: if the sweep is killed, it holds until that ends.
@@ -432,7 +392,7 @@ class Sweep:
                 self.append(text, row)
             return row, status, errors
         finally:
-            if self.ladder.epochs and not row:  # its epochs are none of a whole run
+            if self.has_epochs and not row:  # its epochs are none of a whole run
                 os.truncate(self.epochs, size)
 
     def append(self, text, row):
@@ -441,8 +401,8 @@ class Sweep:
         lines = [[*head, *rows.RECORD], [*fields, *(row[name] for name in rows.RECORD)]]
         known = rows.read(self.runs).partition("\n")[0]
         if known and known != csv_lines(lines[0]).rstrip("\n"):
-            rows.fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; leave "
-                      "out --resume, or name another directory with --output")
+            fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; name another "
+                 "directory with --output")
         size = self.runs.stat().st_size
         try:
             with self.runs.open("a", encoding="utf-8") as file:
@@ -453,90 +413,72 @@ class Sweep:
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
-        (runs, seconds), done = self.left(), time.monotonic() - self.start_s
-        axes = [axis["option"] for axis in self.ladder.axes]
         where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
-        about = ("time not known yet" if math.isnan(seconds) else f"about {seconds:.0f} s"
-                 if seconds < 100 else f"about {seconds / 60:.0f} min")
         for again in range(1 + AGAIN):
-            self.screen.show(", ".join([stage.name, *where, f"round {number}",
-                                        *["disturbed, so again"] * bool(again)]),
-                             f"{runs} to go, {about}", done / (done + seconds))
-            row, status, errors = self.start(
-                stage, {**self.settings, **dict(zip(axes, cell))}, threads, number,
-                self.took.get((stage.name, cell, threads)))
-            reason = self.reason(stage, errors)
+            words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
+            say(f"{', '.join(words)}; {self.left()}", is_progress=True)
+            row, status, errors = self.start(stage, self.cells[cell], threads, number)
+            reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
             if errors and reason not in self.said:
-                self.screen.say(errors)
+                say(errors)
                 self.said.add(reason)
-            if not row or not self.count(row, threads):
-                break
+            if row:
+                self.count(row)
+            if not row or (threads in self.numbers(stage, cell) and (self.sweep, number)
+                           not in self.times[stage.name, cell, threads]):
+                self.note_failure(stage, ", ".join(where), status, reason)
+                return
             self.made, self.again = self.made + 1, self.again + bool(again)
             if (self.options.quick or not rows.is_disturbed(row, self.best)
                     or self.again >= AGAIN + AGAIN_PART * self.made):
                 return
             time.sleep(PAUSE_S)
-        else:
-            return
+
+    def note_failure(self, stage, where, status, reason):
+        """Notes why a run has no row (status 0: has another one than it should)."""
         if status == 77:
             # What to try instead is for the one who waits, not for the tables.
             self.notes[stage.name] = ("no device" if stage.is_gpu or not stage.is_peer
                                       else "left out", reason.partition("; try ")[0])
             return
-        reason = "its row has other options or threads" if row else self.why(status, reason)
-        self.notes[stage.name] = "failed", ": ".join([f"at {', '.join(where)}"] * bool(where)
-                                                     + [reason])
+        words = [f"at {where}"] * bool(where)
+        if status is not None:
+            words.append("its row has other options or threads" if status == 0 else
+                         f"killed by signal {-status}" if status < 0 else f"exit status {status}")
+        self.notes[stage.name] = "failed", ": ".join([*words, *[reason] * bool(reason)])
         self.failed = max(self.failed, 2 if status == 2 else 1)
-
-    @staticmethod
-    def reason(stage, errors):
-        """The last line of a run's errors, without the program's name."""
-        return errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
-
-    @staticmethod
-    def why(status, reason):
-        """Why a run failed, from its status and its last line."""
-        what = ("" if status is None else f"killed by signal {-status}" if status < 0 else
-                f"exit status {status}")
-        return ": ".join(filter(None, (what, reason)))
 
     def where(self, cell):
         """A cell in words: ["hidden 32", "batch 64"]."""
-        axes = [axis["option"] for axis in self.ladder.axes]
-        return [f"{option} {value}" for option, value in reversed([*zip(axes, cell)])]
+        return [f"{option} {self.cells[cell][option]}" for option in self.shown]
 
     def run_all(self):
         """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
         after another. So a minute in which the machine is busy spoils one run of three, and the
         median drops it. After one round, the tables are complete."""
-        self.start_s = time.monotonic()
-        plan = [*itertools.product(self.cells, self.stages, self.threads)]
         for number in itertools.count(1):
-            for cell, stage, threads in plan:
-                if (threads in self.numbers(stage, cell) and self.missing(stage, cell, threads)
-                        and len(self.times[stage.name, cell, threads]) < number):
-                    self.run_stage(stage, cell, threads, number)
-            if not self.left()[0]:
+            is_done = True
+            for cell, stage, threads in itertools.product(self.cells, self.stages, self.threads):
+                if threads in self.numbers(stage, cell) and self.missing(stage, cell, threads):
+                    is_done = False
+                    if len(self.times[stage.name, cell, threads]) < number:
+                        self.run_stage(stage, cell, threads, number)
+            if is_done:
                 return
 
     def finish(self):
-        """Writes what became of the programs, and the tables, and prints these."""
-        self.screen.stop()
+        """Writes what became of the programs."""
         # The runs of --growth have settings of their own, so they compute different things.
         strays = {} if self.options.growth else running.strays(self.rows, self.ladder)
-        for (name, cell), words in strays.items():
-            where = ", ".join(self.where(cell))
-            self.notes.setdefault(name, ("differs", f"{where}: {words}" if where else words))
+        for (name, place), words in strays.items():
+            where = [f"{option} {value}" for option, value in zip(self.shown, reversed(place))]
+            self.notes.setdefault(name, ("differs", ": ".join([", ".join(where)] * bool(where)
+                                                              + [words])))
             self.failed = max(self.failed, 1)
         self.note_gpu("after")
         self.note_programs()
-        rows.write(self.output / "tables.txt", self.tables(self.runs, self.ladder))
-        # Not sys.stdout: it has the locale's encoding. It may be closed, and the files are there.
-        with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
-            file.write(self.tables(self.runs, self.ladder, ladders.width(file)))
-        draws = "" if self.options.output else "; `make report` draws them"
         names = ", ".join(name for name in FILES if (self.output / name).exists())
-        self.screen.say(ladders.fill(f"Written to {self.output}: {names}{draws}", sys.stderr))
+        say(f"Written to {self.output}: {names}")
 
     def run(self):
         if self.ladder.toml["data"]:
@@ -552,72 +494,20 @@ class Sweep:
             self.stages = [stage for stage in self.stages if stage.is_gpu]
         self.open_results()
         if self.ladder.data:
-            self.screen.say(f"Data: {self.ladder.data[1]} ({self.dataset})")
+            say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
         self.note_programs()
         self.note_gpu("before")
-        if self.options.growth:
-            self.grow()
-        else:
-            self.run_all()
+        self.run_all()
         self.finish()
-
-    def interrupted(self):
-        """Prints the tables so far and says how to go on."""
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        if self.sweep:
-            with contextlib.suppress(SystemExit):
-                self.finish()
-            resume = [] if self.options.resume else ["--resume"]
-            self.screen.say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
-
-    # --- how the cost grows ---
-
-    def grow(self):
-        """Changes one option at a time: those of [growth] in ladder.toml, and --threads."""
-        table = self.ladder.toml["growth"]
-        threads = ladders.processors()
-        counts = self.options.threads if len(self.threads) > 1 else [
-            threads, *(1 << bit for bit in range(threads.bit_length()))]
-        options = {**self.settings, **table["base"]}
-        for stage in self.stages:
-            for option, values in {**table["values"], "threads": sorted({*counts})}.items():
-                if stage.name not in self.notes:
-                    self.screen.show(f"{stage.name}, {option} {values[0]} to {values[-1]}")
-                    self.grow_along(stage, options, option, values)
-
-    def grow_along(self, stage, options, option, values):
-        """Runs a point up to REPEATS times, while a run takes less than ENOUGH_S."""
-        points = []  # (value, seconds)
-        for value in values:
-            expected = points[-1][1] if points else 0
-            if len(points) > 1:  # on a straight line through the last two
-                (value1, seconds1), (value2, seconds2) = points[-2:]
-                expected += (seconds2 - seconds1) / (value2 - value1) * (value - value2)
-            if expected > GROWTH_LIMIT_S:
-                return
-            for number in range(1, 1 + REPEATS):
-                row, status, errors = self.start(stage, {**options, option: value},
-                                                 self.threads[0], number)
-                if status in (2, 77):  # the stage has no threads; there is no GPU
-                    return
-                if not row:
-                    why = self.why(status, self.reason(stage, errors))
-                    rows.fail(f"{stage.name} --{option} {value}: {why}", 1)
-                self.rows.append(row)
-                seconds = row[self.ladder.time]
-                if seconds >= ENOUGH_S:
-                    break
-            points.append((value, seconds))
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        rows.fail(message.removeprefix("argument "))
+        fail(message.removeprefix("argument "))
 
 
-def value_of(kind, least, is_list=False):
+def value_of(kind, least=None, is_list=False):
     """Returns what turns an option's text into a value, or into a list of values."""
     def convert(text):
         try:
@@ -646,17 +536,18 @@ Builds the stages of a ladder, runs them over its grid and prints the tables. Wr
 report/results/<machine>/<ladder>/{runs,sweeps,programs}.csv and tables.txt.""", epilog="""\
 Ctrl-C keeps every finished run, and --resume goes on from there.
 Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
-    whole = value_of(int, 1)
-    folder = os.path.abspath
 
     def add(option, text, **keywords):
         parser.add_argument(f"--{option}", dest=option, help=text,
                             **keywords or {"action": "store_true"})
 
     add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
-        type=value_of(str, None, is_list=True))
-    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
-        "rounds; writes to a folder steps in that of the results")
+        type=value_of(str, is_list=True))
+    measured = parser.add_mutually_exclusive_group()
+    measured.add_argument("--steps", action="store_true", help="measure instead all stages and "
+                          "steps, such as 01.1_name, in two cells and 16 rounds")
+    measured.add_argument("--growth", action="store_true",
+                          help="measure instead how the cost grows with each option")
     add("peers", "also run what you might use instead of the stages")
     add("gpu", "only what needs a GPU")
     ladder, kinds = found[0], rows.parameters(found[0])
@@ -670,54 +561,54 @@ Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupte
         else:
             add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
     add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; with --steps 16, or 8 over 1 s)", metavar="N", type=whole)
+        "20 s; with --steps 16, or 8 over 1 s)", metavar="N", type=value_of(int, 1))
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
         metavar="LIST", type=value_of(int, 1, is_list=True))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
     add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
-        "synthetic set)", metavar="DIR", type=folder)
+        "synthetic set)", metavar="DIR", type=os.path.abspath)
     add("output", "where the results go, instead of report/results/<machine>/<ladder>",
-        metavar="DIR", type=folder)
-    add("resume", "keep earlier runs and do the missing ones; without it, earlier results move to "
-        "a folder beside the new ones, named after their date")
-    add("growth", "measure instead how the cost grows with each option; writes to a folder growth")
+        metavar="DIR", type=os.path.abspath)
+    add("resume", "keep earlier runs and do the missing ones; without it, earlier results of the "
+        "same kind move to a folder beside the new ones, named after their date")
     options, unknown = parser.parse_known_args(arguments)
     if options.growth and not all(ladder.toml["growth"] for ladder in found):
-        rows.fail(f"--growth: found no [growth] in {found[0].name}/ladder.toml")
-    if options.growth and options.steps:
-        rows.fail("--growth: found --steps too, expected one of them")
+        fail(f"--growth: found no [growth] in {found[0].name}/ladder.toml")
     if unknown:
-        rows.fail(f"unknown option '{unknown[0]}'; see ./run_all.sh --help")
+        fail(f"unknown option '{unknown[0]}'; see ./run_all.sh --help")
     return options, found
 
 
-def main(tables):
-    """Makes sweeps. tables(runs.csv, ladder) returns the text that ends one."""
-    del sys.argv[0]
-    screen, sweep = Screen(), None
+def main(arguments):
+    """Makes sweeps. Returns (exit status, [(folder of results, ladder)]), also after an
+    interrupt."""
+    sys.argv = ["./run_all.sh", *arguments]
     for number in SIGNALS:
         signal.signal(number, running.leave)
+    sweeps = []
     try:
-        options, found = parse(sys.argv[1:])
+        options, found = parse(arguments)
         os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
         if options.threads:
             os.environ.pop("OMP_NUM_THREADS", None)  # each run has its own
-        for name in {ladder.data_variable for ladder in found if ladder.toml["data"]}:
-            if os.environ.get(name):
-                os.environ[name] = os.path.abspath(os.environ[name])
-        os.chdir(ROOT)
-        sweeps = [Sweep(ladder, options, screen, tables) for ladder in found]
-        for sweep in sweeps:
+        for sweep in [Sweep(ladder, options) for ladder in found]:
+            sweeps.append(sweep)
             sweep.run()
-        return max(sweep.failed for sweep in sweeps)
+        status = max(sweep.failed for sweep in sweeps)
     except SystemExit as error:
-        if sweep and error.code in [128 + number for number in SIGNALS]:
-            sweep.interrupted()
-        raise
+        status = error.code
+        if status not in [128 + number for number in SIGNALS]:
+            raise
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if sweeps and sweeps[-1].sweep:
+            with contextlib.suppress(SystemExit):
+                sweeps[-1].finish()
+            resume = [] if options.resume else ["--resume"]
+            say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
     except OSError as error:
         # A write that fails, such as on a full disk, does not say which file it is.
-        place = error.filename or getattr(sweep, "output", ROOT)
-        rows.fail(f"{place}: {error.strerror}", 1)
-    finally:
-        screen.stop()
+        place = error.filename or getattr(sweeps[-1] if sweeps else None, "output", ROOT)
+        fail(f"{place}: {error.strerror}", 1)
+    return status, [(sweep.output, sweep.ladder) for sweep in sweeps if sweep.sweep]

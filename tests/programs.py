@@ -121,6 +121,14 @@ def write_data(folder, draw=images):
         write_images(folder, name, draw(len(labels)), labels)
 
 
+def csv_lines():
+    """The same images as Kaggle writes them, the training images first."""
+    rows = [(label, *image.ravel()) for labels in (LABELS, TEST_LABELS)
+            for label, image in zip(labels, images(len(labels)))]
+    return [",".join(map(str, row))
+            for row in [("label", *(f"pixel{k}" for k in range(784))), *rows]]
+
+
 def draw_data(folder):
     """A data set of as many images as the tests of the harness train. The 60,000 of MNIST take a
     program 0.2 s to load."""

@@ -1,39 +1,42 @@
-"""The tests in C: of common/ and of the reference, and of the loader with broken data."""
+"""Runs the tests that are programs in C: cmocka's, and the loader under libFuzzer."""
 
-import shutil
+import gzip
 import subprocess
 
 import pytest
-from programs import FULL, TESTS, make, run
+from programs import FULL, TESTS, csv_lines, images, make, run
+
+SEEDS = {"i": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28]) + images(2).tobytes(),
+         "l": bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 7]),
+         "c": "\n".join(csv_lines()[:4]).encode()}
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """The inputs that fuzz_loader starts from: each form of valid input."""
+    for kind, content in SEEDS.items():
+        (tmp_path / kind).write_bytes(kind.encode() + content)
+        (tmp_path / f"{kind}.gz").write_bytes(kind.encode() + gzip.compress(content))
+    return tmp_path
 
 
 @pytest.mark.parametrize("name", ["test_common", "test_reference"])
-def test_in_c(name):
+def test_cmocka(name):
     make("-C", "tests", f"build/{name}")
     run([TESTS / "build" / name])
 
 
-@pytest.fixture
-def inputs(tmp_path):
-    """Each form of valid input, and what the fuzzer found once."""
-    run([TESTS / "fuzz_seeds.sh", tmp_path / "seeds"])
-    for path in (TESTS / "fuzz_corpus").iterdir():
-        shutil.copy(path, tmp_path / "seeds")
-    return tmp_path / "seeds"
-
-
-def test_what_the_fuzzer_found_once(inputs):
+def test_fuzzer_finds_nothing_that_it_found_once(seeds):
     make("-C", "tests", "build/fuzz_replay")
-    run([TESTS / "build/fuzz_replay", *inputs.iterdir()])
+    inputs = [*seeds.iterdir(), *(TESTS / "fuzz_corpus").iterdir()]
+    assert f"{len(inputs)} inputs hold" in run([TESTS / "build/fuzz_replay", *inputs]).stdout
 
 
-def test_the_loader_under_libfuzzer(inputs, tmp_path):
-    tried = subprocess.run(["clang", "-fsanitize=fuzzer", "-x", "c", "-", "-o", "/dev/null"],
-                           input=b"int LLVMFuzzerTestOneInput(void) { return 0; }", check=False,
-                           capture_output=True) if shutil.which("clang") else None
-    if not tried or tried.returncode:
+def test_fuzzer_finds_nothing(seeds):
+    probe = "echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address"
+    if subprocess.run(f"{probe} -x c -o /dev/null -", shell=True, capture_output=True).returncode:
         pytest.skip("found no clang with libFuzzer")
     make("-C", "tests", "build/fuzz_loader")
-    (tmp_path / "corpus").mkdir()
-    run([TESTS / "build/fuzz_loader", f"-runs={200000 if FULL else 20000}", "-max_len=10000",
-         f"-artifact_prefix={tmp_path}/", tmp_path / "corpus", inputs])
+    found = run([TESTS / "build/fuzz_loader", f"-runs={50000 if FULL else 5000}", "-max_len=10000",
+                 f"-artifact_prefix={TESTS}/build/", seeds, TESTS / "fuzz_corpus"])
+    assert "Done" in found.stderr
