@@ -3,7 +3,6 @@
 #define COMMON_CUDA_H
 
 #include "common/program.h"
-#include "common/timing.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 #include "common/data.h"
 #include "common/program.h"
-#include "common/timing.h"
 
 #include <ctype.h>
 #include <endian.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { SIDE = 28, LINE_SIZE = 16384, GZ_BUFFER = 1 << 17 };
+enum { SIDE = 28, LINE_SIZE = 16384 };
 
 // A file that is read, raw or gzipped: zlib sees which it is, whatever its name.
 struct source {
@@ -29,7 +28,6 @@ static bool open_source(struct source *source, const char *directory, const char
     source->file = gzopen(source->path, "rb");
     if (!source->file && errno == ENOENT)
         source->file = gzopen(strcat(source->path, ".gz"), "rb");
-    gzbuffer(source->file, GZ_BUFFER);
     return source->file != NULL;
 }
 

@@ -102,6 +102,8 @@ static void add_options(struct parse *parse, const struct field *field, void *va
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     const struct parse *parse = state->input;
+    if (key == ARGP_KEY_ARG)
+        exit(report_error(stage_name, "found '%s', expected options only: see --help", arg));
     if (key < FIRST || key >= FIRST + parse->count)
         return ARGP_ERR_UNKNOWN;
     parse_value(parse->fields[key - FIRST], arg, parse->values[key - FIRST]);
@@ -159,10 +161,9 @@ void check_rows(const char *option, const char *path, const struct field *fields
     print_row(stream, fields, NULL);
     fclose(stream);
     if (!file || !fgets(line, sizeof line, file) || strcmp(line, header) != 0)
-        exit(report_error(stage_name,
-                          "--%s: %s begins with other columns than a result row has; expected a "
-                          "new file, or one that a stage wrote",
-                          option, path));
+        exit(report_error(
+            stage_name, "--%s: %s begins with other columns than a result row; expected a new file",
+            option, path));
     if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n')
         exit(report_error(stage_name, "--%s: %s ends within a row: complete or delete that row",
                           option, path));
@@ -170,15 +171,10 @@ void check_rows(const char *option, const char *path, const struct field *fields
     fclose(file);
 }
 
-// The new file that is to replace one at `path`.
-static void name_partial(char partial[PATH_MAX], const char *path) {
-    snprintf(partial, PATH_MAX, "%s.%ld.partial", path, (long)getpid());
-}
-
 static void check_saved_file(const char *option, const char *path) {
     char partial[PATH_MAX];
     struct stat file;
-    name_partial(partial, path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     check_writable(option, path);
     check_writable(option, partial);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
@@ -190,14 +186,13 @@ static void check_saved_file(const char *option, const char *path) {
 static void check_names(const struct parse *parse) {
     const char *paths[MOST];
     for (int i = 0; i < parse->count; ++i) {
-        const struct field *field = parse->fields[i];
-        paths[i] =
-            field->kind == FILE_NAME ? *(char **)((char *)parse->values[i] + field->offset) : NULL;
+        void *value = (char *)parse->values[i] + parse->fields[i]->offset;
+        paths[i] = parse->fields[i]->kind == FILE_NAME ? *(char **)value : NULL;
         for (int j = 0; j < i; ++j)
             if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0)
                 exit(report_error(stage_name,
                                   "--%s: found %s, the same file as --%s; expected another",
-                                  field->option, paths[i], parse->fields[j]->option));
+                                  parse->fields[i]->option, paths[i], parse->fields[j]->option));
     }
 }
 
@@ -247,14 +242,15 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     return values;
 }
 
-// A field with a comma stands in double quotes, as in every CSV file (RFC 4180).
+// Prints a field, or its name if `run` is NULL. One with a comma stands in double quotes (RFC
+// 4180).
 static void print_value(FILE *file, const struct field *field, const void *run) {
-    const void *value = (const char *)run + field->offset;
+    const void *value = run ? (const void *)((const char *)run + field->offset) : &field->column;
     char text[32]; // 17 digits, a sign, a point and an exponent
     double number;
     int digits = 1;
     bool is_float = false;
-    switch (field->kind) {
+    switch (run ? field->kind : TEXT) {
     case FLAG:
         number = *(const bool *)value;
         break;
@@ -282,27 +278,22 @@ static void print_value(FILE *file, const struct field *field, const void *run) 
     }
     if (isnan(number) || (field->is_optional && number == 0))
         return;
-    if (field->kind == SECONDS) {
-        fprintf(file, "%.9f", number);
-        return;
-    }
-    do
-        snprintf(text, sizeof text, "%.*g", digits++, number);
-    while (is_float ? strtof(text, NULL) != (float)number : strtod(text, NULL) != number);
+    if (field->kind == SECONDS)
+        snprintf(text, sizeof text, "%.9f", number);
+    else
+        do
+            snprintf(text, sizeof text, "%.*g", digits++, number);
+        while (is_float ? strtof(text, NULL) != (float)number : strtod(text, NULL) != number);
     fputs(text, file);
 }
 
 void print_row(FILE *file, const struct field *fields, const void *run) {
     fputs(run ? stage_name : "stage", file);
-    for (const struct field *field = fields; field->column || field->option; ++field) {
-        if (!field->column)
-            continue;
-        fputc(',', file);
-        if (run)
+    for (const struct field *field = fields; field->column || field->option; ++field)
+        if (field->column) {
+            fputc(',', file);
             print_value(file, field, run);
-        else
-            fputs(field->column, file);
-    }
+        }
     fputc('\n', file);
 }
 
@@ -322,7 +313,7 @@ int append_row(const char *option, const char *path, const struct field *fields,
         fclose(stream);
         written = write(file, text, length);
     }
-    const bool is_whole = written > 0 && (size_t)written == length;
+    const bool is_whole = written == (ssize_t)length;
     if (!is_whole)
         report_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
                      path, written < 0 ? strerror(errno) : "the disk is full");
@@ -341,7 +332,7 @@ double peak_rss_mib(void) {
 
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {
     char partial[PATH_MAX];
-    name_partial(partial, path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     FILE *file = fopen(partial, "wb");
     bool written = file != NULL;
     for (size_t i = 0; written && i < count; ++i)
@@ -355,8 +346,7 @@ int write_arrays(const char *option, const char *path, const struct array *array
 
 void print_rest(int epoch, int epochs, double epoch_s) {
     if (epoch == 1 && epochs > 1 && epoch_s > 2 && isatty(STDERR_FILENO))
-        fprintf(stderr, "the other %d will take about %.0f s\n", epochs - 1,
-                (epochs - 1) * epoch_s);
+        fprintf(stderr, "the other epochs will take about %.0f s\n", (epochs - 1) * epoch_s);
 }
 
 void print_timer(const char *phase, const struct timer *timer, const char *rounds) {

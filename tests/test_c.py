@@ -8,7 +8,7 @@ from programs import FULL, TESTS, csv_lines, images, make, run
 
 SEEDS = {"i": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28]) + images(2).tobytes(),
          "l": bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 7]),
-         "c": "\n".join(csv_lines()[:4]).encode()}
+         "c": "\n".join(csv_lines()[:6]).encode()}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_fuzzer_finds_nothing_that_it_found_once(seeds):
 
 
 def test_fuzzer_finds_nothing(seeds):
-    probe = "echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address"
+    probe = "echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer"
     if subprocess.run(f"{probe} -x c -o /dev/null -", shell=True, capture_output=True).returncode:
         pytest.skip("found no clang with libFuzzer")
     make("-C", "tests", "build/fuzz_loader")

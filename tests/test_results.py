@@ -2,8 +2,6 @@
 
 import fcntl
 import gzip
-import os
-import pty
 import re
 import shutil
 import subprocess
@@ -11,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import Trainer, built, csv_lines, rows, run, write_data
+from programs import Trainer, built, csv_lines, rows, write_data
 
 from harness import ladders
 
@@ -117,22 +115,5 @@ def test_what_is_printed(serial):
     last, = serial.succeeds("--quiet").splitlines()
     assert re.sub(NUMBER, "N", last) == re.sub(NUMBER, "N", lines[-1])
     options = {*re.findall("--([a-z-]+)", serial.succeeds("--help"))}
-    assert options >= {*"data hidden batch epochs learning-rate seed train test threads csv columns "
-                       "save-weights quiet help".split()}
-
-
-def test_a_terminal_is_told_how_long_the_rest_takes(serial):
-    """Each look at the clock is a second after the one before."""
-    (serial.folder / "clock.c").write_text(
-        "long s; int clock_gettime(int clock, long *now) { now[0] = ++s; return now[1] = 0; }")
-    run("gcc -w -shared -fPIC -o clock.so clock.c", cwd=serial.folder)
-    preload = {**os.environ, "LD_PRELOAD": str(serial.folder / "clock.so")}
-    ours, theirs = pty.openpty()
-    os.set_blocking(ours, False)
-    with open(ours, "rb", buffering=0) as terminal:
-        for quiet, said in ([], b"the other 2 will take about 12 s\r\n"), (["--quiet"], None):
-            subprocess.run([serial.program, *serial.options, "--epochs=3", *quiet], check=True,
-                           env=preload, cwd=serial.folder, stderr=theirs, stdout=subprocess.DEVNULL)
-            assert terminal.read(1000) == said
-    os.close(theirs)
-    assert serial.run("--epochs 3", 0, LD_PRELOAD=preload["LD_PRELOAD"]).stderr == ""
+    assert options >= {*"data hidden batch epochs learning-rate seed train test threads csv "
+                       "columns save-weights quiet help".split()}
