@@ -586,8 +586,8 @@ tester_of = functools.cache(Tester)
 def test_program(path, selection, part=1, under=(), verbose=False):
     """Tests a program in a part of a selection, to the end. Returns (what is wrong, how many tests
     there were), or raises Skipped. Prints a line for each test. A step is like the stages beside
-    it, so it is tested with each size and each case, but with few pairs of them; without FULL=1 so
-    is what mpirun starts, which takes a second, and of its steps a third."""
+    it, so it is tested with each size and each case, but with few pairs of them. Without FULL=1 so
+    is what mpirun starts, which takes a second: a third of that for steps and under sanitizers."""
     program = Program(path, under)
     tester, wrongs = tester_of(program.ladder, selection, verbose=verbose), []
     if tester.left_out:
@@ -595,7 +595,8 @@ def test_program(path, selection, part=1, under=(), verbose=False):
     tester.probe(program)
     is_short = program.starts_slowly and not FULL
     tests = [*tester.pairs(99 if program.is_step or is_short else part)]
-    for text, case in tests[::3 if program.is_step and is_short else 1]:
+    few = is_short and (program.is_step or selection == "sanitized")
+    for text, case in tests[::3 if few else 1]:
         try:
             if case in tester.tests["run_only"]:
                 tester.result(program, text)
