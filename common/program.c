@@ -242,8 +242,7 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     return values;
 }
 
-// Prints a field, or its name if `run` is NULL. One with a comma stands in double quotes (RFC
-// 4180).
+// Prints a field, or its name if `run` is NULL. A text with a comma is quoted, as in RFC 4180.
 static void print_value(FILE *file, const struct field *field, const void *run) {
     const void *value = run ? (const void *)((const char *)run + field->offset) : &field->column;
     char text[32]; // 17 digits, a sign, a point and an exponent

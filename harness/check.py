@@ -586,8 +586,8 @@ tester_of = functools.cache(Tester)
 def test_program(path, selection, part=1, under=(), verbose=False):
     """Tests a program in a part of a selection, to the end. Returns (what is wrong, how many tests
     there were), or raises Skipped. Prints a line for each test. A step is like the stages beside
-    it, so it is tested with each size and each case, but with few pairs of them; without FULL=1 so
-    is what mpirun starts, which takes a second, and of its steps a third."""
+    it, so it is tested with each size and each case, but with few pairs of them. Without FULL=1 so
+    is what mpirun starts, which takes a second: a third of that for steps and under sanitizers."""
     program = Program(path, under)
     tester, wrongs = tester_of(program.ladder, selection, verbose=verbose), []
     if tester.left_out:
@@ -595,7 +595,8 @@ def test_program(path, selection, part=1, under=(), verbose=False):
     tester.probe(program)
     is_short = program.starts_slowly and not FULL
     tests = [*tester.pairs(99 if program.is_step or is_short else part)]
-    for text, case in tests[::3 if program.is_step and is_short else 1]:
+    few = is_short and (program.is_step or selection == "sanitized")
+    for text, case in tests[::3 if few else 1]:
         try:
             if case in tester.tests["run_only"]:
                 tester.result(program, text)
@@ -693,13 +694,17 @@ def read_target(stage, target, phase):
     return float(found[1])
 
 
-def outside(stage, before, options, rows):
+def outside(stage, options, rows):
     """The seconds of the epochs in these rows' runs by the clock outside: those of the program
     without what its origin takes for a run that has none, whatever the program says."""
     rounds, *_ = stage.ladder.toml["tests"]["updates"]
     words = stage.ladder.words({**options, rounds: 0})
-    around = statistics.median(compare.run(before, words)["program_s"] for _ in range(pairs.FEWEST))
-    return [max(1e-9, row["program_s"] - around) for row in rows]
+    around = min(compare.run(stage.before or stage, words)["program_s"]
+                 for _ in range(pairs.FEWEST))
+    found = [row["program_s"] - around for row in rows]
+    if min(found) <= 0:
+        ladders.fail("EPOCHS: found runs that are too short for the clock outside", 1)
+    return found
 
 
 def part_of_ceiling(stage, phase, options, seconds_of):
@@ -710,8 +715,8 @@ def part_of_ceiling(stage, phase, options, seconds_of):
         rows.append(compare.run(stage, stage.ladder.words(options)))
         # Right after the run, the ceiling has the clock rate that the run has left.
         ceilings.append(running.rate(rows[-1]["threads"]) * 1e9 / stage.ladder.width)
-    phases = [phase] if phase else stage.ladder.phases
-    parts = [100 * sum(stage.ladder.work(row, each, "operations") or 0 for each in phases)
+    parts = [100 * sum(stage.ladder.work(row, each, "operations") or 0
+                       for each in ([phase] if phase else stage.ladder.phases))
              / seconds / ceiling
              for row, seconds, ceiling in zip(rows, seconds_of(rows), ceilings)]
     return (pairs.Ratio(statistics.median(parts), *pairs.interval(parts), len(parts)),
@@ -719,34 +724,33 @@ def part_of_ceiling(stage, phase, options, seconds_of):
 
 
 def judge(stage, target, phase, options, key):
-    """Compares the stage's time with its origin's, and with a target. Returns what is found:
-    "verdict" and, with a target, what is "reached", from "low" to "high"."""
+    """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
+    with a target, what is "reached", from "low" to "high"."""
     before, ladder = stage.before, stage.ladder
     column = f"{phase}_s" if phase else ladder.time
-    is_outside = key and "updates" in ladder.toml["tests"]
+    is_outside = key and not phase and "updates" in ladder.toml["tests"]
 
     def seconds_of(rows):
-        return outside(stage, before or stage, options, rows) if is_outside else [
-            row[column] for row in rows]
+        return outside(stage, options, rows) if is_outside else [row[column] for row in rows]
 
-    name, says, why = column.removesuffix("_s"), "reaches {} % of the ceiling", ""
+    for each in filter(None, (before, stage)):
+        compare.build(each)
+    found, name = None, column.removesuffix("_s")
     if target.endswith("%"):
+        says = "reaches {} % of the ceiling"
         found, why = part_of_ceiling(stage, phase, options, seconds_of)
     elif before:
-        for each in before, stage:
-            compare.build(each)
-        rows, ratios, why = compare.compare((before, stage), options)
         says = f"is {{}} times as fast as {before.name}"
-        found = ratios.get(name)
-        if is_outside:
+        rows, ratios, why = compare.compare((before, stage), options)
+        if name in ratios and not why:
             found = pairs.ratio(*map(seconds_of, rows[::-1]))
     if not target:
         return {"verdict": "right"}
-    if not found:
-        ladders.fail(f"PHASE: found '{phase}', which {before.name} does not have")
     if why:
         ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
+    if not found:
+        ladders.fail(f"PHASE: found '{phase}', which {before.name} does not have")
     # What is shown counts.
     low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
     wanted = read_target(stage, target, phase)

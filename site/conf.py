@@ -1,6 +1,5 @@
-"""`make site`: a page for each README of the repository, by Sphinx, MyST and furo. The site adds an
-order in which they are read, each stage's diff and source, and pages or downloads behind the links
-to folders and files."""
+"""`make site`: a page for each README. The site adds an order in which they are read, each stage's
+diff and source, and pages or downloads behind the links to folders and files."""
 
 import os
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from harness.ladders import ROOT, ladders  # noqa: E402
+from harness.ladders import ROOT, ladders
 
 project = html_title = "One network, made fast step by step"
 extensions = ["myst_parser"]
@@ -27,8 +26,9 @@ html_static_path = html_css_files = ["style.css"]
 html_copy_source = html_use_index = False
 
 # Folders and pages in the order in which they are read. What is not here comes last.
-ORDER = ("COURSE TERMS INSTALL CONTRIBUTING stages NETWORK PAPER ASSEMBLY peers profiles studies "
-         "assignments bench harness tests sim report data").split()
+ORDER = ["COURSE", "TERMS", "INSTALL", "CONTRIBUTING", "stages", "NETWORK", "PAPER", "ASSEMBLY",
+         "peers", "profiles", "studies", "assignments", "bench", "harness", "tests", "sim",
+         "report", "data"]
 # Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
 # are no pages are downloads, and folders without a README have no link.
 LINKS = os.environ.get("LINKS")

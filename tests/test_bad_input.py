@@ -211,10 +211,11 @@ def test_every_stage_refuses_bad_input(tmp_path, stage):
     assert "--csv=FILE" in trainer.succeeds("--help")
     if not trains:
         return
-    trainer.fails(2, "^nowhere/.*: No such file", "--data nowhere")
-    trainer.fails(2, "found 6 images, --train expects at least 7", "--train 7")
+    trainer.options += ["--save-weights", "weights"]
     (tmp_path / "weights").write_text("good")
-    trainer.fails(1, "the loss became", "--learning-rate 3e38 --epochs 9 --save-weights weights")
-    assert (tmp_path / "weights").read_text() == "good"
+    trainer.fails(2, "^nowhere/.*: No such file", "--data nowhere --epochs 0")
+    trainer.fails(2, "found 6 images, --train expects at least 7", "--train 7")
+    trainer.fails(1, "the loss became", "--learning-rate 3e38 --epochs 9")
     damage(tmp_path / "data", LABELS, lambda _: labels(3, 1, 10, 1, 5, 9))
     trainer.fails(2, "label 3 is 10, expected 0 to 9")
+    assert (tmp_path / "weights").read_text() == "good"

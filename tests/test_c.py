@@ -8,7 +8,7 @@ from programs import FULL, TESTS, csv_lines, images, make, run
 
 SEEDS = {"i": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28]) + images(2).tobytes(),
          "l": bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 7]),
-         "c": "\n".join(csv_lines()[:4]).encode()}
+         "c": "\n".join(csv_lines()[:6]).encode()}
 
 
 @pytest.fixture

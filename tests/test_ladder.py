@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, wait_until
+from conftest import wait_until
 from programs import draw_data
 
 from harness import ladders, rows
@@ -149,7 +149,8 @@ def test_step_on_a_terminal(repository):
         /dev/null <keys >output'""", TRAIN="64", PATH=f"/usr/bin:{os.environ['PATH']}")
     with open("keys", "w") as keys:
         for number, words in ((1, "many"), (2, "24,500")):
-            wait_until(lambda: Path("output").read_text().count("on: ") == number)  # noqa: B023
+            wait_until(lambda: Path("output").read_text().count("on: ") == number,  # noqa: B023
+                       process)
             assert "The prediction" not in Path("output").read_text()
             print(words, file=keys, flush=True)
         repository.end(process)

@@ -34,7 +34,7 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
 def test_links_lead_to_pages():
     site = runpy.run_path(str(ROOT / "site/conf.py"))
     stage = ladders.ladders()[0].stages[0].source.relative_to(ROOT)
-    for link, led in (("[a](data)", "[a](data/README.md)"), ("[a](data#b)", "[a](data/README.md#b)"),
+    for link, led in (("[a](sim)", "[a](sim/README.md)"), ("[a](sim#b)", "[a](sim/README.md#b)"),
                       (f"[a [b]]({stage})", f"[a [b]]({stage.parent}/README.md#source)"),
                       ("[a](common)", "a"), ("[a](none)",) * 2, ("![a](data)",) * 2):
         assert site["LINK"].sub(lambda match: site["lead"](ROOT / "README.md", match), link) == led

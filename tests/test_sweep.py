@@ -287,7 +287,7 @@ def test_a_sweep_that_is_interrupted_and_resumed(tree, number):
     tree.stage("01_two", """[ -e go ] || [ "$(grep -c two calls)" -lt 3 ] || {
         trap "sleep 0.2; exit 1" TERM; echo $$ >pid; while :; do sleep 0.02; done; }""")
     process = tree.start(f"{SWEEP} {options}")
-    wait_until(lambda: Path("pid").exists() and Path("pid").read_text())
+    wait_until(lambda: Path("pid").exists() and Path("pid").read_text(), process)
     os.killpg(process.pid, number)
     output = tree.end(process, 128 + number)
     assert not Path(f"/proc/{Path('pid').read_text().strip()}").exists()
@@ -305,7 +305,7 @@ def test_interrupted_while_it_builds(tree):
     tree.sweep()
     tree.write("stages/01_two/Makefile", "run: FORCE\n\ttouch building; sleep 600\nFORCE:\n")
     process = tree.start(f"{SWEEP} --hidden 8,9 --resume")
-    wait_until(Path("stages/01_two/building").exists)
+    wait_until(Path("stages/01_two/building").exists, process)
     process.terminate()
     assert "to go on: ./run_all.sh --output results --hidden 8,9 --resume\n" in tree.end(
         process, 143)
@@ -316,7 +316,7 @@ def test_two_sweeps_do_not_write_to_one_folder(tree):
     """Nor does a second wait for ever."""
     tree.stage("00_one", "touch started; while [ ! -e go ]; do sleep 0.02; done")
     process = tree.start(f"{SWEEP} --repeats 1")
-    wait_until(Path("started").exists)
+    wait_until(Path("started").exists, process)
     # The first one is killed, but the stage that it was running goes on.
     process.kill()
     process.wait()
@@ -398,7 +398,8 @@ def test_what_becomes_of_programs(tree):
     tree.edit("harness/running.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
     where, clock = "at hidden 8, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
-        "01_two": ("no device: no CUDA device", "echo '01_two: no CUDA device; try this' >&2; exit 77"),
+        "01_two": ("no device: no CUDA device",
+                   "echo '01_two: no CUDA device; try this' >&2; exit 77"),
         "03_memory": ("failed: at hidden 16, batch 4: exit status 1: out of memory",
                       "[ $hidden = 8 ] || { echo 'out of memory' >&2; exit 1; }"),
         "04_crash": (f"failed: {where}: killed by signal 11", "kill -SEGV $$"),

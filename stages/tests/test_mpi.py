@@ -210,9 +210,10 @@ def test_other_files_on_another_machine_are_noticed_and_the_line_says_where(proc
                   "than process 0 has; expected", "--data digits")
         write_data(other)
     (other / "train-labels-idx1-ubyte").unlink()
-    two.fails(2, "^process 1 on [^:]+: digits/train-labels-idx1-ubyte: not found", "--data digits")
+    two.fails(2, "^process 1 on [^:]+: digits/train-labels-idx1-ubyte.gz: No such",
+              "--data digits")
     (one / "train-labels-idx1-ubyte").unlink()  # both fail: one line
-    two.fails(2, "^digits/train-labels-idx1-ubyte: not found", "--data digits")
+    two.fails(2, "^digits/train-labels-idx1-ubyte.gz: No such file", "--data digits")
 
 
 def test_a_process_that_dies_ends_the_others_with_one_line(tmp_path):

@@ -3,6 +3,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
+
+static std::map<std::string, void (*)()> all;
+
+// Defines a program. Those of one line are in main().
+#define PROGRAM(name)                                                                              \
+    static void name();                                                                            \
+    [[maybe_unused]] static const auto name##_program = all.emplace(#name, name);                  \
+    static void name()
 
 enum { N = 256, BYTES = N * sizeof(float) };
 
@@ -26,13 +36,6 @@ static float *device_memory() {
     return memory;
 }
 
-static float *managed_memory() {
-    float *memory;
-    if (cudaMallocManaged(&memory, BYTES) != cudaSuccess)
-        exit(3);
-    return memory;
-}
-
 // Prints one number made of all values. A NaN among them makes it a NaN.
 static void print(const float *memory) {
     float host[N];
@@ -46,54 +49,42 @@ static void print(const float *memory) {
 
 // ---- One side touches the memory of the other.
 
-static void host_reads_device_memory() {
+PROGRAM(host_reads_device_memory) {
     const float *const x = device_memory();
     printf("%g\n", (double)x[3]);
 }
 
-static void host_writes_device_memory() {
+PROGRAM(host_writes_device_memory) {
     float *const x = device_memory();
     memset(x + 1, 0, 10);
 }
 
-static void kernel_reads_heap() {
+PROGRAM(kernel_reads_heap) {
     float *const x = (float *)malloc(BYTES);
     memset(x, 0, BYTES);
     copy<<<1, N>>>(device_memory(), x, 0, 1);
-    cudaDeviceSynchronize();
 }
 
-static void kernel_writes_heap() {
+PROGRAM(kernel_writes_heap) {
     float *const x = new float[N];
     fill<<<1, N>>>(x, 1, 1);
-    cudaDeviceSynchronize();
 }
 
-static void kernel_reads_stack() {
+PROGRAM(kernel_reads_stack) {
     float x[N] = {};
     copy<<<1, N>>>(device_memory(), x, 0, N);
-    cudaDeviceSynchronize();
 }
 
 static float *variable_of_main;
 
-static void kernel_writes_stack_of_main() {
-    fill<<<1, 1>>>(variable_of_main, 1, 1);
-    cudaDeviceSynchronize();
-}
-
-static void kernel_reads_null() {
-    copy<<<1, N>>>(device_memory(), nullptr, 0, N);
-    cudaDeviceSynchronize();
-}
-
-static void host_does_not_wait_for_managed_memory() {
-    float *const x = managed_memory();
+PROGRAM(host_does_not_wait_for_managed_memory) {
+    float *x;
+    cudaMallocManaged(&x, BYTES);
     fill<<<1, N>>>(x, N, 1);
     printf("%g\n", (double)x[0]);
 }
 
-static void host_does_not_wait_for_pinned_memory() {
+PROGRAM(host_does_not_wait_for_pinned_memory) {
     float *const x = device_memory(), *pinned;
     cudaMallocHost(&pinned, BYTES);
     fill<<<1, N>>>(x, N, 1);
@@ -105,7 +96,7 @@ static void host_does_not_wait_for_pinned_memory() {
     cudaFree(x);
 }
 
-static void host_does_not_wait_for_event() {
+PROGRAM(host_does_not_wait_for_event) {
     float milliseconds;
     cudaEvent_t start, end;
     cudaEventCreate(&start);
@@ -117,35 +108,24 @@ static void host_does_not_wait_for_event() {
     cudaEventDestroy(end);
 }
 
-static void copy_in_the_wrong_direction() {
+PROGRAM(copy_in_the_wrong_direction) {
     float host[N] = {};
     float *const x = device_memory();
     fill<<<1, N>>>(x, N, 1);
     exit(cudaMemcpy(host, x, BYTES, cudaMemcpyHostToDevice) != cudaSuccess);
 }
 
-static void copy_of_too_much() {
+PROGRAM(copy_of_too_much) {
     static float host[2 * N];
     exit(cudaMemcpy(device_memory(), host, BYTES + 1, cudaMemcpyHostToDevice) != cudaSuccess);
 }
 
 // ---- Out of bounds.
 
-static void read_behind_device_memory() {
-    copy<<<2, N / 2>>>(device_memory(), device_memory(), 1, N);
-    cudaDeviceSynchronize();
-}
-
-static void write_in_front_of_device_memory() {
-    fill<<<1, N>>>(device_memory() - 1, N, 1);
-    cudaDeviceSynchronize();
-}
-
-static void read_of_freed_device_memory() {
+PROGRAM(read_of_freed_device_memory) {
     float *const x = device_memory();
     cudaFree(x);
     copy<<<1, N>>>(device_memory(), x, 0, N);
-    cudaDeviceSynchronize();
 }
 
 __global__ void overrun_shared(float *x, int n) {
@@ -158,22 +138,12 @@ __global__ void overrun_shared(float *x, int n) {
     x[threadIdx.x] = tile[31 - threadIdx.x] + next[threadIdx.x];
 }
 
-static void write_behind_shared_memory() {
-    overrun_shared<<<1, 32>>>(device_memory(), 1);
-    cudaDeviceSynchronize();
-}
-
 __global__ void overrun_row(float *x, int n) {
     __shared__ float tile[4][32];
     for (int row = 0; row < 4; ++row)
         tile[row][threadIdx.x] = 0;
     __syncthreads();
     x[threadIdx.x] = tile[1][threadIdx.x + n];
-}
-
-static void read_behind_row_of_shared_memory() {
-    overrun_row<<<1, 32>>>(device_memory(), 1);
-    cudaDeviceSynchronize();
 }
 
 __global__ void overrun_dynamic(float *x) {
@@ -183,18 +153,8 @@ __global__ void overrun_dynamic(float *x) {
     x[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
-static void write_behind_dynamic_shared_memory() {
-    overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(device_memory());
-    cudaDeviceSynchronize();
-}
-
 __global__ void misalign(float4 *to, const float *from) {
     *to = *(const float4 *)(from + 1);
-}
-
-static void misaligned_vector() {
-    misalign<<<1, 1>>>((float4 *)device_memory(), device_memory());
-    cudaDeviceSynchronize();
 }
 
 __global__ void fill_much(float *x) {
@@ -205,14 +165,9 @@ __global__ void fill_much(float *x) {
     x[threadIdx.x] = first[threadIdx.x] + second[threadIdx.x];
 }
 
-static void too_much_shared_memory() {
-    fill_much<<<1, 32, 8192 * sizeof(float)>>>(device_memory());
-    cudaDeviceSynchronize();
-}
-
 // ---- Uninitialised memory.
 
-static void uninitialised_device_memory() {
+PROGRAM(uninitialised_device_memory) {
     float *x;
     cudaMalloc(&x, BYTES);
     fill<<<1, N>>>(x, N - 1, 0);
@@ -228,7 +183,7 @@ __global__ void forget_to_fill(float *x) {
     x[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
-static void uninitialised_shared_memory() {
+PROGRAM(uninitialised_shared_memory) {
     float *const x = device_memory();
     forget_to_fill<<<1, 32>>>(x);
     print(x);
@@ -243,7 +198,7 @@ __global__ void reverse_without_barrier(float *x) {
     x[threadIdx.x] = tile[N - 1 - threadIdx.x];
 }
 
-static void missing_barrier() {
+PROGRAM(missing_barrier) {
     float *const x = device_memory();
     reverse_without_barrier<<<1, N>>>(x);
     print(x);
@@ -262,7 +217,7 @@ __global__ void overwrite(float *x) {
     x[threadIdx.x] = sum;
 }
 
-static void missing_second_barrier() {
+PROGRAM(missing_second_barrier) {
     float *const x = device_memory();
     overwrite<<<1, N>>>(x);
     print(x);
@@ -275,7 +230,7 @@ __global__ void add(float *x) {
         x[0] = x[0] * 1.5f + (float)blockIdx.x;
 }
 
-static void blocks_in_need_of_an_order() {
+PROGRAM(blocks_in_need_of_an_order) {
     float *const x = device_memory();
     add<<<20, 32>>>(x);
     print(x);
@@ -292,7 +247,7 @@ __global__ void add_in_turn(float *x) {
     x[threadIdx.x] = sum;
 }
 
-static void threads_in_need_of_an_order() {
+PROGRAM(threads_in_need_of_an_order) {
     float *const x = device_memory();
     add_in_turn<<<1, 64>>>(x);
     print(x);
@@ -307,7 +262,7 @@ __global__ void count_blocks(float *sum) {
         sum[0] += (float)blockDim.x; // no atomic
 }
 
-static void blocks_lose_updates() {
+PROGRAM(blocks_lose_updates) {
     float *const x = device_memory();
     count_blocks<<<20, 32>>>(x);
     print(x);
@@ -326,14 +281,14 @@ __global__ void count_remainders(float *x, unsigned words) {
         x[threadIdx.x] = histogram[threadIdx.x];
 }
 
-static void warps_lose_updates() {
+PROGRAM(warps_lose_updates) {
     float *const x = device_memory();
     count_remainders<<<1, 128>>>(x, 32);
     print(x);
     cudaFree(x);
 }
 
-static void lanes_lose_updates() {
+PROGRAM(lanes_lose_updates) {
     float *const x = device_memory();
     count_remainders<<<1, 32>>>(x, 1);
     print(x);
@@ -362,19 +317,11 @@ static void blocks_arrive(int fence) {
     cudaFree(x);
 }
 
-static void missing_fence() {
-    blocks_arrive(0);
-}
-
-static void fence() { // the right program
-    blocks_arrive(1);
-}
-
 __global__ void halve(unsigned char *x) {
     x[threadIdx.x] /= 2;
 }
 
-static void bytes() { // is right, too: no thread touches the bytes of another
+PROGRAM(bytes) { // is right, too: no thread touches the bytes of another
     float *const x = device_memory();
     halve<<<1, N>>>((unsigned char *)x);
     cudaDeviceSynchronize();
@@ -391,11 +338,10 @@ __global__ void return_early(float *x, int n) {
     x[threadIdx.x] = x[n - 1 - threadIdx.x];
 }
 
-static void barrier_not_reached_by_all() {
+PROGRAM(barrier_not_reached_by_all) {
     float *const x = device_memory();
     return_early<<<1, 64>>>(x, 64); // right: the next launch must not count its threads
     return_early<<<dim3(2, 3), 64>>>(x, 31);
-    cudaDeviceSynchronize();
 }
 
 __global__ void part(float *x) {
@@ -408,30 +354,15 @@ __global__ void part(float *x) {
     }
 }
 
-static void different_barriers() {
-    part<<<1, 64>>>(device_memory());
-    cudaDeviceSynchronize();
-}
-
 __global__ void shuffle_with_all(float *x) {
     if (threadIdx.x % 32 != 5)
         x[threadIdx.x] = __shfl_down_sync(0xffffffff, x[threadIdx.x], 1);
-}
-
-static void lane_missing_in_shuffle() {
-    shuffle_with_all<<<1, 64>>>(device_memory());
-    cudaDeviceSynchronize();
 }
 
 __global__ void wait_with_lower_half(float *x) {
     if (threadIdx.x == 20)
         __syncwarp(0xffff);
     x[threadIdx.x] = 1;
-}
-
-static void lane_not_in_mask() {
-    wait_with_lower_half<<<1, 32>>>(device_memory());
-    cudaDeviceSynchronize();
 }
 
 // ---- Graphs.
@@ -455,18 +386,18 @@ static void print_error(cudaError_t error, cudaStream_t stream) {
     cudaStreamDestroy(stream);
 }
 
-static void allocation_in_capture() {
+PROGRAM(allocation_in_capture) {
     cudaStream_t stream = begin_capture();
     float *x;
     print_error(cudaMalloc(&x, BYTES), stream);
 }
 
-static void wait_in_capture() {
+PROGRAM(wait_in_capture) {
     cudaStream_t stream = begin_capture();
     print_error(cudaStreamSynchronize(stream), stream);
 }
 
-static void copy_in_capture() {
+PROGRAM(copy_in_capture) {
     static float host[N];
     float *const x = device_memory();
     cudaStream_t stream = begin_capture();
@@ -474,7 +405,7 @@ static void copy_in_capture() {
     cudaFree(x);
 }
 
-static void launch_into_default_stream_in_capture() {
+PROGRAM(launch_into_default_stream_in_capture) {
     float *const x = device_memory();
     cudaStream_t stream = begin_capture();
     fill<<<1, N>>>(x, N, 1);
@@ -482,17 +413,13 @@ static void launch_into_default_stream_in_capture() {
     cudaFree(x);
 }
 
-static void capture_of_default_stream() {
-    printf("%s\n", cudaGetErrorName(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal)));
-}
-
-static void capture_that_has_not_begun() {
+PROGRAM(capture_that_has_not_begun) {
     cudaStream_t stream;
     cudaStreamCreate(&stream);
     print_error(cudaSuccess, stream);
 }
 
-static void time_of_captured_event() {
+PROGRAM(time_of_captured_event) {
     float milliseconds;
     cudaEvent_t event;
     cudaEventCreate(&event);
@@ -515,7 +442,7 @@ static cudaGraphExec_t graph_of_fill(cudaStream_t stream, float *x, float value)
     return exec;
 }
 
-static void captured_work_is_not_done() {
+PROGRAM(captured_work_is_not_done) {
     float *const x = device_memory();
     cudaStream_t stream;
     cudaStreamCreate(&stream);
@@ -526,7 +453,7 @@ static void captured_work_is_not_done() {
     cudaFree(x);
 }
 
-static void graph_of_freed_memory() {
+PROGRAM(graph_of_freed_memory) {
     static float host[N];
     float *const x = device_memory();
     cudaGraph_t graph;
@@ -539,7 +466,7 @@ static void graph_of_freed_memory() {
     exit(cudaGraphLaunch(exec, stream) != cudaSuccess);
 }
 
-static void graph_never_destroyed() {
+PROGRAM(graph_never_destroyed) {
     float *const x = device_memory();
     cudaStream_t stream;
     cudaStreamCreate(&stream);
@@ -563,7 +490,7 @@ __global__ void add_all(float *x, bool with_barrier) {
     x[BLOCKS + blockIdx.x] = sum;
 }
 
-static void missing_grid_barrier() {
+PROGRAM(missing_grid_barrier) {
     float *const x = device_memory();
     bool with_barrier = false;
     void *arguments[] = {(void *)&x, &with_barrier};
@@ -572,12 +499,7 @@ static void missing_grid_barrier() {
     cudaFree(x);
 }
 
-static void grid_barrier_without_cooperative_launch() {
-    add_all<<<BLOCKS, 1>>>(device_memory(), true);
-    cudaDeviceSynchronize();
-}
-
-static void more_blocks_than_fit() {
+PROGRAM(more_blocks_than_fit) {
     float *const x = device_memory();
     bool with_barrier = true;
     void *arguments[] = {(void *)&x, &with_barrier};
@@ -602,14 +524,6 @@ static void launch_wait_in_some(int blocks, int threads) {
     cudaDeviceSynchronize();
 }
 
-static void grid_barrier_not_reached_by_all_blocks() {
-    launch_wait_in_some(BLOCKS - 1, 64);
-}
-
-static void grid_barrier_not_reached_by_all_threads() {
-    launch_wait_in_some(BLOCKS, 31);
-}
-
 __global__ void share_much(float *x) {
     __shared__ float tile[10000];
     tile[threadIdx.x] = 1;
@@ -617,11 +531,10 @@ __global__ void share_much(float *x) {
     x[threadIdx.x] = tile[threadIdx.x];
 }
 
-static void too_much_shared_memory_for_all_blocks() {
+PROGRAM(too_much_shared_memory_for_all_blocks) {
     float *x = device_memory();
     void *arguments[] = {&x};
     cudaLaunchCooperativeKernel(share_much, BLOCKS, 32, arguments);
-    cudaDeviceSynchronize();
 }
 
 // Each block loads the number that the last one overwrites.
@@ -632,7 +545,7 @@ __global__ void overwrite_number(float *x) {
         x[0] = 2 * number; // of the others
 }
 
-static void block_overwrites() {
+PROGRAM(block_overwrites) {
     float *const x = device_memory();
     overwrite_number<<<3, 1>>>(x);
     print(x);
@@ -667,22 +580,6 @@ static void launch_hand_over(bool fence_before, bool fence_behind) {
     cudaFree(x);
 }
 
-static void hand_over_without_fences() {
-    launch_hand_over(false, false);
-}
-
-static void hand_over_without_fence_before() {
-    launch_hand_over(false, true);
-}
-
-static void hand_over_without_fence_behind() {
-    launch_hand_over(true, false);
-}
-
-static void hand_over_with_fences() { // the right program
-    launch_hand_over(true, true);
-}
-
 // A lock that is opened without a fence.
 __global__ void lock_without_fence(float *x, int *lock) {
     while (atomicCAS(lock, 0, 1) != 0)
@@ -692,7 +589,7 @@ __global__ void lock_without_fence(float *x, int *lock) {
     atomicExch(lock, 0);
 }
 
-static void threads_without_fence() {
+PROGRAM(threads_without_fence) {
     float *const x = device_memory();
     lock_without_fence<<<1, 2>>>(x, (int *)(x + N / 2));
     cudaDeviceSynchronize();
@@ -716,111 +613,124 @@ static void launch_wait_for_blocks(int blocks, int threads, int n) {
     cudaFree(x);
 }
 
-static void wait_that_never_ends() {
-    launch_wait_for_blocks(2, 32, 3);
+// ---- The same with a volatile word: two blocks hand numbers over to each other.
+
+enum { THREADS = 32, ROUNDS = 600 };
+
+__device__ void set(volatile int *flag, int value, bool fence) {
+    __syncwarp();
+    if (threadIdx.x > 0)
+        return;
+    if (fence)
+        __threadfence();
+    *flag = value;
 }
 
-static void wait_in_one_block() {
-    launch_wait_for_blocks(1, 32, 2);
+__device__ void wait_for(volatile int *flag, int value, bool fence) {
+    if (threadIdx.x == 0) {
+        while (*flag != value) // nobody has set it
+            continue;
+        if (fence)
+            __threadfence();
+    }
+    __syncwarp();
 }
 
-static void wait_for_blocks_without_room() {
-    launch_wait_for_blocks(20, 1024, 20);
+__global__ void hand_numbers_over(volatile int *flag, float *x, bool fence_before,
+                                  bool fence_behind, bool sets) {
+    for (int round = 0; round < ROUNDS; ++round) {
+        if (blockIdx.x == 0) {
+            wait_for(flag, 2 * round + 1, fence_behind);
+            x[threadIdx.x] = x[2 * THREADS - 1 - threadIdx.x];
+            set(flag, 2 * round + 2, fence_before);
+        } else if (sets) {
+            x[THREADS + threadIdx.x] = (float)round;
+            set(flag, 2 * round + 1, fence_before);
+            wait_for(flag, 2 * round + 2, fence_behind);
+        }
+    }
+}
+
+// Two threads count in turns. Nothing but what they store shows that they go on.
+__global__ void count_in_turns(volatile int *number) {
+    while (*number < 5 * ROUNDS)
+        if (*number % 2 == (int)blockIdx.x)
+            *number = *number + 1;
+}
+
+// Says whether there is a fence before the word is set, and behind the loop that waits for it, and
+// whether the second block sets it at all.
+static void launch_volatile(bool fence_before, bool fence_behind, bool sets) {
+    float *const x = device_memory();
+    count_in_turns<<<2, 1>>>((int *)x);
+    cudaMemset(x, 0, BYTES);
+    hand_numbers_over<<<2, THREADS>>>((int *)(x + 2 * THREADS), x, fence_before, fence_behind,
+                                      sets);
+    float result;
+    cudaMemcpy(&result, x, sizeof result, cudaMemcpyDeviceToHost);
+    printf("%g\n", (double)result);
+    cudaFree(x);
 }
 
 // ---- Left behind.
 
-static void leaked_device_memory() {
-    device_memory();
-}
-
-static void launch_error_nobody_asked_for() {
+PROGRAM(launch_error_nobody_asked_for) {
     float *const x = device_memory();
     fill<<<1, 2048>>>(x, N, 1);
     cudaFree(x);
 }
 
-static const struct {
-    const char *name;
-    void (*run)();
-} PROGRAMS[] = {
-#define PROGRAM(name)                                                                              \
-    { #name, name }
-    PROGRAM(host_reads_device_memory),
-    PROGRAM(host_writes_device_memory),
-    PROGRAM(kernel_reads_heap),
-    PROGRAM(kernel_writes_heap),
-    PROGRAM(kernel_reads_stack),
-    PROGRAM(kernel_writes_stack_of_main),
-    PROGRAM(kernel_reads_null),
-    PROGRAM(host_does_not_wait_for_managed_memory),
-    PROGRAM(host_does_not_wait_for_pinned_memory),
-    PROGRAM(host_does_not_wait_for_event),
-    PROGRAM(copy_in_the_wrong_direction),
-    PROGRAM(copy_of_too_much),
-    PROGRAM(read_behind_device_memory),
-    PROGRAM(write_in_front_of_device_memory),
-    PROGRAM(read_of_freed_device_memory),
-    PROGRAM(write_behind_shared_memory),
-    PROGRAM(read_behind_row_of_shared_memory),
-    PROGRAM(write_behind_dynamic_shared_memory),
-    PROGRAM(misaligned_vector),
-    PROGRAM(too_much_shared_memory),
-    PROGRAM(uninitialised_device_memory),
-    PROGRAM(uninitialised_shared_memory),
-    PROGRAM(missing_barrier),
-    PROGRAM(missing_second_barrier),
-    PROGRAM(blocks_in_need_of_an_order),
-    PROGRAM(threads_in_need_of_an_order),
-    PROGRAM(blocks_lose_updates),
-    PROGRAM(warps_lose_updates),
-    PROGRAM(lanes_lose_updates),
-    PROGRAM(missing_fence),
-    PROGRAM(fence),
-    PROGRAM(bytes),
-    PROGRAM(barrier_not_reached_by_all),
-    PROGRAM(different_barriers),
-    PROGRAM(lane_missing_in_shuffle),
-    PROGRAM(lane_not_in_mask),
-    PROGRAM(allocation_in_capture),
-    PROGRAM(wait_in_capture),
-    PROGRAM(copy_in_capture),
-    PROGRAM(launch_into_default_stream_in_capture),
-    PROGRAM(capture_of_default_stream),
-    PROGRAM(capture_that_has_not_begun),
-    PROGRAM(time_of_captured_event),
-    PROGRAM(captured_work_is_not_done),
-    PROGRAM(graph_of_freed_memory),
-    PROGRAM(graph_never_destroyed),
-    PROGRAM(missing_grid_barrier),
-    PROGRAM(grid_barrier_without_cooperative_launch),
-    PROGRAM(more_blocks_than_fit),
-    PROGRAM(grid_barrier_not_reached_by_all_blocks),
-    PROGRAM(grid_barrier_not_reached_by_all_threads),
-    PROGRAM(too_much_shared_memory_for_all_blocks),
-    PROGRAM(block_overwrites),
-    PROGRAM(hand_over_without_fences),
-    PROGRAM(hand_over_without_fence_before),
-    PROGRAM(hand_over_without_fence_behind),
-    PROGRAM(hand_over_with_fences),
-    PROGRAM(threads_without_fence),
-    PROGRAM(wait_that_never_ends),
-    PROGRAM(wait_in_one_block),
-    PROGRAM(wait_for_blocks_without_room),
-    PROGRAM(leaked_device_memory),
-    PROGRAM(launch_error_nobody_asked_for),
-};
-
 int main(int argc, char **argv) {
-    int status = 2;
     float variable = 0;
     variable_of_main = &variable;
-    for (const auto &program : PROGRAMS) {
-        if (argc == 2 && strcmp(argv[1], program.name) == 0) {
-            program.run();
-            status = 0;
-        }
-    }
+    all["kernel_writes_stack_of_main"] = [] { fill<<<1, 1>>>(variable_of_main, 1, 1); };
+    all["kernel_reads_null"] = [] { copy<<<1, N>>>(device_memory(), nullptr, 0, N); };
+    all["read_behind_device_memory"] = [] {
+        copy<<<2, N / 2>>>(device_memory(), device_memory(), 1, N);
+    };
+    all["write_in_front_of_device_memory"] = [] { fill<<<1, N>>>(device_memory() - 1, N, 1); };
+    all["write_behind_shared_memory"] = [] { overrun_shared<<<1, 32>>>(device_memory(), 1); };
+    all["read_behind_row_of_shared_memory"] = [] { overrun_row<<<1, 32>>>(device_memory(), 1); };
+    all["write_behind_dynamic_shared_memory"] = [] {
+        overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(device_memory());
+    };
+    all["misaligned_vector"] = [] {
+        misalign<<<1, 1>>>((float4 *)device_memory(), device_memory());
+    };
+    all["too_much_shared_memory"] = [] {
+        fill_much<<<1, 32, 8192 * sizeof(float)>>>(device_memory());
+    };
+    all["missing_fence"] = [] { blocks_arrive(0); };
+    all["fence"] = [] { blocks_arrive(1); };
+    all["different_barriers"] = [] { part<<<1, 64>>>(device_memory()); };
+    all["lane_missing_in_shuffle"] = [] { shuffle_with_all<<<1, 64>>>(device_memory()); };
+    all["lane_not_in_mask"] = [] { wait_with_lower_half<<<1, 32>>>(device_memory()); };
+    all["capture_of_default_stream"] = [] {
+        printf("%s\n", cudaGetErrorName(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal)));
+    };
+    all["grid_barrier_without_cooperative_launch"] = [] {
+        add_all<<<BLOCKS, 1>>>(device_memory(), true);
+    };
+    all["grid_barrier_not_reached_by_all_blocks"] = [] { launch_wait_in_some(BLOCKS - 1, 64); };
+    all["grid_barrier_not_reached_by_all_threads"] = [] { launch_wait_in_some(BLOCKS, 31); };
+    all["hand_over_without_fences"] = [] { launch_hand_over(false, false); };
+    all["hand_over_without_fence_before"] = [] { launch_hand_over(false, true); };
+    all["hand_over_without_fence_behind"] = [] { launch_hand_over(true, false); };
+    all["hand_over_with_fences"] = [] { launch_hand_over(true, true); };
+    all["wait_that_never_ends"] = [] { launch_wait_for_blocks(2, 32, 3); };
+    all["wait_in_one_block"] = [] { launch_wait_for_blocks(1, 32, 2); };
+    all["wait_for_blocks_without_room"] = [] { launch_wait_for_blocks(20, 1024, 20); };
+    all["leaked_device_memory"] = [] { device_memory(); };
+    all["volatile_with_fences"] = [] { launch_volatile(true, true, true); };
+    all["volatile_without_fences"] = [] { launch_volatile(false, false, true); };
+    all["volatile_without_fence_before"] = [] { launch_volatile(false, true, true); };
+    all["volatile_without_fence_behind"] = [] { launch_volatile(true, false, true); };
+    all["volatile_that_nobody_sets"] = [] { launch_volatile(true, true, false); };
+    const auto program = all.find(argc == 2 ? argv[1] : "");
+    if (program == all.end())
+        return 2;
+    program->second();
+    cudaDeviceSynchronize();
     variable_of_main = nullptr;
-    return status;
+    return 0;
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 static void require(bool truth, const char *what, int line) {
     if (!truth) {
@@ -63,18 +64,16 @@ __global__ void multiply(int rows, int inner, int columns, const float *__restri
 }
 
 template <int Tile> static void test_multiply(int rows, int inner, int columns) {
-    float *a = (float *)malloc(rows * inner * sizeof(float));
-    float *b = (float *)malloc(inner * columns * sizeof(float));
-    float *c = (float *)malloc(rows * columns * sizeof(float));
+    std::vector<float> a(rows * inner), b(inner * columns), c(rows * columns);
     for (int i = 0; i < rows * inner; ++i)
         a[i] = (float)(i % 17) - 8; // small whole numbers: sums are exact in every order
     for (int i = 0; i < inner * columns; ++i)
         b[i] = (float)(i % 13) - 6;
-    float *a_device = upload(a, rows * inner), *b_device = upload(b, inner * columns);
+    float *a_device = upload(a.data(), a.size()), *b_device = upload(b.data(), b.size());
     float *c_device = upload<float>(nullptr, rows * columns);
     const dim3 grid((columns + Tile - 1) / Tile, (rows + Tile - 1) / Tile), block(Tile, Tile);
     multiply<Tile><<<grid, block>>>(rows, inner, columns, a_device, b_device, c_device);
-    download(c, c_device, rows * columns);
+    download(c.data(), c_device, c.size());
     for (int row = 0; row < rows; ++row) {
         for (int column = 0; column < columns; ++column) {
             float sum = 0;
@@ -83,12 +82,9 @@ template <int Tile> static void test_multiply(int rows, int inner, int columns) 
             REQUIRE(c[row * columns + column] == sum);
         }
     }
-    print_checksum("multiply", c, rows * columns * sizeof(float));
+    print_checksum("multiply", c.data(), c.size() * sizeof(float));
     CHECK(cudaFree(a_device));
     CHECK(cudaFree(b_device));
-    free(a);
-    free(b);
-    free(c);
 }
 
 // The sum over the warp, in lane 0.
@@ -475,7 +471,6 @@ static void test_errors() {
     REQUIRE(cudaGetLastError() == cudaErrorMemoryAllocation);
     CHECK(cudaGetLastError());
     CHECK(cudaMalloc(&x, 4));
-    const struct line line = {1, 0};
     const struct {
         dim3 grid, block;
         size_t shared_bytes;
@@ -492,7 +487,7 @@ static void test_errors() {
         {1, 1, 49152, cudaSuccess},
     };
     for (const auto &launch : launches) {
-        evaluate<<<launch.grid, launch.block, launch.shared_bytes>>>(line, 0, x);
+        evaluate<<<launch.grid, launch.block, launch.shared_bytes>>>({1, 0}, 0, x);
         REQUIRE(cudaPeekAtLastError() == launch.error);
         REQUIRE(cudaGetLastError() == launch.error);
         CHECK(cudaGetLastError());

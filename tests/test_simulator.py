@@ -1,0 +1,199 @@
+"""Tests the simulated device: right programs have the same result in every order, and wrong ones
+are found, with a message that says what is wrong and where. sim/README.md lists what it finds."""
+
+import re
+import shutil
+
+import pytest
+from programs import FULL, TESTS, make, needs_full, run
+
+FOLDER = TESTS / "simulator"
+BROKEN = (FOLDER / "programs/broken.cu").read_text().splitlines()
+BOTH = "sim", "sanitized.sim"
+SANITIZED, COUNTED = ("sanitized.sim",), ("counted.sim",)
+KERNEL = r"kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)"
+UNSUPPORTED, INVALIDATED, IMPLICIT = (
+    f"cudaErrorStreamCapture{name}" for name in ("Unsupported", "Invalidated", "Implicit"))
+
+
+def start(program, *words, status=0, **variables):
+    """Starts a program and returns what it says, with its first line, which is always the same."""
+    path = f"build/{program}"
+    make("-C", "tests/simulator", path)
+    return run([FOLDER / path, *words], status, cwd=FOLDER, OMP_WAIT_POLICY="passive", **variables)
+
+
+def result(name, seed=1, **variables):
+    return start("broken.sim", name, SIM_SEED=seed, **variables).stdout.split("\n", 1)[1].rstrip()
+
+
+def test_right_programs_give_the_same_result_in_every_order_and_on_any_number_of_cores():
+    results = [start(program, SIM_SEED=seed, OMP_NUM_THREADS=threads).stdout
+               for seed in range(5 if FULL else 2) for threads in (1, 4)
+               for program in ("correct.sim", "correct.sanitized.sim")]
+    lines = results[0].splitlines()
+    assert len({*results}) == 1 and len(lines) == 13
+    assert lines[0].startswith("simulated") and lines[1] == "simulated"
+
+
+@pytest.mark.parametrize("status, said, variables", [
+    (77, "^cudaErrorNoDevice: no CUDA-capable device is detected", {"SIM_DEVICES": 0}),
+    (1, "not so: .*cudaMalloc.* == cudaSuccess", {"SIM_MEMORY": 10000}),
+    (1, "SIM_SEED: found 'x', expected a whole number", {"SIM_SEED": "x"})])
+def test_a_device_as_the_environment_says(status, said, variables):
+    ended = start("correct.sim", status=status, **variables)
+    assert re.search(said, ended.stdout + ended.stderr, re.MULTILINE)
+
+
+# (program, builds that find its fault, what they say). AT(text) is the place of that line.
+FAULTS = [
+    # One side touches the memory of the other.
+    ("host_reads_device_memory", BOTH, "the host touched device memory at 0x[0-9a-f]*, 12 bytes "
+     "into the 1024 bytes of cudaMalloc"),
+    ("host_writes_device_memory", BOTH, "the host touched device memory at .*, 4 bytes into"),
+    ("kernel_reads_heap", BOTH, r"kernel copy, block \(0,0,0\), thread \(0,0,0\) touched host "
+     "memory at 0x[0-9a-f]*, 0 bytes into the 1024 bytes of malloc"),
+    ("kernel_writes_heap", BOTH, f"{KERNEL} touched host memory at .*, 0 bytes into the 1024"),
+    ("kernel_reads_stack", BOTH, f"{KERNEL} touched host memory at .*, on the host's stack"),
+    ("kernel_writes_stack_of_main", BOTH, f"{KERNEL} touched host .*, on the host's stack"),
+    ("kernel_reads_null", BOTH, f"{KERNEL} touched no memory at "),
+    ("host_does_not_wait_for_managed_memory", BOTH, "the host did not wait for kernel fill and "
+     "touched managed memory"),
+    ("copy_in_the_wrong_direction", BOTH, "cudaMemcpy expects device memory, found 0x[0-9a-f]*, on "
+     "the host's stack"),
+    ("copy_of_too_much", BOTH, "cudaMemcpy of 1025 bytes: too many at .*, 0 bytes into the 1024 "
+     "bytes of cudaMalloc"),
+    # Out of bounds.
+    ("read_behind_device_memory", SANITIZED, f"{KERNEL} .* 0 bytes behind the 1024 bytes of cudaM"),
+    ("write_in_front_of_device_memory", SANITIZED, f"{KERNEL} .* 4 bytes in front of the 1024"),
+    ("read_of_freed_device_memory", SANITIZED, f"{KERNEL} .* bytes of cudaMalloc, freed since"),
+    ("write_behind_shared_memory", SANITIZED, f"{KERNEL} .* 0 bytes behind the 128 bytes of __sh"),
+    ("write_behind_dynamic_shared_memory", SANITIZED, f"{KERNEL} .* 0 bytes behind the 124 bytes"),
+    ("read_behind_row_of_shared_memory", SANITIZED, "^programs/AT(tile[1][threadIdx.x + n]):.*index"
+     r" 32 out of bounds for type 'float \[32\]'"),
+    ("misaligned_vector", SANITIZED, "misaligned address"),
+    ("too_much_shared_memory", BOTH, "kernel fill_much needs 65536 bytes of shared memory for a "
+     "block, found 49152"),
+    # Updates that another thread may lose, and stores that it may not see yet.
+    ("blocks_lose_updates", COUNTED, r"kernel count_blocks, block \(1,0,0\), thread \(0,0,0\) loads"
+     " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(blockDim.x; // no).*, and thread "
+     "0 of block 0 stored to it at AT(blockDim.x; // no).*: nothing orders the two"),
+    ("warps_lose_updates", COUNTED, r"thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"),
+    ("lanes_lose_updates", COUNTED, r"thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"),
+    ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored to"),
+    ("block_overwrites", COUNTED, r"block \(2,0,0\), .* stores to .*AT(of the others).*, and thread"
+     " 0 of block 1 loaded it"),
+    ("threads_without_fence", COUNTED, r"thread \(1,0,0\) loads .* at AT(// under the lock), and "
+     "thread 0 of block 0"),
+    *((f"hand_over_without_{wrong}", COUNTED, r"kernel hand_over, block \(0,0,0\), thread \(0,0,0\)"
+       " loads .* at AT(// handed over), and thread 0 of block 1 stored to it at "
+       "AT(// to hand over): nothing orders the two")
+      for wrong in ("fences", "fence_before", "fence_behind")),
+    *((f"volatile_without_{wrong}", COUNTED, r"block \(0,0,0\), thread \(1,0,0\) loads .*of block 1"
+       " stored to it.*nothing orders the two")
+      for wrong in ("fences", "fence_before", "fence_behind")),
+    # Barriers and exchanges that not all reach.
+    *((name, COUNTED, f"{KERNEL} .*: nothing orders the two") for name in (
+        "missing_barrier", "missing_second_barrier", "blocks_in_need_of_an_order",
+        "threads_in_need_of_an_order", "missing_grid_barrier")),
+    ("barrier_not_reached_by_all", BOTH, r"kernel return_early, block \([01],[012],0\): of 64 "
+     "threads 33 returned, 31 wait at __syncthreads in programs/AT(// not reached by)$"),
+    ("different_barriers", BOTH, r"kernel part, block \(0,0,0\): of 64 threads 0 returned, 10 wait "
+     "at __syncthreads in programs/AT(// different for some), 54 wait at __syncthreads in "
+     "programs/AT(// different for the)$"),
+    ("lane_missing_in_shuffle", BOTH, r"kernel shuffle_with_all, block \(0,0,0\): of 64 threads 2 "
+     "returned, 62 wait at __shfl_down_sync"),
+    ("lane_not_in_mask", BOTH, f"{KERNEL} called __syncwarp in .* with the mask 0x0000ffff"),
+    ("grid_barrier_not_reached_by_all_blocks", BOTH, "kernel wait_in_some: of 20 blocks 1 returned,"
+     " 19 wait at grid.sync in programs/AT(sync(); // not in all)$"),
+    ("grid_barrier_not_reached_by_all_threads", BOTH, r"kernel wait_in_some, block \([0-9]+,0,0\): "
+     "of 64 threads 33 returned, 31 wait at grid.sync in programs/AT(sync(); // not in all)$"),
+    ("grid_barrier_without_cooperative_launch", BOTH, r"kernel add_all, block \([0-9]+,0,0\), "
+     r"thread \(0,0,0\) called grid.sync in programs/AT(sync(); // of the sum), and "
+     "cudaLaunchCooperativeKernel has not launched it"),
+    ("too_much_shared_memory_for_all_blocks", BOTH, "kernel share_much needs 40000 bytes of shared "
+     "memory for a block, found 32768"),
+    # Waits that never end.
+    ("wait_that_never_ends", BOTH, "kernel wait_for_blocks: of 2 blocks 0 returned, 2 wait at "
+     "atomicAdd in programs/AT( // blocks)$"),
+    ("wait_in_one_block", BOTH, r"kernel wait_for_blocks, block \(0,0,0\): of 32 threads 0 returned"
+     ", 1 wait at atomicAdd in programs/AT( // blocks), 31 wait at __syncthreads in "
+     "programs/AT(// behind the loop)$"),
+    ("wait_for_blocks_without_room", BOTH, "kernel wait_for_blocks: of 20 blocks 0 returned, 16 "
+     "wait at atomicAdd in .*, 4 find no room before others return"),
+    ("volatile_that_nobody_sets", ("sim",) * bool(FULL),  # takes five seconds
+     "kernel hand_numbers_over: of 2 blocks 1 returned, 1 "
+     "wait at a loop in AT(// nobody has set it)$"),
+    # Left behind.
+    ("graph_of_freed_memory", BOTH, "cudaMemcpyAsync in a graph of 1024 bytes: too many at .* of "
+     "cudaMalloc, freed since"),
+    ("leaked_device_memory", BOTH, "1024 bytes of cudaMalloc were never freed"),
+    ("graph_never_destroyed", BOTH, "1 graphs were never destroyed"),
+    ("launch_error_nobody_asked_for", BOTH, "a launch failed and nobody asked: invalid conf"),
+]
+
+
+@pytest.mark.parametrize("name, build, said", [
+    pytest.param(name, build, said, id=f"{name}-{build}")
+    for name, builds, said in FAULTS for build in builds])
+def test_a_fault_is_found(name, build, said):
+    def place(found):
+        line, = (number for number, text in enumerate(BROKEN, 1) if found[1] in text)
+        return f"broken.cu:{line}"
+
+    pattern = re.sub(r"AT\((.*?)\)(?=[:,.$ ]|$)", place, said)
+    line = start(f"broken.{build}", name, status=1, OMP_NUM_THREADS=1).stderr
+    assert re.search(pattern, line, re.MULTILINE), (pattern, line)
+    if build != "sanitized.sim":  # AddressSanitizer has more to say
+        assert line.startswith("simulated device: ") and line.count("\n") == 1
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("host_does_not_wait_for_pinned_memory", "not arrived, arrived"),
+    ("host_does_not_wait_for_event", "cudaErrorNotReady"),
+    ("uninitialised_device_memory", "nan"), ("uninitialised_shared_memory", "nan"),
+    ("allocation_in_capture", f"{UNSUPPORTED}, {INVALIDATED}"),
+    ("wait_in_capture", f"{UNSUPPORTED}, {INVALIDATED}"),
+    ("copy_in_capture", f"{IMPLICIT}, {INVALIDATED}"),
+    ("launch_into_default_stream_in_capture", f"{IMPLICIT}, {INVALIDATED}"),
+    ("capture_of_default_stream", UNSUPPORTED),
+    ("capture_that_has_not_begun", "cudaSuccess, cudaErrorIllegalState"),
+    ("time_of_captured_event", "cudaSuccess, cudaSuccess\ncudaErrorCapturedEvent"),
+    ("captured_work_is_not_done", "0"),
+    ("more_blocks_than_fit", "cudaErrorCooperativeLaunchTooLarge"),
+    ("volatile_with_fences", "599")])
+def test_what_a_gpu_may_do_or_an_error_says(name, expected):
+    for count in (1, 16):
+        assert result(name, SIM_MULTIPROCESSORS=count).lstrip("-") == expected
+
+
+# The programs would print these numbers if they had their barriers.
+@pytest.mark.parametrize("name, right", [
+    ("missing_barrier", "2796160"), ("missing_second_barrier", "10885248"),
+    ("missing_grid_barrier", "130970")])
+def test_a_missing_barrier_changes_the_result_in_every_order(name, right):
+    assert right not in {result(name, seed) for seed in range(4)}
+
+
+@pytest.mark.parametrize("name", ["blocks_in_need_of_an_order", "threads_in_need_of_an_order"])
+def test_what_needs_an_order_gives_another_result_in_another_order_and_the_same_in_the_same(name):
+    one, again = ([result(name, seed, OMP_NUM_THREADS=1) for seed in range(4)] for _ in range(2))
+    assert len({*one}) >= 3 and one == again
+
+
+def test_right_programs_are_let_through():
+    """Those that look like wrong ones. A missing fence shows in no result here."""
+    start("correct.counted.sim")
+    for name in "fence", "bytes", "hand_over_with_fences", "volatile_with_fences":
+        start("broken.counted.sim", name)
+    assert len({result(f"hand_over_{fences}") for fences in (
+        "with_fences", "without_fences", "without_fence_before", "without_fence_behind")}) == 1
+    start("broken.sim", "wait_for_blocks_without_room", SIM_MULTIPROCESSORS=20)
+    start("broken.sanitized.sim", "volatile_with_fences")
+
+
+@needs_full
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
+@pytest.mark.parametrize("name", ["broken", "correct"])
+def test_nvcc_accepts_what_the_simulation_accepts(name):
+    make("-C", "tests/simulator", f"build/{name}.o")
