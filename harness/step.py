@@ -133,8 +133,8 @@ def step(ladder, stage):
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
-        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on a "
-              "simulated device.")
+        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests it on a simulated "
+              "device.")
     section(SECTIONS[-1])
 
 
