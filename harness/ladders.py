@@ -11,7 +11,6 @@ are relative to the repository.
 """
 
 import argparse
-import contextlib
 import functools
 import hashlib
 import importlib
@@ -103,24 +102,9 @@ def declared(root):
     return {(folder, name): value.strip() for folder, name, value in lines}
 
 
-@functools.cache
-def quota(groups=Path("/proc/self/cgroup"), top=Path("/sys/fs/cgroup")):
-    """How many processors the quotas of the control groups pay for, such as docker's --cpus 4.
-    OpenMP does not know of them. With a thread for each processor of the machine, all would stand
-    still as soon as the quota is used up."""
-    found = [math.inf]
-    group = top / groups.read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2].strip("/")
-    for folder in (group, *group.parents):  # one above may have a smaller quota
-        with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-            paid, period = map(int, (folder / "cpu.max").read_text(encoding="utf-8").split())
-            found.append(max(1, paid // period))
-    return min(found)
-
-
 def processors():
-    """How many processors the programs may use: those of the mask that we run with (taskset), or
-    fewer by a quota."""
-    return min(len(os.sched_getaffinity(0)), quota())
+    """How many processors the programs may use: those of the mask that we run with (taskset)."""
+    return len(os.sched_getaffinity(0))
 
 
 def has_gpu():
@@ -170,9 +154,7 @@ class Stage:
         would begin at the same core."""
         chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
         is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
-        is_limited = processors() < len(os.sched_getaffinity(0))
-        return {**SPINNING, **(BINDING if is_bound else {}),
-                **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
+        return {**SPINNING, **(BINDING if is_bound else {}), **os.environ}
 
     @functools.cached_property
     def sources(self):

@@ -33,18 +33,16 @@ def shape_of(toml):
     of_axes = {axis["option"]: axis["values"][0] for axis in toml["axes"]}
     options = {option: NUMBER if type(value) is float else {type(value)}
                for option, value in (of_axes | toml["settings"]).items()}
-    run = {**options, "runs": WHOLE}
     return {
         **FIRST, "columns": dict.fromkeys(options, TEXT), "title!": TEXT, "program!": TEXT,
         "time!": TEXT, "baseline": TEXT, "epochs": TEXT, "save": TEXT, "data": TEXT,
         "profiles": TEXT, "unit": TEXT, "units": TERMS, "heading": TEXT,
         "numbers": ("float32", "float64"), "bound": ("arithmetic", "memory"),
         "headline": [[VALUE]], "paper": {"cite!": TEXT, "file": TEXT, "settings": options},
-        "quick": options, "rungs": {**options, "cells": [[VALUE]]}, "compare": run, "step": run,
-        "check": run, "profile": run, "counts": [{"cell!": TEXT, "run!": TEXT, "less": TEXT}],
-        "datasets": {"*": TEXT},
-        "growth": {"base!": options, "values!": {option: [kind] for option, kind in
-                                                 options.items()}},
+        "quick": options, "rungs": {**options, "cells": [[VALUE]]}, "datasets": {"*": TEXT},
+        **dict.fromkeys(("compare", "step", "check", "profile"), {**options, "runs": WHOLE}),
+        "counts": [{"cell!": TEXT, "run!": TEXT, "less": TEXT}],
+        "growth": {"base!": options, "values!": {key: [kind] for key, kind in options.items()}},
         "work": dict.fromkeys(toml["phases"], {"operations": TERMS, "bytes": TERMS}),
         "results": {"*": TERMS},
         "measures": [{"column!": TEXT, "title!": TEXT, "unit": TEXT,

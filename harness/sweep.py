@@ -30,8 +30,8 @@ from pathlib import Path
 from harness import ladders, rows, running
 from harness.ladders import ROOT, fail
 
-# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise and
-# costs more: over 20 s, one is enough. --steps has more, so that small differences show.
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
+# and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
@@ -278,8 +278,7 @@ class Sweep:
         """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
         is after an hour of work. Without a GPU there is no line."""
         state = ask(f"{ROOT}/harness/machine.sh", "--gpu")
-        if state:
-            self.note_sweep({f"gpu {when}": state})
+        self.note_sweep({f"gpu {when}": state} if state else {})
 
     # --- what the rows so far show ---
 
@@ -335,15 +334,17 @@ class Sweep:
         times = [*self.times[stage.name, cell, threads].values()]
         return max(0, self.planned(stage.name, times) - len(times))
 
+    def plan(self):
+        """What a round has: the programs of a cell one after another."""
+        return [(stage, cell, threads) for cell in self.cells for stage in self.stages
+                for threads in self.numbers(stage, cell)]
+
     def left(self):
         """What is still needed, in words. Until all stages have run, the time is not known."""
-        runs, seconds = 0, 0.0
-        for stage, cell in itertools.product(self.stages, self.cells):
-            missing = sum(self.missing(stage, cell, threads)
-                          for threads in self.numbers(stage, cell))
-            runs += missing
-            seconds += missing and missing * self.last.get(stage.name, math.nan)
-        return f"{runs} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
+        needed = [(self.missing(*each), self.last.get(each[0].name, math.nan))
+                  for each in self.plan() if self.missing(*each)]
+        seconds = sum(runs * seconds for runs, seconds in needed)
+        return f"{sum(runs for runs, _ in needed)} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
                                   if seconds < 100 else f", about {seconds / 60:.0f} min")
 
     # --- the runs ---
@@ -407,7 +408,8 @@ class Sweep:
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
-        where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
+        where = [f"{option} {self.cells[cell][option]}" for option in self.shown] + [
+            f"threads {threads}"] * (len(self.threads) > 1)
         for again in range(1 + AGAIN):
             words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
             say(f"{', '.join(words)}; {self.left()}", is_progress=True)
@@ -442,23 +444,17 @@ class Sweep:
         self.notes[stage.name] = "failed", ": ".join([*words, *[reason] * bool(reason)])
         self.failed = max(self.failed, 2 if status == 2 else 1)
 
-    def where(self, cell):
-        """A cell in words: ["hidden 32", "batch 64"]."""
-        return [f"{option} {self.cells[cell][option]}" for option in self.shown]
-
     def run_all(self):
         """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
         after another. So a minute in which the machine is busy spoils one run of three, and the
         median drops it. After one round, the tables are complete."""
         for number in itertools.count(1):
-            is_done = True
-            for cell, stage, threads in itertools.product(self.cells, self.stages, self.threads):
-                if threads in self.numbers(stage, cell) and self.missing(stage, cell, threads):
-                    is_done = False
-                    if len(self.times[stage.name, cell, threads]) < number:
-                        self.run_stage(stage, cell, threads, number)
-            if is_done:
+            if not any(self.missing(*each) for each in self.plan()):
                 return
+            for stage, cell, threads in self.plan():
+                if (threads in self.numbers(stage, cell) and self.missing(stage, cell, threads)
+                        and len(self.times[stage.name, cell, threads]) < number):
+                    self.run_stage(stage, cell, threads, number)
 
     def finish(self):
         """Writes what became of the programs."""

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import LADDER, REPOSITORY, SWEEP, wait_until
 
-from harness import ladders
-
 # --- which runs are made ---
 
 def test_grid(tree):
@@ -201,22 +199,6 @@ def test_threads_are_bound(tree):
     assert Path("openmp.01_two").read_text().split() == ["GOMP_SPINCOUNT=9", "OMP_PLACES=threads"]
 
 
-def test_quota(tree, tmp_path):
-    """A quota on processor time, as a container has, limits the threads. A group above may have a
-    smaller one."""
-    (tmp_path / "group").write_text("0::/a/b\n")
-    for name, text, expected in (("a/b", "max 100000", None), ("a/b", "450000 100000", 4),
-                                 ("a", "300000 100000", 3), (".", "50000 100000", 1)):
-        (tmp_path / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / name / "cpu.max").write_text(f"{text}\n")
-        found = ladders.quota.__wrapped__(tmp_path / "group", tmp_path)
-        assert found == (expected or float("inf"))
-    tree.edit("harness/ladders.py", "def processors", "quota = lambda: 3\n"
-              "os.sched_getaffinity = lambda _: range(8)\n\n\ndef processors")
-    tree.sweep("--stages 01")
-    assert tree.rows("threads") == "3"
-
-
 # --- what is known of a run ---
 
 def test_record(tree):
@@ -320,7 +302,7 @@ def test_two_sweeps_do_not_write_to_one_folder(tree):
     # The first one is killed, but the stage that it was running goes on.
     process.kill()
     process.wait()
-    assert "another run_all.sh is writing there" in tree.sweep("--resume", 2)
+    assert "another run_all.sh is writing there" in tree.sweep("--resume --stages 01", 2)
     Path("go").touch()
     tree.run("flock results true")
     tree.sweep("--resume")
