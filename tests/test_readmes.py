@@ -91,7 +91,7 @@ def choose():
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
-    """The copy, and the environment of its commands: the data, and no compiler for an absent GPU."""
+    """The copy, and the environment of its commands: the data, and a compiler if there is a GPU."""
     root = copy(tmp_path_factory.mktemp("readmes") / "a b'c$d(e#f:g=h[i];j%k&l")
     variables = VARIABLES | ({} if shutil.which("nvidia-smi") else {"NVCC": "no-nvcc"})
     for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
