@@ -71,7 +71,7 @@ def features(command):
 
 def choose():
     """{README: the commands to run}, with those that make a stage or a study that they need."""
-    listed = run("git ls-files --cached --others --exclude-standard *.md", None, cwd=ROOT).stdout
+    listed = run("git ls-files --cached --others --exclude-standard [!.]*.md", None, cwd=ROOT).stdout
     chosen, seen = {}, set()
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
         found, wanted = commands((ROOT / readme).read_text()), []
@@ -131,9 +131,9 @@ def missing_line(shown, output):
 CHOSEN = choose()
 
 
-# One worker of pytest-xdist makes one copy. With FULL=1, all have a copy.
-@pytest.mark.parametrize("readme", [pytest.param(
-    readme, marks=[] if FULL else pytest.mark.xdist_group("readmes")) for readme in CHOSEN])
+# One worker of pytest-xdist has the copy.
+@pytest.mark.xdist_group("readmes")
+@pytest.mark.parametrize("readme", CHOSEN)
 def test_the_commands_of(checkout, readme):
     root, variables = checkout
     for command, typed, shown in CHOSEN[readme]:
