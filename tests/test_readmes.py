@@ -71,7 +71,7 @@ def features(command):
 
 def choose():
     """{README: the commands to run}, with those that make a stage or a study that they need."""
-    listed = run("git ls-files --cached --others --exclude-standard *.md", None, cwd=ROOT).stdout
+    listed = run("git ls-files --cached --others --exclude-standard [!.]*.md", None, cwd=ROOT).stdout
     chosen, seen = {}, set()
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
         found, wanted = commands((ROOT / readme).read_text()), []
@@ -91,7 +91,7 @@ def choose():
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
-    """The copy, and the environment of its commands: the data, and no compiler for an absent GPU."""
+    """The copy, and the environment of its commands: the data, and a compiler if there is a GPU."""
     root = copy(tmp_path_factory.mktemp("readmes") / "a b'c$d(e#f:g=h[i];j%k&l")
     variables = VARIABLES | ({} if shutil.which("nvidia-smi") else {"NVCC": "no-nvcc"})
     for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
@@ -131,9 +131,9 @@ def missing_line(shown, output):
 CHOSEN = choose()
 
 
-# One worker of pytest-xdist makes one copy. With FULL=1, all have a copy.
-@pytest.mark.parametrize("readme", [pytest.param(
-    readme, marks=[] if FULL else pytest.mark.xdist_group("readmes")) for readme in CHOSEN])
+# One worker of pytest-xdist has the copy.
+@pytest.mark.xdist_group("readmes")
+@pytest.mark.parametrize("readme", CHOSEN)
 def test_the_commands_of(checkout, readme):
     root, variables = checkout
     for command, typed, shown in CHOSEN[readme]:

@@ -27,7 +27,8 @@ def trainer(folder, stage):
     rows = [f"{label},{','.join(str(i * (label + 3) % 256) for i in range(1, 1025))}\n"
             for label in (0, 1, 2, 2, 1, 0)]
     trained = Trainer(folder, built(stage))
-    trained.options = "--data galaxies --train 6 --test 3 --hidden 2 --iterations 2".split()
+    trained.options = ["--data", "galaxies", "--train", "6", "--test", "3", "--hidden", "2",
+                       "--iterations", "2"]
     trained.data = folder / "galaxies"
     trained.data.mkdir()
     (trained.data / "train.csv").write_text("".join(rows))
