@@ -30,8 +30,8 @@ from pathlib import Path
 from harness import ladders, rows, running
 from harness.ladders import ROOT, fail
 
-# A longer run has less noise and costs more: over 20 s, one round is enough. --steps has more rounds,
-# so that small differences show. {kind of the sweep: [(seconds that a run takes more than, rounds)]}
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise and
+# costs more: over 20 s, one is enough. --steps has more, so that small differences show.
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
@@ -93,7 +93,7 @@ def say(text, is_progress=False):
 def build_failure(log):
     """The line of make's output that says why it failed: the compiler's first error, or what the
     linker missed. What make and the compiler say last only follows from it."""
-    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|cannot find -l")
+    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|find -l")
     lines = [line for line in log.splitlines() if not re.match(r"make.*\] Error", line)] or [""]
     return next(filter(why.search, lines), lines[-1]).replace(f"{ROOT}/", "")
 
@@ -134,19 +134,16 @@ class Sweep:
         if options.steps and not given.keys() & axes:
             grid = rungs.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
-        if options.growth:
-            base, values = settings | toml["growth"]["base"], toml["growth"]["values"]
-            self.shown, count = [*values], ladders.processors()
-            cells = [base, *({**base, option: value} for option in values
-                             for value in values[option])]
-            self.threads = options.threads or [
-                count, *(1 << bit for bit in range(count.bit_length()) if 1 << bit < count)]
-        self.cells = {self.key_of(cell): cell for cell in cells}
         self.before = {}       # {a cell of --growth: the one with the next smaller value}
         if options.growth:
-            for option, some in values.items():
-                keys = [self.key_of({**base, option: value}) for value in some]
-                self.before |= dict(zip(keys[1:], keys))
+            base, count = settings | toml["growth"]["base"], ladders.processors()
+            self.shown, cells = [*toml["growth"]["values"]], [base]
+            for option, values in toml["growth"]["values"].items():
+                line = [{**base, option: value} for value in values]
+                self.before |= zip(map(self.key_of, line[1:]), map(self.key_of, line))
+                cells += line
+            self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
+        self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
         self.threads = sorted({*self.threads}, reverse=True)
         self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
@@ -181,11 +178,9 @@ class Sweep:
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
         other."""
-        if self.options.output:
-            self.output = Path(self.options.output, self.ladder.name if self.options.all else "")
-        else:
-            machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
-            self.output = ROOT / "report/results" / machine / self.ladder.name
+        machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
+        self.output = Path(self.options.output or ROOT / "report/results" / machine,
+                           self.ladder.name * (self.options.all or not self.options.output))
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
         self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
         try:
@@ -354,7 +349,6 @@ class Sweep:
     # --- the runs ---
 
     def build(self):
-        say("Building harness/ceiling", is_progress=True)
         running.ceiling()
         has_gpu = ladders.has_gpu()
         for number, stage in enumerate(self.stages):

@@ -209,7 +209,7 @@ def terminal(results, kinds):
     each measure a line per stage. A quick look ends with what the fastest stage gained."""
     groups = [group for kind in kinds for group in results.groups[kind]]
     main = results.grid.without_steps().with_most_threads() if groups else None
-    first = next(each.name for each in results.ladder.stages if each.before).split("_")[0]
+    first = next((each.name for each in results.ladder.stages if each.before), "").split("_")[0]
     cell = step_cell(main) if groups else ()
     gained = [(main.time(line, cell), line, main.ratio(line, main.baseline, cell))
               for line in main.lines if not is_peer(line) and line != main.baseline

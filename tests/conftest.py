@@ -1,7 +1,6 @@
 """A made-up repository for the tests of the harness: a ladder of one cell, whose programs only
 pretend. Each is a shell script that ends with a row, and a test says what it does before."""
 
-import contextlib
 import importlib
 import os
 import re
@@ -204,7 +203,8 @@ def made_up(tmp_path_factory):
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
     with (tree.root / "harness/running.py").open("a") as file:
-        file.write("def watch_others():\n    return lambda: float((ladders.ROOT / 'others').read_text())\n")
+        file.write("def watch_others():\n"
+                   "    return lambda: float((ladders.ROOT / 'others').read_text())\n")
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
         tree.edit("harness/sweep.py", pause, "pass")
@@ -214,8 +214,8 @@ def made_up(tmp_path_factory):
         shutil.copy2(REPOSITORY / name, tree.root)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
-    for name in ("mnist.py", "mnist.set"):
-        tree.write(f"data/{name}", (REPOSITORY / "data" / name).read_text())
+    for path in ("data/mnist.py", "data/mnist.set", "common/flags.mk"):
+        tree.write(path, (REPOSITORY / path).read_text())
     tree.write("digits/train-images-idx3-ubyte", "")
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
     tree.script("harness/machine.sh", MACHINE)

@@ -1,5 +1,5 @@
-"""Tests what stands around the harness in a made-up repository (conftest.py): make, Ctrl-C, deps.sh,
-harness/machine.sh and harness/gpu.sh."""
+"""Tests what stands around the harness in a made-up repository (conftest.py): make, Ctrl-C,
+harness/machine.sh and deps.sh."""
 
 import os
 import platform
@@ -16,8 +16,7 @@ from conftest import REPOSITORY, wait_until
 @pytest.fixture(autouse=True)
 def real(tree):
     """What the made-up repository has made up."""
-    Path("common").mkdir()
-    for path in ("Makefile", "common/flags.mk", "harness/machine.sh"):
+    for path in ("Makefile", "harness/machine.sh"):
         shutil.copy(REPOSITORY / path, path)
     tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
 

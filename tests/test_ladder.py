@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, wait_until
+from conftest import wait_until
 from programs import draw_data
 
 from harness import ladders, rows

@@ -398,7 +398,8 @@ def test_what_becomes_of_programs(tree):
     tree.edit("harness/running.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
     where, clock = "at hidden 8, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
-        "01_two": ("no device: no CUDA device", "echo '01_two: no CUDA device; try this' >&2; exit 77"),
+        "01_two": ("no device: no CUDA device",
+                   "echo '01_two: no CUDA device; try this' >&2; exit 77"),
         "03_memory": ("failed: at hidden 16, batch 4: exit status 1: out of memory",
                       "[ $hidden = 8 ] || { echo 'out of memory' >&2; exit 1; }"),
         "04_crash": (f"failed: {where}: killed by signal 11", "kill -SEGV $$"),
