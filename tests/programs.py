@@ -1,5 +1,5 @@
-"""What the tests share that run programs: a tiny data set, and how a program has to end. As a plugin
-of pytest it says at the end of all tests how many there were, and why some were skipped."""
+"""What the tests share that run programs: a tiny data set, and how a program has to end. As a
+plugin of pytest it says at the end how many tests there were, and why some were skipped."""
 
 import collections
 import csv
