@@ -111,10 +111,11 @@ def ladder(results, folder):
                  growth=True, lacking=stages)
 
 
-def gain(group, line, above, cell):
-    """How many times as fast as the line above."""
+def gain(group, line, above, cell, with_interval=False):
+    """How many times as fast as the line above. Where no difference is seen, it has its interval."""
     ratio = above and line and group.ratio(line, above, cell)
-    return Cell(ratio.short if ratio.is_seen else ratio.text) if ratio else Cell()
+    return Cell(ratio.text if with_interval or not ratio.is_seen else ratio.short) if ratio else (
+        Cell())
 
 
 def epochs(results, folder):
@@ -154,9 +155,10 @@ def measured(results, stage):
     names = [axis["option"] for axis in group.ladder.axes]
     if stage.is_step:
         above = group.rungs(group.cells[-1])[stage][1]
-        table = Table(["", f"time ({group.unit})", f"over {above[0].split('_')[0]}", "peak"], [
+        over = f"over {above[0].split('_')[0]}" if above else "gain"
+        table = Table(["", f"time ({group.unit})", over, "peak"], [
             [cell_name(group.ladder, cell), group.number(group.ladder.time, line, cell),
-             Cell(group.ratio(line, above, cell).text), group.share(line, cell)]
+             gain(group, line, above, cell, with_interval=True), group.share(line, cell)]
             for cell in group.cells])
     else:
         pages = sorted({cell[:-1] for cell in group.cells})
@@ -241,7 +243,8 @@ def pages(group):
                      if any(cell.text != "-" for cell in line[1:])]
             lines += [[f"{title} ({group.unit})" if unit else title], *shown] if shown else []
         heads = [*(f"{name} {value}" for name, value in zip(names, page)), *names[-1:]]
-        yield Table([", ".join(heads), *(str(*cell[-1:]) for cell in columns)], lines)
+        yield Table([", ".join(heads), *(str(*cell[-1:]) or "each run" for cell in columns)],
+                    lines)
 
 
 def has_markers(path, name="table"):

@@ -33,8 +33,7 @@ MOVE = "the move"  # the head of the only column of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
     "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
-    "↓": f"↓: in all runs, multiply-adds were below {rows.RATE} % of their best rate before, or "
-         f"others used more than {rows.OTHERS} % of the processors",
+    "↓": "↓: all its runs were disturbed",
     "Δ": "Δ: its sources have changed since",
     "†": "†: it leaves out operations that the rate counts"}
 
@@ -137,10 +136,9 @@ class Group:
         time, place = self.ladder.time, ["stage", "threads", *self.axes]
         frame = frame.assign(threads=frame["threads"].fillna(0).astype(int))
         frame[WITH_SETUP] = frame[time] + frame["setup_s"].fillna(0)
-        self.frame, runs = frame, frame.groupby(place)
-        self.most = runs.size()  # by place
+        self.frame = frame
         # Disturbed runs count only in cells that have no others.
-        spoilt = runs["disturbed"].transform("all")
+        spoilt = frame.groupby(place)["disturbed"].transform("all")
         self.counted = frame[~frame["disturbed"] | spoilt]
         self.runs = self.counted.groupby(place)
         far = (self.counted[time] / self.runs[time].transform("median") - 1).abs() > rows.NOISY
@@ -289,7 +287,8 @@ class Group:
 
     def repeats(self, lines=None):
         """How many runs a number is of: those of these lines, or of all."""
-        counts = [count for key, count in self.most.items() if key[:2] in (lines or self.lines)]
+        counts = [count for key, count in self.runs.size().items()
+                  if key[:2] in (lines or self.lines)]
         least, most = min(counts), max(counts)
         return ("one run of each" if most == 1 else
                 f"medians of {f'{least} to ' if least < most else ''}{most} runs")
@@ -308,8 +307,9 @@ class Group:
         return self.changed == {*self.frame["stage"]}
 
     @property
-    def disturbed(self):
-        return int(self.frame["disturbed"].sum())
+    def left_out(self):
+        """How many runs were disturbed, and count nowhere."""
+        return len(self.frame) - len(self.counted)
 
     @property
     def time_name(self):
@@ -415,8 +415,10 @@ def read_paper(group):
         return None
     frame = rows.read_rows(ladder.folder / paper["file"], ladder, ["stage", *group.axes])
     missing = dict.fromkeys({ladder.time, "threads", "setup_s"} - {*frame}, math.nan)
-    return Group(group.results, group.settings, frame.assign(
+    found = Group(group.results, group.settings, frame.assign(
         **missing, device="cpu", disturbed=False, sweep=0, round=0))
+    found.scale, found.unit = group.scale, group.unit
+    return found
 
 
 def move(stage):

@@ -97,6 +97,8 @@ def lab(tmp_path, monkeypatch):
         {"stage": "00_plain", "batch": 1, "hidden": 8, "train_s": 70}])
     for module in (ladders, write):
         monkeypatch.setattr(module, "ROOT", tmp_path)
+    for name in ("OTHERS", "RATE"):
+        monkeypatch.delenv(name, raising=False)
     ladders.declared.cache_clear()
     ladders.ladders.cache_clear()
     yield Lab(tmp_path)
@@ -145,7 +147,8 @@ def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
               runs("peer_one", 2, 2, others=50))
     text = "\n".join(lab.lines(blocks.terminal))
     assert "01_fast 1.00\n" in text and "peer_one ↓2.00\n" in text and "00_plain 4.00\n" in text
-    assert "medians of 2 runs, 3 disturbed left out" in text and "↓: in all runs, multiply-adds were below 90 %" in text
+    assert "medians of 1 to 2 runs, 1 disturbed left out" in text
+    assert "↓: all its runs were disturbed" in text
 
 
 def test_the_papers_figures_stand_below_ours_for_the_same_settings_only(lab):
