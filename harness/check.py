@@ -608,9 +608,14 @@ def test_program(path, selection, part=1, under=(), verbose=False):
 def test_programs(paths, selection, under, verbose):
     """Tests programs, or all stages or peers. Returns the exit status."""
     failed = count = 0
-    for path in paths or [
-            each.program if each.is_peer else each.folder for ladder in ladders.ladders()
-            for each in (ladder.peers if selection == "peers" else ladder.stages)]:
+    if not paths and selection != "peers":
+        paths = [stage.folder for ladder in ladders.ladders() for stage in ladder.stages]
+    if not paths:
+        peers = [peer for ladder in ladders.ladders() for peer in ladder.peers]
+        for peer in peers:
+            subprocess.run(peer.build, cwd=ladders.ROOT, check=False)
+        paths = [peer.program for peer in peers]
+    for path in paths:
         try:
             wrongs, tests = test_program(path, selection, 1, under, verbose)
             failed, count = failed + len(wrongs), count + tests
