@@ -48,7 +48,7 @@ from harness import compare, ladders, pairs, running
 
 BUILD = Path(__file__).resolve().parent / "build"
 FULL = bool(os.environ.get("FULL"))
-LIMIT, LIMIT_OF_SELECTION = 60, 600  # seconds that a run may take
+LIMIT, LIMIT_OF_SELECTION = 180, 600  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 # Selections that a ladder need not have.
 EXTRA = "wide", "simulated_wide", "long"
