@@ -8,8 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script, write_data,
-                      write_images)
+from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script,
+                      write_data, write_images)
 
 if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
