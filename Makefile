@@ -23,8 +23,7 @@ CUDA    = $(shell $(HARNESS) ladders stages --cuda)
 ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
               $(ladder)data/Makefile)))
 
-# As in common/flags.mk.
-NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
+include common/flags.mk
 
 # Two goals may build the same files. So each has a make of its own, one after the other, even with
 # -j. The stages of one goal are built side by side.
@@ -122,7 +121,14 @@ report: ## write the report, its plots and the READMEs' tables
 	@./deps.sh report
 	@$(HARNESS) report.write
 
+site: ## every README as a page, stages with source and diff: site/_build
+	@./deps.sh site
+	@rm -rf site/_build
+	@/usr/bin/python3 -m sphinx -q -W --keep-going -j auto -c site . site/_build
+	@rm -r site/_build/.doctrees
+
 clean: ## remove what was built
+	@rm -rf site/_build
 	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
@@ -130,5 +136,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
 endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the benchmark programs, runs them, prints the medians and writes a JSON file for each
-# program to report/results/<machine>/bench. `make bench` calls this script. It reads from the
+# Builds the benchmark programs, runs them, prints the medians and writes them as JSON, a file for each
+# program, to report/results/<machine>/bench. `make bench` calls this script. It reads from the
 # environment or make's command line:
 #
 #     FILTER=regex    runs only the benchmarks whose names match; prints their results, but does not
@@ -15,6 +15,19 @@ export LC_ALL=C
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
 # `make -j` does not share its jobs with a script, and a make that starts here would warn of them.
 MAKEFLAGS=$(sed -E 's/(^| )(-j|--jobserver)[^ ]*//g' <<<"${MAKEFLAGS:-}")
+
+# keep_medians <JSON: without the host's name and paths, because results are for sharing.
+keep_medians() {
+    /usr/bin/python3 -c 'if True:
+        import json, sys
+        found = json.load(sys.stdin)
+        for name in "host_name", "executable":
+            found["context"].pop(name, None)
+        found["benchmarks"] = [each for each in found["benchmarks"]
+                               if each["aggregate_name"] == "median"]
+        json.dump(found, sys.stdout, indent=1)
+        print()'
+}
 
 filter=${FILTER:-.} ran='' written=''
 scratch=$(mktemp -d)
@@ -39,8 +52,7 @@ for name in $(make -s --no-print-directory -C "$root/bench" list); do
     ran=1
     if [[ ${RESULTS:-} || ! ${FILTER:-} ]]; then
         mkdir -p "$results"
-        # Results are for sharing: they name neither the host nor a path.
-        sed -E '/"(host_name|executable)":/d' "$json" >"$results/$name.json"
+        keep_medians <"$json" >"$results/$name.json"
         written=$results
     fi
 done

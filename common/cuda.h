@@ -3,7 +3,6 @@
 #define COMMON_CUDA_H
 
 #include "common/program.h"
-#include "common/timing.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -31,11 +30,11 @@ static inline void check_cuda_allocation(cudaError_t error, size_t bytes, const 
         size_t free_bytes = 0, total_bytes = 0;
         cudaGetLastError();
         cudaMemGetInfo(&free_bytes, &total_bytes);
-        print_error(STAGE,
-                    "out of device memory: asked for %.1f MiB, %.1f MiB of %.1f MiB are free; try "
-                    "a smaller run",
-                    (double)bytes / (1 << 20), (double)free_bytes / (1 << 20),
-                    (double)total_bytes / (1 << 20));
+        report_error(STAGE,
+                     "out of device memory: asked for %.1f MiB, %.1f MiB of %.1f MiB are free; try "
+                     "a smaller run",
+                     (double)bytes / (1 << 20), (double)free_bytes / (1 << 20),
+                     (double)total_bytes / (1 << 20));
         exit(EXIT_RUN_FAILED);
     }
     check_cuda(error, call, file, line);
@@ -52,10 +51,11 @@ static inline const char *open_device(void) {
     if (error == cudaSuccess)
         error = cudaFree(NULL); // creates the context
     if (error != cudaSuccess) {
-        print_error(STAGE,
-                    "no usable CUDA device: %s; try `make sim` or `make check`, which simulate one "
-                    "for the stages",
-                    cudaGetErrorString(error));
+        report_error(
+            STAGE,
+            "no usable CUDA device: %s; try `make sim` or `make check`, which simulate one "
+            "for the stages",
+            cudaGetErrorString(error));
         exit(EXIT_NO_DEVICE);
     }
     CHECK(cudaGetDeviceProperties(&properties, 0));

@@ -1,6 +1,5 @@
 #include "common/data.h"
 #include "common/program.h"
-#include "common/timing.h"
 
 #include <ctype.h>
 #include <endian.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { SIDE = 28, LINE_SIZE = 16384, GZ_BUFFER = 1 << 17 };
+enum { SIDE = 28, LINE_SIZE = 16384 };
 
 // A file that is read, raw or gzipped: zlib sees which it is, whatever its name.
 struct source {
@@ -29,14 +28,16 @@ static bool open_source(struct source *source, const char *directory, const char
     source->file = gzopen(source->path, "rb");
     if (!source->file && errno == ENOENT)
         source->file = gzopen(strcat(source->path, ".gz"), "rb");
-    gzbuffer(source->file, GZ_BUFFER);
     return source->file != NULL;
 }
 
-// Says whether a read stopped at the end of the file. Returns 0, or EXIT_BAD_INPUT after one line
-// if it stopped at damage.
+// Whether a read stopped at the end of the file. Returns 0, or EXIT_BAD_INPUT after one line if it
+// stopped at damage, or if there is more.
 static int check_end(const struct source *source) {
     int error;
+    if (gzgetc(source->file) >= 0)
+        return report_error(source->path, "found more than the %lld bytes its header announces",
+                            source->expected);
     const char *message = gzerror(source->file, &error); // it begins with the path
     if (error == Z_OK || error == Z_STREAM_END)
         return 0;
@@ -52,8 +53,8 @@ static int allocate_dataset(struct dataset *dataset, const struct source *source
     dataset->labels = malloc((size_t)samples);
     if (dataset->images && dataset->labels)
         return 0;
-    return print_error(source->path, "out of memory: asked for %.1f MiB; try fewer images",
-                       (double)pixels * sizeof(float) / (1 << 20));
+    return report_error(source->path, "out of memory: asked for %.1f MiB; try fewer images",
+                        (double)pixels * sizeof(float) / (1 << 20));
 }
 
 // Sets a sample, unless it lies behind those that were asked for. `row` is its label and pixels.
@@ -71,8 +72,8 @@ static int read_exactly(const struct source *source, void *bytes, unsigned size)
         return 0;
     if (check_end(source))
         return EXIT_BAD_INPUT;
-    return print_error(source->path, "truncated: found %lld bytes, expected at least %lld",
-                       (long long)gztell(source->file), source->expected);
+    return report_error(source->path, "truncated: found %lld bytes, expected at least %lld",
+                        (long long)gztell(source->file), source->expected);
 }
 
 // Opens an IDX file and reads its header: magic number, items, and for images rows and columns.
@@ -84,30 +85,22 @@ static int open_idx(struct source *source, const char *directory, const char *se
     char name[32];
     snprintf(name, sizeof name, "%s-%s-idx%d-ubyte", set, what, images ? 3 : 1);
     if (!open_source(source, directory, name))
-        return print_error(source->path, "%s; expected MNIST, raw or .gz: see data/README.md",
-                           strerror(errno));
+        return report_error(source->path, "%s; expected MNIST, raw or .gz: see data/README.md",
+                            strerror(errno));
     source->expected = images ? 16 : 8;
     if (read_exactly(source, header, (unsigned)source->expected))
         return EXIT_BAD_INPUT;
     for (int i = 0; i < 4; ++i)
         header[i] = be32toh(header[i]);
     if (header[0] != magic)
-        return print_error(source->path, "wrong magic number: found 0x%08x, expected 0x%08x (%s)",
-                           header[0], magic, what);
+        return report_error(source->path, "wrong magic number: found 0x%08x, expected 0x%08x (%s)",
+                            header[0], magic, what);
     if (images && (header[2] != SIDE || header[3] != SIDE))
-        return print_error(source->path, "found images of %u x %u, expected 28 x 28", header[2],
-                           header[3]);
+        return report_error(source->path, "found images of %u x %u, expected 28 x 28", header[2],
+                            header[3]);
     source->items = header[1];
     source->expected += (long long)source->items * (images ? PIXELS : 1);
     return 0;
-}
-
-// Whether an IDX file ends behind its items. Returns 0 or EXIT_BAD_INPUT.
-static int check_idx_end(const struct source *source) {
-    if (gzgetc(source->file) < 0)
-        return check_end(source);
-    return print_error(source->path, "found more bytes than the %u items its header announces",
-                       source->items);
 }
 
 // Reads what is left in both files of one set, keeping the first `wanted` samples.
@@ -115,21 +108,21 @@ static int read_idx(const struct source *images, const struct source *labels, in
                     const char *option, struct dataset *dataset) {
     uint8_t row[1 + PIXELS];
     if (images->items != labels->items)
-        return print_error(labels->path, "found %u labels, expected %u, one for each image of %s",
-                           labels->items, images->items, images->path);
+        return report_error(labels->path, "found %u labels, expected %u, one for each image of %s",
+                            labels->items, images->items, images->path);
     if (images->items < (uint32_t)wanted)
-        return print_error(images->path, "found %u images, --%s expects at least %d", images->items,
-                           option, wanted);
+        return report_error(images->path, "found %u images, --%s expects at least %d",
+                            images->items, option, wanted);
     if (allocate_dataset(dataset, images, wanted))
         return EXIT_BAD_INPUT;
     for (uint32_t s = 0; s < images->items; ++s) {
         if (read_exactly(labels, row, 1) || read_exactly(images, row + 1, PIXELS))
             return EXIT_BAD_INPUT;
         if (row[0] >= CLASSES)
-            return print_error(labels->path, "label %u is %u, expected 0 to 9", s + 1, row[0]);
+            return report_error(labels->path, "label %u is %u, expected 0 to 9", s + 1, row[0]);
         set_sample(dataset, s, row);
     }
-    return check_idx_end(images) || check_idx_end(labels) ? EXIT_BAD_INPUT : 0;
+    return check_end(images) || check_end(labels) ? EXIT_BAD_INPUT : 0;
 }
 
 // Loads a set, "train" or "t10k", from its two IDX files. Returns 0 or EXIT_BAD_INPUT.
@@ -151,16 +144,16 @@ static int parse_row(const struct source *source, long line, const char *text,
     for (const char *comma = text; (comma = strchr(comma, ',')); ++comma)
         ++numbers;
     if (numbers != 1 + PIXELS)
-        return print_error(source->path,
-                           "line %ld: found %d numbers, expected a label and %d pixels", line,
-                           numbers, PIXELS);
+        return report_error(source->path,
+                            "line %ld: found %d numbers, expected a label and %d pixels", line,
+                            numbers, PIXELS);
     for (int column = 0; column <= PIXELS; ++column) {
         const int length = (int)strcspn(text, ","), largest = column ? 255 : CLASSES - 1;
         char *end;
         const long value = strtol(text, &end, 10);
         if (!isdigit((unsigned char)*text) || end != text + length || value > largest)
-            return print_error(source->path, "line %ld, column %d: found '%.*s', expected 0 to %d",
-                               line, column + 1, length < 20 ? length : 20, text, largest);
+            return report_error(source->path, "line %ld, column %d: found '%.*s', expected 0 to %d",
+                                line, column + 1, length < 20 ? length : 20, text, largest);
         row[column] = (uint8_t)value;
         text = end + 1;
     }
@@ -182,17 +175,17 @@ static int read_csv(const struct source *source, int train_samples, int test_sam
     for (long line = 1; gzgets(source->file, text, LINE_SIZE); ++line) {
         size_t length = strlen(text);
         if (length == 0 || text[length - 1] != '\n') { // the end of the file, or damage
+            if (!gzeof(source->file))
+                return report_error(source->path, "line %ld: not text, or over %d characters", line,
+                                    LINE_SIZE - 2);
             if (check_end(source))
                 return EXIT_BAD_INPUT;
-            if (!gzeof(source->file))
-                return print_error(source->path, "line %ld: not text, or over %d characters", line,
-                                   LINE_SIZE - 2);
         }
         while (length > 0 && strchr("\r\n", text[length - 1]))
             text[--length] = '\0';
         if (line == 1 && strncmp(text, "label,", 6) != 0)
-            return print_error(source->path,
-                               "line 1: found '%.20s', expected the header label,pixel0,...", text);
+            return report_error(
+                source->path, "line 1: found '%.20s', expected the header label,pixel0,...", text);
         if (line == 1 || length == 0)
             continue;
         if (parse_row(source, line, text, row))
@@ -206,9 +199,9 @@ static int read_csv(const struct source *source, int train_samples, int test_sam
     if (check_end(source))
         return EXIT_BAD_INPUT;
     if (rows < train + test)
-        return print_error(source->path,
-                           "found %zu rows, --train and --test expect at least %zu + %zu", rows,
-                           train, test);
+        return report_error(source->path,
+                            "found %zu rows, --train and --test expect at least %zu + %zu", rows,
+                            train, test);
     return 0;
 }
 

@@ -11,7 +11,7 @@ CXX    = g++
 CFLAGS = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
 
 # The toolkit's folder is often not in PATH.
-NVCC = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
+NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 # This machine's GPUs. Without a driver, nvidia-smi may print its error on standard output.
 GPU  = $(shell nvidia-smi -L 2>/dev/null | grep '^GPU')
 

@@ -3,7 +3,5 @@ NEEDS  = mpicc
 OPENMP = yes
 include $(dir $(lastword $(MAKEFILE_LIST)))stage.mk
 
-ifndef DECLARED
 # mpicc calls the compiler of the other stages. Open MPI and MPICH read the variables.
 override CC := OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc
-endif

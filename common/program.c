@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int print_error(const char *where, const char *format, ...) {
+int report_error(const char *where, const char *format, ...) {
     va_list values;
     va_start(values, format);
     fprintf(stderr, "%s: ", where);
@@ -79,8 +79,8 @@ static void parse_value(const struct field *field, const char *text, void *value
         return;
     }
     if (end == text || *end || !is_right)
-        exit(print_error(stage_name, "--%s: found '%s', expected %s", field->option, text,
-                         expected));
+        exit(report_error(stage_name, "--%s: found '%s', expected %s", field->option, text,
+                          expected));
 }
 
 // Adds options to a command line, and sets those that have an initial value.
@@ -103,7 +103,7 @@ static void add_options(struct parse *parse, const struct field *field, void *va
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
     const struct parse *parse = state->input;
     if (key == ARGP_KEY_ARG)
-        exit(print_error(stage_name, "found '%s', expected options only: see --help", arg));
+        exit(report_error(stage_name, "found '%s', expected options only: see --help", arg));
     if (key < FIRST || key >= FIRST + parse->count)
         return ARGP_ERR_UNKNOWN;
     parse_value(parse->fields[key - FIRST], arg, parse->values[key - FIRST]);
@@ -141,9 +141,9 @@ static void check_writable(const char *option, const char *path) {
     const int opened =
         open(path, O_WRONLY | O_APPEND | O_NONBLOCK | (is_there ? 0 : O_CREAT | O_EXCL), 0666);
     if (opened < 0)
-        exit(print_error(stage_name,
-                         "--%s: cannot write %s: %s; expected a file in a writable directory",
-                         option, *path ? path : "''", strerror(errno)));
+        exit(report_error(stage_name,
+                          "--%s: cannot write %s: %s; expected a file in a writable directory",
+                          option, *path ? path : "''", strerror(errno)));
     close(opened);
     if (!is_there)
         unlink(path);
@@ -161,52 +161,45 @@ void check_rows(const char *option, const char *path, const struct field *fields
     print_row(stream, fields, NULL);
     fclose(stream);
     if (!file || !fgets(line, sizeof line, file) || strcmp(line, header) != 0)
-        exit(print_error(stage_name,
-                         "--%s: %s begins with other columns than a result row has; expected a "
-                         "new file, or one that a stage wrote",
-                         option, path));
+        exit(report_error(
+            stage_name, "--%s: %s begins with other columns than a result row; expected a new file",
+            option, path));
     if (fseek(file, -1, SEEK_END) == 0 && getc(file) != '\n')
-        exit(print_error(stage_name, "--%s: %s ends within a row: complete or delete that row",
-                         option, path));
+        exit(report_error(stage_name, "--%s: %s ends within a row: complete or delete that row",
+                          option, path));
     free(header);
     fclose(file);
-}
-
-// The new file that is to replace one at `path`.
-static void name_partial(char partial[PATH_MAX], const char *path) {
-    snprintf(partial, PATH_MAX, "%s.%ld.partial", path, (long)getpid());
 }
 
 static void check_saved_file(const char *option, const char *path) {
     char partial[PATH_MAX];
     struct stat file;
-    name_partial(partial, path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     check_writable(option, path);
     check_writable(option, partial);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
-        exit(print_error(stage_name, "--%s: found %s, expected a regular file or a new one", option,
-                         path));
+        exit(report_error(stage_name, "--%s: found %s, expected a regular file or a new one",
+                          option, path));
 }
 
 // No two options may name the same file.
 static void check_names(const struct parse *parse) {
     const char *paths[MOST];
     for (int i = 0; i < parse->count; ++i) {
-        const struct field *field = parse->fields[i];
-        paths[i] =
-            field->kind == FILE_NAME ? *(char **)((char *)parse->values[i] + field->offset) : NULL;
+        void *value = (char *)parse->values[i] + parse->fields[i]->offset;
+        paths[i] = parse->fields[i]->kind == FILE_NAME ? *(char **)value : NULL;
         for (int j = 0; j < i; ++j)
             if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0)
-                exit(print_error(stage_name,
-                                 "--%s: found %s, the same file as --%s; expected another",
-                                 field->option, paths[i], parse->fields[j]->option));
+                exit(report_error(stage_name,
+                                  "--%s: found %s, the same file as --%s; expected another",
+                                  parse->fields[i]->option, paths[i], parse->fields[j]->option));
     }
 }
 
 // At exit, some output may still be in the buffer, and the disk may be full.
 static void close_stdout(void) {
     if (ferror(stdout) || fclose(stdout) != 0) {
-        print_error("standard output", "cannot write: %s", strerror(errno));
+        report_error("standard output", "cannot write: %s", strerror(errno));
         _exit(EXIT_RUN_FAILED);
     }
 }
@@ -249,14 +242,14 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     return values;
 }
 
-// A field with a comma stands in double quotes, as in every CSV file (RFC 4180).
+// Prints a field, or its name if `run` is NULL. A text with a comma is quoted, as in RFC 4180.
 static void print_value(FILE *file, const struct field *field, const void *run) {
-    const void *value = (const char *)run + field->offset;
+    const void *value = run ? (const void *)((const char *)run + field->offset) : &field->column;
     char text[32]; // 17 digits, a sign, a point and an exponent
     double number;
     int digits = 1;
     bool is_float = false;
-    switch (field->kind) {
+    switch (run ? field->kind : TEXT) {
     case FLAG:
         number = *(const bool *)value;
         break;
@@ -284,27 +277,22 @@ static void print_value(FILE *file, const struct field *field, const void *run) 
     }
     if (isnan(number) || (field->is_optional && number == 0))
         return;
-    if (field->kind == SECONDS) {
-        fprintf(file, "%.9f", number);
-        return;
-    }
-    do
-        snprintf(text, sizeof text, "%.*g", digits++, number);
-    while (is_float ? strtof(text, NULL) != (float)number : strtod(text, NULL) != number);
+    if (field->kind == SECONDS)
+        snprintf(text, sizeof text, "%.9f", number);
+    else
+        do
+            snprintf(text, sizeof text, "%.*g", digits++, number);
+        while (is_float ? strtof(text, NULL) != (float)number : strtod(text, NULL) != number);
     fputs(text, file);
 }
 
 void print_row(FILE *file, const struct field *fields, const void *run) {
     fputs(run ? stage_name : "stage", file);
-    for (const struct field *field = fields; field->column || field->option; ++field) {
-        if (!field->column)
-            continue;
-        fputc(',', file);
-        if (run)
+    for (const struct field *field = fields; field->column || field->option; ++field)
+        if (field->column) {
+            fputc(',', file);
             print_value(file, field, run);
-        else
-            fputs(field->column, file);
-    }
+        }
     fputc('\n', file);
 }
 
@@ -324,12 +312,12 @@ int append_row(const char *option, const char *path, const struct field *fields,
         fclose(stream);
         written = write(file, text, length);
     }
-    const bool is_whole = written > 0 && (size_t)written == length;
+    const bool is_whole = written == (ssize_t)length;
     if (!is_whole)
-        print_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
-                    path, written < 0 ? strerror(errno) : "the disk is full");
+        report_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
+                     path, written < 0 ? strerror(errno) : "the disk is full");
     if (!is_whole && written > 0 && ftruncate(file, before.st_size) < 0)
-        print_error(stage_name, "--%s: %s ends with part of a row", option, path);
+        report_error(stage_name, "--%s: %s ends with part of a row", option, path);
     free(text);
     close(file);
     return is_whole ? 0 : EXIT_RUN_FAILED;
@@ -343,22 +331,21 @@ double peak_rss_mib(void) {
 
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count) {
     char partial[PATH_MAX];
-    name_partial(partial, path);
+    snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     FILE *file = fopen(partial, "wb");
     bool written = file != NULL;
     for (size_t i = 0; written && i < count; ++i)
         written = fwrite(arrays[i].floats, sizeof(float), arrays[i].count, file) == arrays[i].count;
     if (file && fclose(file) == 0 && written && rename(partial, path) == 0)
         return 0;
-    print_error(stage_name, "--%s: cannot write %s: %s", option, path, strerror(errno));
+    report_error(stage_name, "--%s: cannot write %s: %s", option, path, strerror(errno));
     unlink(partial);
     return EXIT_RUN_FAILED;
 }
 
 void print_rest(int epoch, int epochs, double epoch_s) {
     if (epoch == 1 && epochs > 1 && epoch_s > 2 && isatty(STDERR_FILENO))
-        fprintf(stderr, "the other %d will take about %.0f s\n", epochs - 1,
-                (epochs - 1) * epoch_s);
+        fprintf(stderr, "the other epochs will take about %.0f s\n", (epochs - 1) * epoch_s);
 }
 
 void print_timer(const char *phase, const struct timer *timer, const char *rounds) {
@@ -380,8 +367,8 @@ void *try_allocate_array(size_t count, size_t size) {
 void *allocate_array(size_t count, size_t size) {
     void *array = try_allocate_array(count, size);
     if (!array) {
-        print_error(stage_name, "out of memory: asked for %.1f MiB; try a smaller run",
-                    (double)count * (double)size / (1 << 20));
+        report_error(stage_name, "out of memory: asked for %.1f MiB; try a smaller run",
+                     (double)count * (double)size / (1 << 20));
         exit(EXIT_RUN_FAILED);
     }
     return memset(array, 0, count * size);

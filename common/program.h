@@ -25,9 +25,7 @@ const char stage_name[] = STAGE;
 enum { EXIT_RUN_FAILED = 1, EXIT_BAD_INPUT = 2, EXIT_NO_DEVICE = 77 };
 
 // Prints a line on standard error: where, a colon, and what is wrong. Returns EXIT_BAD_INPUT.
-__attribute__((format(printf, 2, 3))) int print_error(const char *where, const char *format, ...);
-
-// --- options and columns, listed once ---
+__attribute__((format(printf, 2, 3))) int report_error(const char *where, const char *format, ...);
 
 // What a value is. As an option, it must be in the range.
 enum kind {
@@ -106,8 +104,6 @@ void check_rows(const char *option, const char *path, const struct field *fields
 // program lies in. That is found at run time, so that the repository can be moved.
 const char *data_directory(const char *variable, const char *name);
 
-// --- results ---
-
 // Prints a row: the stage and the run's values, or the names of the columns if `run` is NULL. A
 // number has the fewest digits that read back as the same: 0.1 instead of 0.100000001. A NaN is an
 // empty field.
@@ -138,8 +134,6 @@ void print_rest(int epoch, int epochs, double epoch_s);
 // Prints a phase's time and its spread, or nothing if no duration was added. `rounds` says what was
 // timed each time, such as "batches".
 void print_timer(const char *phase, const struct timer *timer, const char *rounds);
-
-// --- memory ---
 
 // Returns an array of so many elements, each of `size` bytes: zeroed, and 64-byte aligned. free()
 // releases it. It never returns NULL: without enough memory, it says how much was asked for and

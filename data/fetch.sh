@@ -13,15 +13,10 @@ fail() {
     exit 1
 }
 
-# The largest file has 47,040,016 bytes, and about ten million as the mirrors compress it. Downloads
-# and decompressions stop at this limit.
-readonly LIMIT_MIB=48
-
 # is_right FILE NAME: returns whether FILE, raw or gzipped, has the content of the file NAME.
 is_right() {
     local sum
-    sum=$(gzip -dcf -- "$1" 2>/dev/null | head -c "${LIMIT_MIB}M" | sha256sum) &&
-        [[ $sum == "${SHA256[$2]}  -" ]]
+    sum=$(gzip -dcf -- "$1" 2>/dev/null | sha256sum) && [[ $sum == "${SHA256[$2]}  -" ]]
 }
 
 # await COMMAND...: runs it in the background, because bash runs a trap only after the command in
@@ -35,19 +30,11 @@ await() {
     return "$status"
 }
 
-# limited COMMAND...: runs it, but lets no file that it writes grow beyond the limit. Not every
-# server says in advance how much it sends.
-limited() {
-    trap '' XFSZ
-    ulimit -f $((LIMIT_MIB * 1024)) 2>/dev/null || true # it may be lower already
-    exec "$@" {lock}>&-
-}
-
 # download URL FILE LOG: tries once, because the next mirror is the retry. With no network, two
-# mirrors fail within 20 s.
+# mirrors fail within 20 s. curl does not hold the lock: it may live on where this script is killed.
 download() {
-    await limited curl --fail --silent --show-error --location --output "$2" --connect-timeout 8 \
-        --max-filesize "${LIMIT_MIB}M" --speed-limit 1000 --speed-time 10 --max-time 300 "$1" 2>"$3"
+    await curl --fail --silent --show-error --location --output "$2" --connect-timeout 8 \
+        --speed-limit 1000 --speed-time 10 --max-time 300 "$1" 2>"$3" {lock}>&-
 }
 
 # fetch NAME: takes the file from the first mirror that has it right.
@@ -58,8 +45,6 @@ fetch() {
         echo "fetching $url"
         if ! download "$url" "$partial/$1$SUFFIX" "$partial/log"; then
             reasons+="${reasons:+; }$url: $(tail -n 1 "$partial/log")"
-            [[ ! $(find "$partial" -name "$1$SUFFIX" -size "+$((LIMIT_MIB - 1))M") ]] ||
-                reasons+=" (more than $LIMIT_MIB MiB)"
         elif ! is_right "$partial/$1$SUFFIX" "$1"; then
             reasons+="${reasons:+; }$url: wrong content"
         else
@@ -118,17 +103,16 @@ find_missing
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 command -v curl >/dev/null || fail "found no curl; install it, or draw a stand-in with $STAND_IN"
-unwritable="$directory: cannot write there; name another directory"
-mkdir -p -- "$directory" 2>/dev/null || fail "$unwritable"
-# Only one download runs in a directory at a time. So leftovers are from one that was killed.
-{ exec {lock}<"$directory"; } 2>/dev/null || fail "$unwritable"
+# Only one download runs in a directory at a time.
+{ mkdir -p -- "$directory" && exec {lock}<"$directory"; } 2>/dev/null ||
+    fail "$directory: cannot write there; name another directory"
 if ! flock --nonblock "$lock"; then
     echo "waiting for another download into $directory"
     await flock "$lock" || fail "$directory: cannot be locked; name another directory"
     find_missing
 fi
-rm -rf -- "$directory"/.fetch.?????? 2>/dev/null || true # they may be another user's
-partial=$(mktemp -d "$directory/.fetch.XXXXXX" 2>/dev/null) || fail "$unwritable"
+partial=$directory/.fetch # of one that was killed, too
+mkdir -p -- "$partial"
 for name in "${missing[@]}"; do
     fetch "$name"
 done

@@ -28,6 +28,7 @@ with other flags, or a peer. Without any, all stages are tested, or all peers if
 """
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -304,7 +305,6 @@ class Tester:
                         for word in self.ladder.words_of(option, value))
 
     def options(self, case):
-        """The words of a command line."""
         return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
 
     def expected(self, case):
@@ -411,35 +411,36 @@ class Tester:
         show it. A wrong program is wrong with all."""
         *others, last = seeds if "seed" in self.ladder.settings else ("",)
         explains, self.explains = self.explains, False
-        for seed in others:
-            try:
-                return self.test(program, f"{case} --seed {seed}")
-            except Differs:
-                pass
-            finally:
-                self.explains = explains
+        try:
+            for seed in others:
+                with contextlib.suppress(Differs):
+                    return self.test(program, f"{case} --seed {seed}")
+        finally:
+            self.explains = explains
         return self.test(program, f"{case} --seed {last}" if last else case)
 
     def probe(self, program):
         """Finds out whether a program runs here, and whether it takes --threads."""
+        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
         if not program.unavailable:
-            case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
-            run = self.run(program, case)
+            program.threads = True
+            run = self.run(program, case, Start(2))
+            if run.status == 2:
+                program.threads = False
+                run = self.run(program, case)
             if run.status == NOT_HERE:
                 program.unavailable = run.error
-            elif not program.hangs:
-                program.threads = True
-                program.threads = self.run(program, case, Start(2)).status != 2
         if program.unavailable:
             raise Skipped(program.unavailable)
 
-    def pairs(self, thin):
-        """(size and case as one, the case). A step is like the stages beside it, so its selection
-        is thin: it has each size and each case, but not each pair of them."""
-        thinned = min(3, len(self.tests["sizes"])) if thin else 1
-        for row, size in enumerate(self.tests["sizes"]):
-            for column, case in enumerate((*self.tests["cases"], *self.tests["run_only"])):
-                if (row + column) % thinned == 0:
+    def pairs(self, part=1):
+        """(size and case as one, the case): of a part of all pairs, such as a third, in which each
+        size and each case still is."""
+        sizes, cases = self.tests["sizes"], (*self.tests["cases"], *self.tests["run_only"])
+        part = min(part, len(sizes), len(cases))
+        for row, size in enumerate(sizes):
+            for column, case in enumerate(cases):
+                if (row + column) % part == 0:
                     yield f"{size} {case}".strip(), case
 
     def test_updates(self, program, case, start):
@@ -495,15 +496,13 @@ def fit(found, right, before):
     """(times, again): the update found is `times` the right one plus `again` times the one
     before, by least squares. None if what this leaves is more than a hundredth of what it explains.
     Anything fits a few elements, so for them only an update of zero is good."""
-    for bases in (right,), (right, before):
-        if len(bases) == 2 and (found.size < 5 or not before.any()):
-            break
-        times = [*np.linalg.lstsq(np.stack(bases, axis=1), found, rcond=None)[0], 0][:2]
-        left = found - times[0] * right - times[1] * before
-        says = times[1] * before if times[1] else (times[0] - 1) * right
-        if np.linalg.norm(left) <= 0.01 * np.linalg.norm(says) and (
-                found.size >= 5 or abs(times[0]) < 1e-3):
-            return times
+    for bases in [[right], [right, before]][:1 + bool(found.size >= 5 and before.any())]:
+        times, again = [*np.linalg.lstsq(np.stack(bases, axis=1), found, rcond=None)[0], 0][:2]
+        left = found - times * right - again * before
+        explained = again * before if again else (times - 1) * right
+        if np.linalg.norm(left) <= 0.01 * np.linalg.norm(explained) and (
+                found.size >= 5 or abs(times) < 1e-3):
+            return times, again
     return None
 
 
@@ -512,40 +511,34 @@ def explain_update(item, found, states, count, size):
     what is expected: before the first update, and after each."""
     rows, columns = np.nonzero(item.wrong)
     box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
-    ranges = "".join(f"[{each.start}]" if each.stop - each.start == 1 else
-                     f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
+    ranges = "".join(f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
     found, *states = (each[item.slice].reshape(item.wrong.shape) for each in (found, *states))
     earlier, before, after = [states[0], *states][-3:]
     for name, place in ((item.name, ...), (item.name + ranges, box)):
         fitted = fit(*(each[place].ravel() for each in (
             found - before, after - before, before - earlier)))
-        if not fitted:
-            continue
-        times, again = fitted
-        update = f"The update of {name} is {times:.5g} times the right one"
-        if again:
-            return (f"{update} + {again:.5g} times the one before: is its gradient set to zero?")
-        if abs(times) < 0.01:
-            return f"{name} did not move."
-        if count < size and math.isclose(times, count / size, rel_tol=0.01):
-            return f"{update}: divided by {size}, not {count}?"
-        if count > 1 and math.isclose(times, count, rel_tol=0.01):
-            return f"{update}: not divided by {count}?"
-        return f"{update}."
+        if fitted:
+            times, again = fitted
+            near = functools.partial(math.isclose, times, rel_tol=0.01)
+            return f"{name} did not move." if abs(times) < 0.01 and not again else (
+                f"The update of {name} is {times:.5g} times the right one") + (
+                f" + {again:.5g} times the one before: is its gradient set to zero?" if again else
+                f": divided by {size}, not {count}?" if count < size and near(count / size) else
+                f": not divided by {count}?" if count > 1 and near(count) else ".")
     return ""
 
 
 def explain_updates(items, found, states, count, size, hints):
     """A line for each wrong part of which there is something to say, or the ladder's hint."""
-    parts = [item for item in items if not item.right and item.slice]
-    columns = [item.name for item in items if not item.right and not item.slice]
+    wrong = [item for item in items if not item.right]
+    parts = " ".join(item.name for item in wrong if item.slice)
+    columns = " ".join(item.name for item in wrong if not item.slice)
     with np.errstate(all="ignore"):
-        said = [*filter(None, (explain_update(part, found, states, count, size)
-                               for part in parts))]
-    names = " ".join(part.name for part in parts)
+        said = [*filter(None, (explain_update(item, found, states, count, size)
+                               for item in wrong if item.slice))]
     return said + [hint for what, hint in hints.items() if (
-        what in columns or (not said and what == names) if parts
-        else what == f"only {' '.join(columns)}")][:1]
+        what in columns.split() or (not said and what == parts) if parts
+        else what == f"only {columns}")][:1]
 
 
 def make(*words):
@@ -587,21 +580,23 @@ def check_cell(stages, cell):
                          "see `make check`", 1)
 
 
-@functools.cache
-def tester_of(ladder, selection, verbose):
-    return Tester(ladder, selection, verbose=verbose)
+tester_of = functools.cache(Tester)
 
 
-def test_program(path, selection, under=(), verbose=False):
-    """Tests a program in a selection, to the end. Returns (what is wrong, how many tests there
-    were), or raises Skipped. Prints a line for each test."""
+def test_program(path, selection, part=1, under=(), verbose=False):
+    """Tests a program in a part of a selection, to the end. Returns (what is wrong, how many tests
+    there were), or raises Skipped. Prints a line for each test. A step is like the stages beside
+    it, so it is tested with each size and each case, but with few pairs of them. Without FULL=1 so
+    is what mpirun starts, which takes a second: a third of that for steps and under sanitizers."""
     program = Program(path, under)
-    tester, wrongs, count = tester_of(program.ladder, selection, verbose), [], 0
+    tester, wrongs = tester_of(program.ladder, selection, verbose=verbose), []
     if tester.left_out:
         raise Skipped(tester.left_out)
     tester.probe(program)
-    for text, case in tester.pairs(thin=program.is_step):
-        count += 1
+    is_short = program.starts_slowly and not FULL
+    tests = [*tester.pairs(99 if program.is_step or is_short else part)]
+    few = is_short and (program.is_step or selection == "sanitized")
+    for text, case in tests[::3 if few else 1]:
         try:
             if case in tester.tests["run_only"]:
                 tester.result(program, text)
@@ -611,7 +606,7 @@ def test_program(path, selection, under=(), verbose=False):
         except Wrong as wrong:
             wrongs.append(f"WRONG {program.name} {tester.now}: {wrong}")
             print(wrongs[-1], flush=True)
-    return wrongs, count
+    return wrongs, len(tests)
 
 
 def test_programs(paths, selection, under, verbose):
@@ -621,7 +616,7 @@ def test_programs(paths, selection, under, verbose):
             each.program if each.is_peer else each.folder for ladder in ladders.ladders()
             for each in (ladder.peers if selection == "peers" else ladder.stages)]:
         try:
-            wrongs, tests = test_program(path, selection, under, verbose)
+            wrongs, tests = test_program(path, selection, 1, under, verbose)
             failed, count = failed + len(wrongs), count + tests
         except Skipped as why:
             print(f"skipped {Program(path).name}: {why}", flush=True)
@@ -656,17 +651,17 @@ def count_launches(stage):
     program = build(stage, "COUNT=1", ".counted.sim")
     with tempfile.TemporaryDirectory() as folder:
         tester, path = Tester(stage.ladder, "gpu"), Path(folder, "counts.csv")
-        ((text, _), *_) = tester.pairs(thin=False)
+        ((text, _), *_) = tester.pairs()
         tester.result(program, text, SIM_COUNTS=str(path))
-        with open(path, encoding="utf-8") as file:
-            return sum(int(row["launches"]) for row in csv.DictReader(file) if row["blocks"])
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return sum(int(row["launches"]) for row in csv.DictReader(lines) if row["blocks"])
 
 
 def tests_of(stage, program, options, cases, seeds):
     """The tests of a stage: (the Tester, a function that makes the test)."""
     tester = Tester(stage.ladder, "check", explains=True)
     tester.probe(program)
-    for text, case in tester.pairs(thin=False):
+    for text, case in tester.pairs():
         yield tester, lambda: tester.test(program, text, case in tester.tests["twice"])
     for case in cases:
         yield tester, lambda: tester.test_seeds(program, case, seeds)
@@ -677,7 +672,7 @@ def tests_of(stage, program, options, cases, seeds):
         tester = Tester(stage.ladder, "gpu", explains=True)
         program = build(stage, "SANITIZE=1", ".sanitized.sim")
         program.name = f"{stage.name}, under the sanitizers"
-        for text, _ in tester.pairs(thin=False):
+        for text, _ in tester.pairs():
             yield tester, lambda: tester.test(program, text)
 
 
@@ -699,13 +694,17 @@ def read_target(stage, target, phase):
     return float(found[1])
 
 
-def outside(stage, before, options, rows):
+def outside(stage, options, rows):
     """The seconds of the epochs in these rows' runs by the clock outside: those of the program
     without what its origin takes for a run that has none, whatever the program says."""
     rounds, *_ = stage.ladder.toml["tests"]["updates"]
     words = stage.ladder.words({**options, rounds: 0})
-    around = statistics.median(compare.run(before, words)["program_s"] for _ in range(pairs.FEWEST))
-    return [max(1e-9, row["program_s"] - around) for row in rows]
+    around = min(compare.run(stage.before or stage, words)["program_s"]
+                 for _ in range(pairs.FEWEST))
+    found = [row["program_s"] - around for row in rows]
+    if min(found) <= 0:
+        ladders.fail("EPOCHS: found runs that are too short for the clock outside", 1)
+    return found
 
 
 def part_of_ceiling(stage, phase, options, seconds_of):
@@ -716,8 +715,8 @@ def part_of_ceiling(stage, phase, options, seconds_of):
         rows.append(compare.run(stage, stage.ladder.words(options)))
         # Right after the run, the ceiling has the clock rate that the run has left.
         ceilings.append(running.rate(rows[-1]["threads"]) * 1e9 / stage.ladder.width)
-    phases = [phase] if phase else stage.ladder.phases
-    parts = [100 * sum(stage.ladder.work(row, each, "operations") or 0 for each in phases)
+    parts = [100 * sum(stage.ladder.work(row, each, "operations") or 0
+                       for each in ([phase] if phase else stage.ladder.phases))
              / seconds / ceiling
              for row, seconds, ceiling in zip(rows, seconds_of(rows), ceilings)]
     return (pairs.Ratio(statistics.median(parts), *pairs.interval(parts), len(parts)),
@@ -725,34 +724,33 @@ def part_of_ceiling(stage, phase, options, seconds_of):
 
 
 def judge(stage, target, phase, options, key):
-    """Compares the stage's time with its origin's, and with a target. Returns what is found:
-    "verdict" and, with a target, what is "reached", from "low" to "high"."""
+    """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
+    with a target, what is "reached", from "low" to "high"."""
     before, ladder = stage.before, stage.ladder
     column = f"{phase}_s" if phase else ladder.time
-    is_outside = key and "updates" in ladder.toml["tests"]
+    is_outside = key and not phase and "updates" in ladder.toml["tests"]
 
     def seconds_of(rows):
-        return outside(stage, before or stage, options, rows) if is_outside else [
-            row[column] for row in rows]
+        return outside(stage, options, rows) if is_outside else [row[column] for row in rows]
 
-    name, says, why = column.removesuffix("_s"), "reaches {} % of the ceiling", ""
+    for each in filter(None, (before, stage)):
+        compare.build(each)
+    found, name = None, column.removesuffix("_s")
     if target.endswith("%"):
+        says = "reaches {} % of the ceiling"
         found, why = part_of_ceiling(stage, phase, options, seconds_of)
     elif before:
-        for each in before, stage:
-            compare.build(each)
-        rows, ratios, why = compare.compare((before, stage), options)
         says = f"is {{}} times as fast as {before.name}"
-        found = ratios.get(name)
-        if is_outside:
+        rows, ratios, why = compare.compare((before, stage), options)
+        if name in ratios and not why:
             found = pairs.ratio(*map(seconds_of, rows[::-1]))
     if not target:
         return {"verdict": "right"}
-    if not found:
-        ladders.fail(f"PHASE: found '{phase}', which {before.name} does not have")
     if why:
         ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
+    if not found:
+        ladders.fail(f"PHASE: found '{phase}', which {before.name} does not have")
     # What is shown counts.
     low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
     wanted = read_target(stage, target, phase)

@@ -50,22 +50,6 @@ def show(text, indent=""):
     print(text, flush=True)
 
 
-def printable(text):  # until report/view.py does without
-    return " ".join(text.split())
-
-
-def width(file):
-    return shutil.get_terminal_size().columns if file.isatty() else math.inf
-
-
-def say(message):
-    print(message, file=sys.stderr)
-
-
-class Failure(SystemExit):
-    line = ""
-
-
 def fail(message, status=2):
     """Ends the program with one line."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)

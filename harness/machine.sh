@@ -60,7 +60,8 @@ for vectors in AVX512F AVX2 AVX ARM_NEON SSE2 none; do
     [[ $macros != *"__${vectors}__ 1"* && $macros != *"__$vectors 1"* ]] || break
 done
 vectors=${vectors/512F/-512} vectors=${vectors#ARM_}
-built=$(gcc -march="$march" -Q --help=target | sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)
+built=$(gcc -march="$march" -Q --help=target |
+    sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
 echo "cpu: $cpu, $cores cores, $(nproc --all) hardware threads$other"

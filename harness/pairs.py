@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 CONFIDENCE = 0.99
 FEWEST = 8  # fewer pairs give no interval of that confidence
-MEANING = f"a ratio is the median over pairs of runs of the same round, with its interval of " \
-          f"{100 * CONFIDENCE:.0f} % in brackets, or their range below {FEWEST} pairs"
 
 
 def interval(values, confidence=CONFIDENCE):
@@ -50,16 +48,19 @@ class Ratio(NamedTuple):
         return self.pairs > 1 and not self.low <= 1 <= self.high
 
     @property
+    def short(self):
+        """1.36×, or no difference seen."""
+        return (f"{digits(self.median)}×" if self.is_seen or self.pairs == 1 else
+                "no difference seen")
+
+    @property
     def interval(self):
         return f"({digits(self.low)} to {digits(self.high)})"
 
     @property
     def text(self):
         """1.36× (1.33 to 1.39), no difference seen (0.98 to 1.02), 13.2× once."""
-        if self.pairs == 1:
-            return f"{digits(self.median)}× once"
-        return (f"{digits(self.median)}× {self.interval}" if self.is_seen else
-                f"no difference seen {self.interval}")
+        return f"{self.short} {'once' if self.pairs == 1 else self.interval}"
 
 
 def ratio(times, others):

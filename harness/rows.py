@@ -66,12 +66,12 @@ def write(path, text):
 def parameters(ladder):
     """{column: (kind of its values, the least)}: the axes and the settings of a ladder. The kind is
     that of the values in its ladder.toml."""
-    least = {str: None, bool: None, int: 0, float: 0}
-    settings = {option: (type(value), least[type(value)])
-                for option, value in ladder.settings.items()}
-    axes = {axis["option"]: (type(axis["values"][0]), {int: 1, float: 0}.get(type(axis["values"][0])))
-            for axis in ladder.axes}
-    return {ladder.column(option): kind for option, kind in {**settings, **axes}.items()}
+    found = {option: (type(value), 0 if type(value) in (int, float) else None)
+             for option, value in ladder.settings.items()}
+    for axis in ladder.axes:
+        kind = type(axis["values"][0])
+        found[axis["option"]] = kind, {int: 1, float: 0}.get(kind)
+    return {ladder.column(option): kind for option, kind in found.items()}
 
 
 def read_texts(path, needed):

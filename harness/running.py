@@ -211,7 +211,7 @@ def strays(runs, ladder):
         one_each = {row["stage"]: computed(row, ladder) for row in rows}
         baseline = ladder.toml["baseline"]
         known = [one_each[baseline]] if baseline in one_each else [*one_each.values()]
-        expected = {column: statistics.median_low([each[column] for each in known if column in each])
+        expected = {column: statistics.median_low([one[column] for one in known if column in one])
                     for each in known for column in each}
         for row in rows:
             column, value, other = difference(row, expected, ladder) or ("", 0, 0)

@@ -50,7 +50,7 @@ def shape_of(toml):
         "measures": [{"column!": TEXT, "title!": TEXT, "unit": TEXT,
                       "better": ("lower", "higher")}],
         "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "cases!": [TEXT],
-                  "updates": [TEXT], "hints": {"*": TEXT}, "drawn": {"*": {int, float}},
+                  "updates": [TEXT], "hints": {"*": TEXT}, "drawn": {"*": NUMBER},
                   "changed_lines": WHOLE}}
 
 
@@ -96,8 +96,8 @@ def check(given):
     toml = DEFAULTS | given
     match({key: toml[key] for key in FIRST}, FIRST)
     options = [*(axis["option"] for axis in toml["axes"]), *toml["settings"]]
-    if len(toml["axes"]) > 2 or not all(axis["values"] for axis in toml["axes"]):
-        wrong("axes", f"{len(toml['axes'])} tables", "two at most, each with values")
+    for axis in toml["axes"]:
+        match([*axis["values"], *axis.get("quick", [])], [{type(axis["values"][0])}], "axes")
     for number, option in enumerate(options):
         if option in (*TAKEN, *options[:number]) or not re.fullmatch("[a-z][a-z0-9-]*", option):
             wrong("option", f"'{option}'", "small letters, digits and -, a name that is there only "

@@ -180,8 +180,10 @@ def study(_, name):
 
 
 def check(*variables):
-    # What Ctrl-C ends is also what it has started: no check goes on in the background.
-    return running.run(["make", "--no-print-directory", "check", *variables], cwd=ROOT, keep="")[0]
+    # Ctrl-C ends it and what it has started, and then this program: no check goes on alone.
+    status, *_ = running.run(["make", "--no-print-directory", "check", *variables], cwd=ROOT,
+                             keep="")
+    return status if status >= 0 else 128 - status
 
 
 def main():

@@ -30,8 +30,8 @@ from pathlib import Path
 from harness import ladders, rows, running
 from harness.ladders import ROOT, fail
 
-# A longer run has less noise and costs more: over 20 s, one round is enough. --steps has more rounds,
-# so that small differences show. {kind of the sweep: [(seconds that a run takes more than, rounds)]}
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise and
+# costs more: over 20 s, one is enough. --steps has more, so that small differences show.
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
@@ -92,9 +92,9 @@ def say(text, is_progress=False):
 
 def build_failure(log):
     """The line of make's output that says why it failed: the compiler's first error, or what the
-    linker missed, and not what follows from it."""
-    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|cannot find -l")
-    lines = log.splitlines() or [""]
+    linker missed. What make and the compiler say last only follows from it."""
+    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|find -l")
+    lines = [line for line in log.splitlines() if not re.match(r"make.*\] Error", line)] or [""]
     return next(filter(why.search, lines), lines[-1]).replace(f"{ROOT}/", "")
 
 
@@ -134,19 +134,16 @@ class Sweep:
         if options.steps and not given.keys() & axes:
             grid = rungs.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
-        if options.growth:
-            base, values = settings | toml["growth"]["base"], toml["growth"]["values"]
-            self.shown, count = [*values], ladders.processors()
-            cells = [base, *({**base, option: value} for option in values
-                             for value in values[option])]
-            self.threads = options.threads or [
-                count, *(1 << bit for bit in range(count.bit_length()) if 1 << bit < count)]
-        self.cells = {self.key_of(cell): cell for cell in cells}
         self.before = {}       # {a cell of --growth: the one with the next smaller value}
         if options.growth:
-            for option, some in values.items():
-                keys = [self.key_of({**base, option: value}) for value in some]
-                self.before |= dict(zip(keys[1:], keys))
+            base, count = settings | toml["growth"]["base"], ladders.processors()
+            self.shown, cells = [*toml["growth"]["values"]], [base]
+            for option, values in toml["growth"]["values"].items():
+                line = [{**base, option: value} for value in values]
+                self.before |= zip(map(self.key_of, line[1:]), map(self.key_of, line))
+                cells += line
+            self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
+        self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
         self.threads = sorted({*self.threads}, reverse=True)
         self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
@@ -154,6 +151,7 @@ class Sweep:
         self.rows = []         # those that count
         self.used = {}         # {(stage's name, cell): most threads}
         self.most = {}         # {stage's name: the rounds of a cell at most}
+        self.last = {}         # {stage's name: the seconds of its last run}
         self.took = {}         # {(stage's name, threads): the threads that it used then}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
@@ -180,11 +178,9 @@ class Sweep:
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
         other."""
-        if self.options.output:
-            self.output = Path(self.options.output, self.ladder.name if self.options.all else "")
-        else:
-            machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
-            self.output = ROOT / "report/results" / machine / self.ladder.name
+        machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
+        self.output = Path(self.options.output or ROOT / "report/results" / machine,
+                           self.ladder.name * (self.options.all or not self.options.output))
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
         self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
         try:
@@ -225,9 +221,9 @@ class Sweep:
         for path in filter(Path.exists, (self.output / name for name in FILES)):
             shutil.copy2(path, aside)
             frame = rows.read_texts(path, [])
-            if path != self.epochs:  # which has no sweeps, and is of the grid
+            if "sweep" in frame:
                 frame = frame[~frame["sweep"].isin({*map(str, mine)})]
-            elif self.has_epochs:
+            elif self.has_epochs:  # they are of the grid
                 frame = frame[:0]
             rows.write(path, frame.to_csv(index=False) if len(frame) else "")
         say(f"Earlier results moved to {aside}")
@@ -299,6 +295,7 @@ class Sweep:
         self.took[name, threads] = row["threads"]
         self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
         self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
+        self.last[name] = row.get("program_s") or row[self.ladder.time]
         self.most[name] = MOST_ROUNDS if row["device"] == "cpu" else MOST_GPU_ROUNDS
         self.best = rows.best_rates([row, *(
             {"threads": count, "rate": rate} for count, rate in self.best.items())])
@@ -339,17 +336,19 @@ class Sweep:
         return max(0, self.planned(stage.name, times) - len(times))
 
     def left(self):
-        """What is still needed, in words: a run takes as long as those so far."""
-        runs = sum(self.missing(stage, cell, threads) for stage in self.stages
-                   for cell in self.cells for threads in self.numbers(stage, cell))
-        seconds = runs * (time.monotonic() - self.began) / (self.made or math.nan)
+        """What is still needed, in words. Until all stages have run, the time is not known."""
+        runs, seconds = 0, 0.0
+        for stage, cell in itertools.product(self.stages, self.cells):
+            missing = sum(self.missing(stage, cell, threads)
+                          for threads in self.numbers(stage, cell))
+            runs += missing
+            seconds += missing and missing * self.last.get(stage.name, math.nan)
         return f"{runs} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
                                   if seconds < 100 else f", about {seconds / 60:.0f} min")
 
     # --- the runs ---
 
     def build(self):
-        say("Building harness/ceiling", is_progress=True)
         running.ceiling()
         has_gpu = ladders.has_gpu()
         for number, stage in enumerate(self.stages):
@@ -493,7 +492,6 @@ class Sweep:
         self.build()
         self.note_programs()
         self.note_gpu("before")
-        self.began = time.monotonic()
         self.run_all()
         self.finish()
 

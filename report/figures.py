@@ -3,18 +3,17 @@
     The training takes <!-- measured: 01, hidden 32, batch 32 -->0.192 s<!-- end -->.
     Against 01.1, `forward`: <!-- measured: forward_s of 01.2 over 01.1 -->2.25×<!-- end -->.
 
-A mark says `measured: [COLUMN of] STAGE [over STAGE] [, OPTION VALUE]... [, on MACHINE]`. STAGE is
-a stage or a peer of the page's ladder, or of another one as LADDER/STAGE. COLUMN is one of the
-rows, or "ceiling"; without it, it is the ladder's time. `over` says how many times as fast STAGE
-is, or how many times as much of what is no time. Options left out are those of the cell that the
-whole ladder is shown for. Without MACHINE, a folder of results/, it is that of the ladder's README.
+A mark says `measured: [COLUMN of] STAGE [over STAGE] [, OPTION VALUE]...`. STAGE is a stage or a
+peer of the page's ladder, or of another one as LADDER/STAGE. COLUMN is one of the rows, or
+"ceiling"; without it, it is the ladder's time. `over` says how many times as fast STAGE is, or how
+many times as much of what is no time. Options left out are those of `make step`.
 """
 
 import re
 
 from harness import ladders, rows
 from harness.ladders import ROOT, fail
-from report import view
+from report import blocks, view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
@@ -24,8 +23,7 @@ SHAPE = re.compile(r"(?:(\w+) of )?(?:([^\s/]+)/)?(\S+)(?: over (\S+))?")
 
 
 def pages():
-    """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's. A
-    link to another place is not written to."""
+    """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's."""
     first, *others = ladders.ladders()
     folders = {ROOT: first, first.folder: first, first.peers_folder.parent: first}
     folders |= {ladder.folder: ladder for ladder in others}
@@ -47,72 +45,55 @@ def quantity(group, column, value):
     return f"{value:.4g}"
 
 
-def figure(group, column, names, cell):
-    """What the runs of a group say of one stage, or of one over another. None if it has no such
-    runs. Only this and quantity() ask a Group."""
+def figure(group, column, names, options):
+    """What the runs of a group say of one stage, or of one over another. None if it has no runs
+    with these options, {column: value}."""
+    if any(group.settings.get(name, value) != value for name, value in options.items()):
+        return None
+    cell = tuple(map(options.get, group.axes, blocks.step_cell(group)))
     lines = [max((line for line in group.lines if line[0] == name and group.time(line, cell)),
                  default=None) for name in names]
     values = [line and (group.part_of_ceiling(line, cell) if column == "ceiling"
                         else group.median(column, line, cell)) for line in lines]
-    if None in values or (len(names) > 1 and 0 in values):
+    if None in values or 0 in values[1:]:
         return None
     if len(names) == 1:
         return quantity(group, column, *values)
     if TIME.search(column):
         ratio = group.ratio(*lines, cell, column)
         return ratio and ratio.text
-    this, other = values
-    return f"{view.three_digits(this / other)}×"
+    return f"{view.three_digits(values[0] / values[1])}×"
 
 
-def cell_of(group, options):
-    """The cell of a group that the options name, {column: value}. None where they are not those
-    of the group's settings."""
-    if any(group.settings.get(column, value) != value for column, value in options.items()):
-        return None
-    return tuple(options.get(group.ladder.column(axis["option"]), value)
-                 for axis, value in zip(group.ladder.axes, view.ladder_cell(group)))
-
-
-def written(text, where, ladder, everything, shown):
-    """What stands in a mark of this text. `everything` is {ladder: [the groups of a machine]}, and
-    `shown` is {ladder: those that its README is about, or None}."""
+def written(text, where, ladder, everything):
+    """What stands in a mark of this text. `everything` is {ladder: its results, or None}."""
     first, *words = " ".join(text.split()).split(", ")
-    machine = words.pop()[3:] if words and words[-1].startswith("on ") else ""
     asked = SHAPE.fullmatch(first)
     if not asked:
         fail(f"{where}: found '{first}', expected [COLUMN of] STAGE [over STAGE]")
     column, name, *stages = asked.groups()
     ladder = ladders.find_ladder(name, f"{where}: ladder") if name else ladder
-    stages = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
-              for wanted in stages if wanted]
+    names = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
+             for wanted in stages if wanted]
     known, options = rows.parameters(ladder), {}
     for option, _, value in (word.partition(" ") for word in words):
         if ladder.column(option) not in known:
-            fail(f"{where}: found '{option}', expected an option of {ladder.name}: "
-                 f"{' '.join([*(axis['option'] for axis in ladder.axes), *ladder.settings])}")
+            fail(f"{where}: found '{option}', expected an option of {ladder.name}")
         try:
-            options[ladder.column(option)] = rows.number(value, *known[ladder.column(option)])
+            options[ladder.column(option)] = ladders.number(value, *known[ladder.column(option)])
         except ValueError as expected:
             fail(f"{where}: {option}: found '{value}', expected {expected}")
-    columns = {name for groups in everything[ladder] for group in groups
-               for runs in group.runs.values() for name in runs[0]}
-    if column and columns and column not in columns | {"ceiling"}:
-        fail(f"{where}: found '{column}', expected ceiling or a column of the rows: "
-             f"{' '.join(sorted(columns))}")
-    groups = shown[ladder] if not machine else next(
-        (groups for groups in everything[ladder] if groups[0].home.name == machine), None)
-    groups = groups or []
-    # A ratio is best known from the many rounds of steps/.
-    steps = groups and (groups if machine else view.stepped(groups, everything[ladder]))[0].steps
-    if steps:
-        groups = [steps, *groups] if stages[1:] else [*groups, steps]
-    cells = ((group, cell_of(group, options)) for group in groups)
-    return next(filter(None, (figure(group, column or ladder.time, stages, cell)
-                              for group, cell in cells if cell is not None)), NOTHING)
+    # A ratio is best known from the many rounds of the steps.
+    kinds = ("steps", "grid") if names[1:] else ("grid", "steps")
+    groups = [group for kind in kinds for group in everything[ladder].groups[kind]] if (
+        everything[ladder]) else []
+    if column and groups and all(column not in {*group.frame, "ceiling"} for group in groups):
+        fail(f"{where}: found '{column}', expected ceiling or a column of the rows")
+    found = (figure(group, column or ladder.time, names, options) for group in groups)
+    return next(filter(None, found), NOTHING)
 
 
-def update(path, ladder, everything, shown):
+def update(path, ladder, everything):
     """Writes the figures of a page."""
     old = rows.read(path)
 
@@ -123,8 +104,7 @@ def update(path, ladder, everything, shown):
         if not old[:mark.start()].rpartition("\n")[2].strip(" >*+-"):
             fail(f"{where(mark.start())}: found a mark, expected a word before it: at the "
                  "beginning of a line, it would end the paragraph")
-        text = written(mark[1], where(mark.start()), ladder, everything, shown)
-        return f"{BEGIN}{mark[1]}-->{text}{END}"
+        return f"{BEGIN}{mark[1]}-->{written(mark[1], where(mark.start()), ladder, everything)}{END}"
 
     alone = ALONE.search(MARK.sub(lambda mark: " " * len(mark[0]), old))
     if alone:

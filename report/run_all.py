@@ -1,4 +1,5 @@
-"""The main job, which run_all.sh starts: a sweep of the harness, whose tables are the report's."""
+"""The main job, which run_all.sh starts: a sweep of the harness, and then its tables. They are
+written to tables.txt, and those of the last sweep's kind are printed."""
 
 import contextlib
 import sys
@@ -8,11 +9,13 @@ from harness import rows, sweep
 
 def main():
     status, swept = sweep.main(sys.argv[1:])
-    from report import view  # takes half a second, and needs what a sweep does not
+    from report import blocks, view  # takes half a second, and a sweep does not need it
+
     for folder, ladder in swept:
-        runs = folder / "runs.csv"
-        text = view.table_text(runs, view.read_groups(runs, ladder))
-        rows.write(folder / "tables.txt", text)
-        with contextlib.suppress(OSError):  # it may be closed, and the file is there
-            print(text, end="", flush=True)
+        results = view.Results(folder, ladder)
+        rows.write(folder / "tables.txt", blocks.terminal(results, ("grid", "steps")))
+        last = results.sweeps[max(results.sweeps)].get("kind", "grid")
+        # Not sys.stdout: it has the locale's encoding. It may be closed, and the file is there.
+        with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
+            file.write(blocks.terminal(results, [last]))
     return status

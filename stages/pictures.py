@@ -48,7 +48,7 @@ HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" width="540" viewBox="0 0 {WID
 def constant(stage, name):
     """The value of a constant in a stage's source. Where there are several, the first is meant:
     that of the widest vectors."""
-    files = [stage.source, *(ladders.ROOT / path for path in ("common/data.h", "common/memory.c"))]
+    files = [stage.source, *(ladders.ROOT / path for path in ("common/data.h", "common/program.c"))]
     for file in files:
         found = re.search(rf"\b{name} = (\d+)\b", file.read_text(encoding="utf-8"))
         if found:

@@ -1,8 +1,6 @@
 """A made-up repository for the tests of the harness: a ladder of one cell, whose programs only
 pretend. Each is a shell script that ends with a row, and a test says what it does before."""
 
-import contextlib
-import csv
 import importlib
 import os
 import re
@@ -18,8 +16,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from programs import copy, rows, script
 
-SWEEP = "harness/start.py report.run_all run_all.sh --output results"
+SWEEP = "python3 -m harness report.run_all --output results"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 LADDER = """
@@ -78,36 +77,35 @@ esac
 """
 
 
-def wait_until(is_so, seconds=30):
-    end = time.monotonic() + seconds
+def wait_until(is_so, process):
+    """Waits for an event that a process brings about."""
     while not is_so():
-        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.01)
 
 
 def run_here(words, environment):
-    """Runs a Python program in this process, which is a fork of pytest's, and ends it. A sweep
-    takes 0.8 s otherwise, two thirds of it to import pandas. Modules of harness/ and report/ are
-    those of the working directory."""
+    """Runs a program of the harness in this process, which is a fork of pytest's, and ends it. A
+    sweep takes 0.8 s otherwise, two thirds of it to import pandas. Modules of harness/ and report/
+    are those of the working directory."""
     os.closerange(3, 256)  # so that subprocess knows that the program has begun
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     for name in [name for name in sys.modules if name.split(".")[0] in ("harness", "report")]:
         del sys.modules[name]
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv, status = words, 0
+    sys.argv = words
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        runpy.run_path("harness/__main__.py", run_name="__main__")
     except SystemExit as end:
-        status = end.code
-    except BaseException:
-        status = traceback.format_exc()
-    if isinstance(status, str):
-        print(status, file=sys.stderr)
-    with contextlib.suppress(OSError):
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         sys.stdout.flush()
-    os._exit(1 if isinstance(status, str) else status or 0)
+        os._exit(1 if isinstance(end.code, str) else end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 class Tree:
@@ -121,16 +119,14 @@ class Tree:
             name)}
         self.environment["TMPDIR"] = str(root / "tmp")
 
-    def write(self, path, text, mode=None):
+    def write(self, path, text):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        if mode:
-            file.chmod(mode)
         return file
 
     def script(self, path, commands):
-        return self.write(path, f"#!/bin/sh\n{commands}\n", 0o755)
+        return script(self.root / path, commands)
 
     def edit(self, path, old, new):
         text = (self.root / path).read_text()
@@ -145,24 +141,26 @@ class Tree:
         self.program(f"{folder}/run", name, commands)
 
     def program(self, path, name, commands=""):
-        self.write(path, PROGRAM.format(name=name, commands=commands), 0o755)
+        self.script(path, PROGRAM.format(name=name, commands=commands))
 
     def start(self, words, **variables):
         """Starts a command in a session of its own, as from a terminal: Ctrl-C ends it."""
         words, environment = shlex.split(words), self.environment | variables
+        is_harness = words[:3] == ["python3", "-m", "harness"]
+        words[0] = "/usr/bin/python3" if is_harness else words[0]
 
         def prepare():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if words[0] == "harness/start.py" and "PYTHONPATH" not in variables:
-                run_here(words, environment)
+            if is_harness and "PYTHONPATH" not in variables:
+                run_here(words[2:], environment)
         return subprocess.Popen(
             words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env=environment, preexec_fn=prepare)
+            stderr=subprocess.STDOUT, env=environment, preexec_fn=prepare, start_new_session=True)
 
     @staticmethod
     def end(process, status=0):
         """What a command prints, on both of its outputs, if it ends with this status."""
-        output = process.communicate(timeout=300)[0].decode()
+        output = process.communicate(timeout=600)[0].decode()
         code = process.returncode
         assert (128 - code if code < 0 else code) == status, output
         return output
@@ -172,42 +170,27 @@ class Tree:
 
     def sweep(self, words="", status=0, **variables):
         """Sweeps into results/, and once where nothing else is said."""
-        repeats = "" if "--repeats" in words else "--repeats 1"
-        return self.run(f"{SWEEP} {repeats} {words}", status, **variables)
-
-    def notes(self):
-        """{program: what became of it in its last sweep}, of those that did not just run."""
-        with open("results/programs.csv", newline="") as lines:
-            last = {row["program"]: row for row in csv.DictReader(lines)}
-        return {name: f"{row['outcome']}: {row['reason']}" for name, row in last.items()
-                if row["outcome"] != "ran"}
+        repeats = "" if "--repeats" in words else "--repeats 1 "
+        return self.run(f"{SWEEP} {repeats}{words}", status, **variables)
 
     def rows(self, columns, path="results/runs.csv"):
         """These columns of all rows, such as "00_one,8 01_two,8"."""
-        file = self.root / path
-        if not file.exists():
-            return ""
-        with file.open(newline="") as lines:
-            return " ".join(",".join(row[column] for column in columns.split())
-                            for row in csv.DictReader(lines))
+        found = rows(path) if Path(path).exists() else []
+        return " ".join(",".join(row[column] for column in columns.split()) for row in found)
 
     def counts(self, columns="stage", path="results/runs.csv"):
         """{columns: how many rows have them}"""
         return dict(Counter(self.rows(columns, path).split()))
 
+    def notes(self):
+        """{program: what became of it in its last sweep}, of those that did not just run."""
+        last = {row["program"]: row for row in rows("results/programs.csv")}
+        return {name: f"{row['outcome']}: {row['reason']}" for name, row in last.items()
+                if row["outcome"] != "ran"}
+
     def calls(self):
         """The command lines of all programs so far."""
-        file = self.root / "calls"
-        return file.read_text().splitlines() if file.exists() else []
-
-
-@pytest.fixture(scope="module")
-def default_limits():
-    """RATE and OTHERS as they are for users: tests/Makefile sets them for the busy machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("OTHERS", raising=False)
-        patch.delenv("RATE", raising=False)
-        yield
+        return Path("calls").read_text().splitlines() if Path("calls").exists() else []
 
 
 @pytest.fixture(scope="session")
@@ -220,7 +203,8 @@ def made_up(tmp_path_factory):
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
     with (tree.root / "harness/running.py").open("a") as file:
-        file.write("def watch_others():\n    return lambda: float(Path('others').read_text())\n")
+        file.write("def watch_others():\n"
+                   "    return lambda: float((ladders.ROOT / 'others').read_text())\n")
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
         tree.edit("harness/sweep.py", pause, "pass")
@@ -230,16 +214,15 @@ def made_up(tmp_path_factory):
         shutil.copy2(REPOSITORY / name, tree.root)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
-    for name in ("mnist.py", "mnist.set"):
-        tree.write(f"data/{name}", (REPOSITORY / "data" / name).read_text())
+    for path in ("data/mnist.py", "data/mnist.set", "common/flags.mk"):
+        tree.write(path, (REPOSITORY / path).read_text())
     tree.write("digits/train-images-idx3-ubyte", "")
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
-    tree.write("harness/machine.sh", MACHINE, 0o755)
+    tree.script("harness/machine.sh", MACHINE)
     tree.write("tmp/empty", "")
     tree.run("/usr/bin/python3 -m compileall -q harness report data")
     for name in ("pandas", "jinja2"):  # for run_here()
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        importlib.import_module(name)
     return tree
 
 
@@ -259,7 +242,7 @@ def checkout(tmp_path, monkeypatch):
     """A copy of the checkout, with its uncommitted changes, in a path that every command has to
     work in."""
     root = tmp_path / "a b'c$d(e#f:g=h[i]"
-    subprocess.run([REPOSITORY / "tests/clean_copy.sh", root], check=True)
+    copy(root)
     monkeypatch.chdir(root)
     tree = Tree(root)
     tree.environment |= {"NVCC": "no-nvcc", "TMPDIR": str(tmp_path), "OTHERS": "100", "RATE": "0"}

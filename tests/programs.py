@@ -1,11 +1,15 @@
-"""What the tests share that run programs: a tiny data set, and how a program has to end."""
+"""What the tests share that run programs: a tiny data set, and how a program has to end. As a plugin
+of pytest it says at the end of all tests how many there were, and why some were skipped."""
 
+import collections
 import csv
+import fcntl
 import functools
 import os
 import re
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +39,33 @@ def run(command, status=0, limit=600, cwd=None, **variables):
     return ended
 
 
+# The machine is busy while the tests run: no time is marked for that.
+os.environ.setdefault("OTHERS", "100")
+os.environ.setdefault("RATE", "0")
+
+
+def pytest_unconfigure(config):
+    """The last line of all tests."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and not hasattr(config, "workerinput"):
+        passed, failed, skipped = (reporter.stats.get(kind, []) for kind in (
+            "passed", "failed", "skipped"))
+        failed = failed + reporter.stats.get("error", [])
+        why = collections.Counter(report.longrepr[2].removeprefix("Skipped: ")
+                                  for report in skipped)
+        print(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped"
+              + "".join(f"; {count}: {reason}" for reason, count in why.most_common()))
+
+
 @functools.cache
 def make(*words):
-    """Makes something in the repository, once."""
-    return run(["make", "--no-print-directory", "-s", *words], cwd=ROOT).stdout
+    """Makes something in the repository, once. Two tests that run side by side never do it at the
+    same time. `make test` has made what is in BUILT."""
+    if words[-1] in os.environ.get("BUILT", "").split():
+        return ""
+    with open(Path(tempfile.gettempdir(), f"make-{os.getuid()}-{ROOT.name}"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return run(["make", "--no-print-directory", "-s", *words], cwd=ROOT).stdout
 
 
 def simulated(stage):
@@ -92,6 +119,14 @@ def images(count):
 def write_data(folder, draw=images):
     for name, labels in ("train", LABELS), ("t10k", TEST_LABELS):
         write_images(folder, name, draw(len(labels)), labels)
+
+
+def csv_lines():
+    """The same images as Kaggle writes them, the training images first."""
+    rows = [(label, *image.ravel()) for labels in (LABELS, TEST_LABELS)
+            for label, image in zip(labels, images(len(labels)))]
+    return [",".join(map(str, row))
+            for row in [("label", *(f"pixel{k}" for k in range(784))), *rows]]
 
 
 def draw_data(folder):

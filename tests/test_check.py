@@ -2,20 +2,18 @@
 Also tests what decides over a stage: how it is run, and which of its rows count."""
 
 import itertools
+import json
 import os
 import re
 import shutil
-import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import FULL, ROOT, copy, draw_data, make, run, script
+from programs import FULL, ROOT, built, copy, draw_data, make, run, script
 
-from harness import check, compare, ladders, running, verify
-from report import view
+from harness import check, compare, ladders, running
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -33,20 +31,17 @@ class Checkout:
 
     def __init__(self, root):
         self.root, self.mine = root, root / "stages/20_mine"
-        self.toml, self.source = root / "stages/ladder.toml", root / "harness/check.py"
+        self.toml = root / "stages/ladder.toml"
         self.variables = {"MNIST_DIR": root.with_name("digits"), "TEST": 200}
 
-    def test_only(self, size, *cases):
-        lines, text = f"sizes = {[size]}", self.toml.read_text()
-        if cases:
-            lines += f"\ncases = {[*cases]}\ntwice = {[*cases]}"
-            text = re.sub("^twice = .*", "", text, flags=re.M)
-        self.toml.write_text(re.sub(r"(?<=\[tests.check\]\n).*", lines, text))
+    def test_only(self, size, case):
+        text = re.sub("^twice = .*", "", self.toml.read_text(), flags=re.M)
+        self.toml.write_text(re.sub(
+            r"(?<=\[tests.check\]\n).*", f"sizes = {[size]}\ncases = {[case]}", text))
 
     def plant(self, number, pattern, new):
         """Makes 20_mine from a stage, with a mistake."""
         origin = LADDER.find(number)
-        shutil.rmtree(self.mine, ignore_errors=True)
         shutil.copytree(self.root / "stages" / origin.name, self.mine,
                         ignore=shutil.ignore_patterns("train", "*.sim"))
         with (self.mine / "Makefile").open("a") as file:
@@ -56,12 +51,9 @@ class Checkout:
         assert count
         source.write_text(text)
 
-    def run(self, command, status=0, **variables):
-        ended = run(command, status, cwd=self.root, **self.variables | variables)
-        return ended.stdout + ended.stderr
-
     def check(self, words="STAGE=20_mine", status=2, **variables):
-        return self.run(f"make -s check {words}", status, **variables)
+        ended = run(f"make -s check {words}", status, cwd=self.root, **self.variables | variables)
+        return ended.stdout + ended.stderr
 
     def finds(self, number, pattern, new, wrong, text, **variables):
         """`make check` has to find exactly these rows of its table wrong, and to say the text. The
@@ -71,27 +63,20 @@ class Checkout:
         rows = [line.split() for line in said.splitlines()]
         assert [row[0] for row in rows
                 if row[2:3] == ["WRONG"] and row[0] != "test_accuracy"] == wrong.split(), said
-        assert text in said and "learning-rate below" not in said, said
+        assert text in said, said
 
 
 @pytest.fixture
 def checkout(copied):
     checkout = Checkout(copied)
-    kept = {path: path.read_text() for path in (checkout.toml, checkout.source)}
+    text = checkout.toml.read_text()
     yield checkout
-    for path, text in kept.items():
-        path.write_text(text)
-    for folder in copied.glob("stages/2[01]_*"):
-        shutil.rmtree(folder)
+    checkout.toml.write_text(text)
+    shutil.rmtree(checkout.mine, ignore_errors=True)
 
 
 def gradient_of_130(found):
     return found[0].replace("s < n", "s < n && s < 130")
-
-
-def gradient_kept(found):
-    return ("; static vec kept[64]; vec db1 = kept[v]" if found[0][0] == ","
-            else f"{found[0]}kept[v] = db1;")
 
 
 MISTAKES = {
@@ -105,30 +90,18 @@ MISTAKES = {
              r"\1network->units > 100 ? 1 : network->vectors", "W1 b1 W2", "..127] did not move."),
     # 33 units are an odd number of vectors on every machine.
     "no tile of one": ("01", r"backward_panels\(network, batch, learning_rate, v, 1\)", "(void)v",
-                       "W1", "][32] did not move."),
+                       "W1", "][32..32] did not move."),
     "130 images": ("00", r"static void backward\((.*\n)*?}$", gradient_of_130, "W1 b1 W2 b2",
                    "--batch 202 --train 202"),
     "overflow": ("00", r"max = z\[(0\]|o\] > max \? z\[o\] : max)", "max = 0", "",
                  "--learning-rate 25: its loss is not a number"),
     "abort": ("01", ".* = batch->samples, vectors = .*", r"\g<0>if (n == 128) abort();", "",
               "--batch 128 --train 165 --epochs 10 --seed 19: ended by a signal: Aborted"),
-    # The loss becomes NaN only after more batches than the tests train.
-    "late NaN": ("01", "double loss = 0;",
-                 "static int calls; double loss = ++calls > 90 ? NAN : 0;", "",
-                 "the loss became nan, but not in 01_vectorized: the arithmetic is wrong"),
 }
-VARIABLES = {"wide": {"TRAIN": 640}}
 if FULL:
     MISTAKES |= {
-        "not set to zero": ("01", r", db1 = \{0\}|bias1\[v\] -= learning_rate \* db1;",
-                            gradient_kept, "b1",
-                            "The update of b1 is 1 × the right one + 1 × that of the one before"),
         "stride": ("01", r"dz\[s\] /= \(float\)n", "dz[s] /= (float)network->stride", "W1 b1 W2 b2",
                    "The update of b2 is 0.53125 times the right one: divided by 32, not 17?"),
-        "last rows": ("01", r"k \+ TILE_ROWS <= PIXELS", "k + 2 * TILE_ROWS <= PIXELS", "W1",
-                      "..783][0..32] did not move."),
-        "NaN": ("01", r"return logf\(sum\)", "return 0 * logf(-1)", "",
-                "the arithmetic is wrong, not an option"),
         "no ReLU": ("01", r"\(vec_mask\)da & \(a\[s\] > 0\)", "(vec_mask)da", "W1 b1",
                     "Only W1 and b1 depend on da"),
         "no softmax": ("01", r"\*z = e / sum", "*z = e", "W1 b1 W2 b2", "The loss is right"),
@@ -137,10 +110,12 @@ if FULL:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_mistake_is_named(checkout, name):
-    checkout.finds(*MISTAKES[name], **VARIABLES.get(name, {}))
+    checkout.finds(*MISTAKES[name], RUNS=0)
     if name == "no b2":
-        said = checkout.run("harness/start.py verify builds stages/20_mine", 1)
-        assert re.search(r"WRONG stages/20_mine .*the first that differs is W1\[0\]\[", said, re.S)
+        said = run("/usr/bin/python3 -m harness check --selection builds stages/20_mine", 1,
+                   cwd=checkout.root).stdout
+        assert re.search(r"WRONG stages/20_mine .*the first that differs is W1\[0\]\[", said)
+        assert re.search(r"^\d+ tests, \d+ WRONG$", said, re.M)
 
 
 def test_a_race_is_found(checkout):  # other weights are wrong in every run
@@ -151,43 +126,22 @@ def test_a_race_is_found(checkout):  # other weights are wrong in every run
 @needs_no_gpu
 @pytest.mark.parametrize("pattern, new, wrong, text", [
     (r"if \(i < count\)", "(void)count;", "", "train.cu:185: update: kernel update, block ("),
-    (r"^        d_bias\[o\] = bias_sum;", "", "b1 b2",
+    (r"^        d_bias\[o\] = bias_sum;", "", "",
      "look first for memory that is read before it is set")])
 def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern, new, wrong, text):
     checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
     checkout.finds("03", pattern, new, wrong, text, NVCC="no-nvcc")
 
 
-def test_a_stage_that_hangs_is_stopped_in_proportion_to_its_origin(checkout):
-    checkout.source.write_text(checkout.source.read_text().replace(" = 5, 60, ", " = 1, 60, "))
-    clock = time.monotonic()
-    checkout.finds("02", "^#pragma omp barrier", r"if (slice->thread == 0) {\n\g<0>\n}", "",
-                   "hangs, or takes over 1 s where 02_openmp takes 0.")
-    assert time.monotonic() - clock < 60
-    shutil.rmtree(checkout.mine)
-    # One run is slow: it takes 0.1 s in the origin and 1.1 s in the copy. That is allowed.
-    for name, seconds in ("20_after_0", 0.1), ("21_after_1", 1.1):
-        program = script(checkout.root / "stages" / name / "train", f"""
-case "$*" in *"--train 49 "*) sleep {seconds} ;; esac
-exec "${{0%/*/*}}/01_vectorized/train" "$@" """)
-        (program.parent / "train.c").touch()
-        (program.parent / "Makefile").write_text("train:\n")
-    checkout.run("make -s stages/01_vectorized")
-    checkout.test_only("--hidden 33")
-    assert re.search(r"right, \d+ tests", checkout.check("STAGE=21", 0, RUNS=8, TRAIN=640))
-    said = checkout.check("STAGE=21", 0, RUNS=0)
-    assert re.search(r"\n21_after_1: right, \d+ tests\n$", said) and "median" not in said
-    said = checkout.check("STAGE=21 TARGET=2x", 2, RUNS=0)
-    assert "\ncheck: RUNS: found '0' and TARGET, expected only one of them\n" in f"\n{said}"
-
-
-def test_a_program_that_had_to_be_stopped_is_not_run_again(tmp_path):
+def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):
     make("-C", "harness", "build/stages/reference")
-    # It ends with the exit status of timeout(1), without the ten minutes.
-    hangs = script(tmp_path / "hangs", 'echo >>"$0.runs"\nexit 124')
-    said = run([ROOT / "harness/start.py", "verify", "builds", hangs], 1).stdout
-    assert re.search("had to be stopped.*not run: it had to be stopped before", said, re.S)
-    assert (tmp_path / "hangs.runs").read_text() == "\n\n"  # the first is the probe
+    monkeypatch.setattr(check, "LIMIT_OF_SELECTION", 0.2)
+    check.tester_of.cache_clear()
+    hangs = script(tmp_path / "hangs", 'echo >>"$0.runs"\nsleep 1000')
+    wrong, count = check.test_program(hangs, "builds")
+    check.tester_of.cache_clear()
+    assert len(wrong) == count and all("hangs, or takes over 0.2 s" in each for each in wrong)
+    assert (tmp_path / "hangs.runs").read_text() == "\n"
 
 
 @needs_no_gpu
@@ -201,14 +155,43 @@ def test_nothing_is_compiled_for_a_gpu_if_there_is_none(checkout, tmp_path):
 
 @pytest.mark.parametrize("words, status, said", [
     ("99x PHASE=backward", 2, r"MISSED: backward is .* times as fast as 00_serial \(.* to .*\)$"),
-    ("900%", 2, "MISSED: train reaches [0-9].* % of the ceiling"),
-    ("0.01x", 0, r"reached: train is [01].* times as fast as 00_serial \(.* to .*\)$"),
+    ("900% KEY=a", 2, "MISSED: train reaches [0-9].* % of the ceiling"),
+    ("0.0001x KEY=a", 0, r"reached: train is .* times as fast as 00_serial \(.* to .*\)$"),
     (".0001% PHASE=forward", 0, "reached: forward reaches")])
 def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said):
     checkout.plant("00", r"\Z", "\n")
     checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
-    found = checkout.check(f"STAGE=20 TARGET={words}", status, RUNS=8, HIDDEN=1, TRAIN=640)
+    found = checkout.check(f"STAGE=20 TARGET={words}", status, RUNS=8, HIDDEN=1, TRAIN=640,
+                           EPOCHS=200 if "KEY" in words else 1)
     assert re.search(f"^20_mine: TARGET={words.split()[0]} {said}", found, re.M), found
+    if "KEY" in words:
+        line = json.loads(re.search("^{.*", found, re.M)[0])
+        assert line["verdict"] in said and line["low"] <= line["reached"] <= line["high"]
+        assert (line["stage"], line["tests"]) == ("20_mine", 3)
+        assert not re.search("train 640,", found)
+
+
+def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
+    options = {"hidden": 128, "train": 6400}
+    first, again, other = (check.draw(LADDER, key, options) for key in "aab")
+    assert first == again and not {*first[0]} & {*other[0]} and first[2] != other[2]
+    assert len(first[0]) == len(LADDER.toml["tests"]["cases"])
+    assert 3200 <= int(first[2]["train"]) <= 6400 and first[2]["hidden"] == 128
+    checkout.plant("00", r"int main\(.*{", r"""\g<0>
+    if (getenv("KEY") || (getenv("MAKEFLAGS") && __builtin_strstr(getenv("MAKEFLAGS"), "KEY")))
+        abort();""")
+    checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
+    last = checkout.check("STAGE=20 KEY=secret", 0, RUNS=0).splitlines()[-1]
+    assert json.loads(last)["verdict"] == "right"
+
+
+def test_a_cuda_stage_with_a_key_has_to_launch_a_kernel(monkeypatch):
+    stage = LADDER.find("04")
+    make("-C", "harness", "build/stages/reference", "build/many_processors.so")
+    monkeypatch.setattr(check, "build", lambda *_: check.Program(built(LADDER.find("00"))))
+    assert check.count_launches(stage) == 0
+    monkeypatch.undo()
+    assert check.count_launches(stage) > 0
 
 
 @needs_no_gpu
@@ -223,11 +206,10 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
     ("01", "0%", "forward", "50% (of"), ("01", "٥٠%", "forward", "50% (of"),
     ("01", "50%", "fwd", "PHASE: found 'fwd', expected one of: forward backward"),
     ("00", "1.2x", "forward", "50%: 00_serial is the first stage, so it has no origin"),
-    ("04", "50%", "forward", "1.2x: 04_cuda_device_mem is a CUDA stage"),
-    ("01", "50%", "backward", "1.2x: stages/ladder.toml has no [work.backward]")])
+    ("04", "50%", "forward", "1.2x: "), ("01", "50%", "backward", "1.2x: ")])
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
-    monkeypatch.delitem(ladders.find_ladder("").toml["work"], "backward")
+    monkeypatch.delitem(LADDER.toml["work"], "backward")
     monkeypatch.setattr(sys, "argv", ["check", stage, "", target, phase])
     with pytest.raises(SystemExit) as end:
         check.main()
@@ -238,62 +220,36 @@ def test_a_target_that_cannot_be_asked_for_is_one_line(
 
 
 def test_the_part_of_the_ceiling_is_that_of_as_many_threads_as_the_stage_uses(monkeypatch):
-    row = {"gflops": 0.5, "threads": 2.0, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4,
-           "forward_s": 0.001, "backward_s": 0.002}
-    monkeypatch.setenv("RUNS", "8")
+    row = {"threads": 2.0, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4}
     monkeypatch.setattr(running, "rate", lambda threads: threads)
     monkeypatch.setattr(compare, "run", lambda *words: row)
-    options = compare.read_options(LADDER, "check")
-    for phase, part in ("", 25), ("forward", 100 * 158.8e6 / 2e9), ("backward", 100 * 80.4e6 / 2e9):
-        found, _ = check.part_of_ceiling(LADDER.find("00"), phase, options)
+    for phase, part in ("", 100 * 319.6e3 / 2e6), ("forward", 100 * 158.8e3 / 2e6):
+        found, _ = check.part_of_ceiling(LADDER.find("00"), phase, {"runs": 8},
+                                         lambda rows: [0.001] * len(rows))
         assert found.median == pytest.approx(part, 1e-9), phase
 
 
-def test_its_threads_do_not_wait_as_in_no_table(monkeypatch):
-    class Program(ladders.Stage):
-        command = "sh", "-c", '[ "$GOMP_SPINCOUNT $OMP_PLACES" = "2000 cores" ] && exit 3'
-
-    program = LADDER.find("02")
-    with pytest.raises(SystemExit) as end:
-        compare.run(Program(LADDER, program.folder, program.source), [])
-    assert end.value.code == 3
-
-
-@pytest.fixture
-def run_script(tmp_path):
-    """Runs a script that writes its child's process to the file child. Returns (status, seconds,
-    whether the child still runs)."""
-    def run_it(text, limit):
-        program = script(tmp_path / "script", f"#!/bin/bash\n{text}\n")
-        (tmp_path / "data").mkdir()
-        tester = verify.Tester(LADDER, "check", tmp_path / "data")
-        tester.expected = lambda case: verify.Expected([], None)
-        clock = time.monotonic()
-        ended = tester.run(verify.Program(program), "", limit=limit)
-        seconds = time.monotonic() - clock
-        time.sleep(0.1)
-        child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-        # One that has ended may still have an entry.
-        return ended.status, seconds, child.exists() and child.read_text().split()[2] != "Z"
-
-    signal.alarm(60)  # ends a test that hangs
-    yield run_it
-    signal.alarm(0)
-
-
-@pytest.mark.parametrize("text, limit, status", [
-    ("trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, running.TOO_SLOW),
+@pytest.mark.parametrize("text, status", [
+    ("trap '' TERM; sleep 1000 & echo $! >child; wait", running.TOO_SLOW),
     # A child with a group of its own, as mpirun's, and one that outlives its program.
-    ("set -m; trap '' TERM; sleep 100 & echo $! >${0%/*}/child; wait", 0.5, running.TOO_SLOW),
-    ("sleep 100 & echo $! >${0%/*}/child", 50, 0)])
-def test_no_process_outlives_a_run(run_script, text, limit, status):
-    found, seconds, is_alive = run_script(text, limit)
-    assert (found, is_alive) == (status, False) and seconds < 10
+    ("set -m; trap '' TERM; sleep 1000 & echo $! >child; wait", running.TOO_SLOW),
+    ("sleep 1000 & echo $! >child", 0)])
+def test_no_process_outlives_a_run(monkeypatch, tmp_path, text, status):
+    monkeypatch.chdir(tmp_path)
+    program = script(tmp_path / "script", f"#!/bin/bash\n{text}\n")
+    limit = 1
+    while True:  # until the program has come so far
+        assert running.run([program], limit if status else None)[0] == status
+        if (tmp_path / "child").exists():
+            break
+        limit *= 2
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    # One that has ended may still have an entry, until whoever it now belongs to looks.
+    assert not child.exists() or child.read_text().split()[2] in "XZ"
 
 
-def test_a_run_ends_wherever_an_interrupt_comes(run_script):
-    """In each line in turn of what waits for the program, of ours and of Python's. run_script's
-    alarm is for a wait that hangs."""
+def test_a_run_ends_wherever_an_interrupt_comes():
+    """In each line in turn of what waits for the program, of ours and of Python's."""
     for number in itertools.count():
         lines = itertools.count()
 
@@ -311,11 +267,6 @@ def test_a_run_ends_wherever_an_interrupt_comes(run_script):
         finally:
             sys.settrace(None)
     assert number >= 6
-
-
-def test_a_time_is_no_coarser_with_a_limit():
-    """`make grade` runs everything with one."""
-    assert min(running.run(["sleep", "0.42"], 60)[2] for _ in range(5)) < 0.45
 
 
 def test_an_interrupt_before_a_program_has_started_is_one(tmp_path):
@@ -375,46 +326,32 @@ def test_results_that_are_not():
         ("03_mine", (64, 32)): "final_loss is 0.4, and 0.3 in most others"}
 
 
-def test_a_table_with_the_most_threads_marks_nothing_else():
-    rows = [row("00_serial", dataset="mnist"), row(threads=2)]
-    assert view.Group(LADDER, {}, rows).with_most_threads().strays == {}
-
-
-def test_rows_of_strangers():
-    one, other = (row(stage, test_samples=0, **{"0.5 > x": 2.0}) for stage in ("00_serial", "02_a"))
-    assert running.strays([one, other], LADDER) == {}
-    assert "0.5 > x is 3" in str(running.strays([one, other | {"0.5 > x": 3.0}], LADDER))
-
-
 BEFORE, AFTER = np.zeros(60), np.arange(1.0, 61) / 100  # the first step
 LATER = AFTER + np.cos(np.arange(60))
 W1 = np.arange(60) < 50
 
 
 @pytest.mark.parametrize("said, found, options", [
-    ("All updates are 2 times the right ones: is it the learning rate, or the gradient of the "
-     "outputs?\n", 2 * AFTER, {}),
-    ("The update of W1 is 2 times the right one.\n", np.where(W1, 2, 1) * AFTER, {}),
-    ("The update of b1 is 1 × the right one + 1 × that of the one before: is its gradient set to "
-     "zero?\n", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
+    ("The update of W1 is 2 times the right one", np.where(W1, 2, 1) * AFTER, {}),
+    ("The update of b1 is 1 times the right one + 1 times the one before: is its gradient set to "
+     "zero?", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
     ("The update of W1 is 0.53125 times the right one: divided by 32, not 17?", 17 / 32 * AFTER,
      {"count": 17}),
+    ("The update of W1 is 17 times the right one: not divided by 17?", 17 * AFTER, {"count": 17}),
     # A wrong loss of right weights does not blame forward alone.
     ("how train takes the epoch's mean", AFTER, {"loss": 1.5}),
     ("look at forward first", 2 * AFTER, {"loss": 1.5})])
-def test_the_words_for_an_update(capsys, said, found, options):
+def test_the_words_for_an_update(said, found, options):
     """Of W1 (5 × 10) and b1 (10), after an update by so many images of 32."""
     states, loss = options.get("states", [BEFORE, AFTER]), {"final_loss": options.get("loss", 1)}
-    items = [verify.compare_column("final_loss", loss, 1, 0.01, 0)]
+    items = [check.compare_column("final_loss", loss, 1, 0.01, 0)]
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
-        items.append(verify.compare_part(name, found[place].reshape(shape).astype(np.float32),
-                                         states[-1][place].reshape(shape), "norm", 5e-5))
+        items.append(check.compare_part(name, found[place].reshape(shape).astype(np.float32),
+                                        states[-1][place].reshape(shape), "norm", 5e-5))
         items[-1].slice = place
-    checker = check.Checker.__new__(check.Checker)
-    checker.tests = LADDER.toml["tests"]
-    checker.explain(items, found, states, options.get("count", 32), 32)
-    words = capsys.readouterr().out
-    assert words == said if said.endswith("\n") else said in words
+    words = check.explain_updates(items, found, states, options.get("count", 32), 32,
+                                  LADDER.toml["tests"]["hints"])
+    assert said in " ".join(words)
 
 
 ASAN = """\
@@ -438,4 +375,4 @@ train.cu:61:20: runtime error: index 5 out of bounds for type 'float [5]'
     (UBSAN, "train.cu:61: tile: runtime error: index 5 out of bounds for type 'float [5]'"),
     ("20_mine: no\nmore\n", "20_mine: no")])
 def test_a_sanitizers_report_names_the_kernel_and_the_line(report, line):
-    assert verify.first_line(report) == line
+    assert check.first_line(report) == line

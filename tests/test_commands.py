@@ -1,16 +1,16 @@
-"""Tests what stands around the harness in a made-up repository (conftest.py): make, deps.sh and
-harness/machine.sh."""
+"""Tests what stands around the harness in a made-up repository (conftest.py): make, Ctrl-C,
+harness/machine.sh and deps.sh."""
 
 import os
 import platform
 import re
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
-
-INSTALL = "apt-get install -y -qq --no-install-recommends"
+from conftest import REPOSITORY, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +18,7 @@ def real(tree):
     """What the made-up repository has made up."""
     for path in ("Makefile", "harness/machine.sh"):
         shutil.copy(REPOSITORY / path, path)
+    tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
 
 
 # --- make ---
@@ -30,11 +31,12 @@ def test_make(tree):
     tree.run("make", NVCC="no-such-nvcc")
     assert {path.parent.name for path in Path("stages").glob("*/built")} == {"00_one", "01_two"}
     targets = re.findall(r"^(\w+) +[a-z]", tree.run("make help"), re.MULTILINE)
-    assert {*["all", "test", "deps", "diff", "headline", "clean", "help"]} <= {*targets}
+    assert {*["all", "test", "deps", "diff", "clean", "help"]} <= {*targets}
 
 
 def test_make_diff(tree):
-    """It compares a stage with the one before it, or with what its Makefile names."""
+    """It compares a stage with the one before it, or with its origin. A value is one word, whatever
+    its signs are."""
     tree.stage("05_gpu", source="run.cu")
     for path, text in (("00_one/run.c", "old"), ("01_two/run.c", "new"), ("05_gpu/run.cu", "gpu")):
         tree.write(f"stages/{path}", f"int same;\nint {text};\n")
@@ -42,28 +44,55 @@ def test_make_diff(tree):
     def changes(stage):
         return re.findall(r"^([-+ ]int \w+);$", tree.run(f"make diff STAGE={stage}"), re.MULTILINE)
 
-    assert changes("01") == changes("01_two") == [" int same", "-int old", "+int new"]
-    assert changes("05") == [" int same", "-int new", "+int gpu"]
-    for stage, expected in (("", "one of: 00_one 01_two 05_gpu"), ("1", "'01_two'"),
-                            ("02", "one of: 00_one 01_two 05_gpu"), ("one", "'00_one'")):
-        assert f"STAGE: found '{stage}', expected {expected}\n" in tree.run(
-            f"make diff STAGE={stage}", 2)
-    assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
-        "make diff STAGE=00", 2)
+    assert changes("01") == [" int same", "-int old", "+int new"]
     tree.write("stages/05_gpu/Makefile", "ORIGIN = 00_one\nrun: ;\n")
     assert changes("05") == [" int same", "-int old", "+int gpu"]
-    # A terminal gets colours, a pipe gets none.
-    assert "\x1b[" in tree.run("script -qec 'make diff STAGE=01' /dev/null", TERM="xterm",
-                               PAGER="cat")
-    assert "\x1b" not in tree.run("make diff STAGE=01")
+    for stage in ("02", "a b", "a 'b\" c", "-x"):
+        said = tree.run(f"make diff 'STAGE={stage}'" if "'" not in stage else
+                        'make diff "STAGE=' + stage.replace('"', '\\"') + '"', 2)
+        assert f"STAGE: found '{stage}', expected one of: 00_one 01_two 05_gpu\n" in said
+    assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
+        "make diff STAGE=00", 2)
 
 
-def test_another_system_than_linux(tree):
-    tree.script("bin/uname", "echo Darwin")
-    path = f"{tree.root}/bin:{os.environ['PATH']}"
-    for command in ("make --no-print-directory", "./run_all.sh"):
-        output = tree.run(command, 2, PATH=path)
-        assert "needs Linux, found Darwin" in output and output.count("\n") == 1
+# --- Ctrl-C ---
+
+@pytest.mark.parametrize(("command", "program"), [
+    ("make -s new-stage FROM=00 NAME=20_mine", "step"), ("make -s check STAGE=01", "check"),
+    ("./run_all.sh", "report.run_all"), ("make -s compare A=00 B=01", "compare")])
+def test_ctrl_c_while_python_starts(tree, command, program):
+    """It would be a traceback, or nothing: what Python reads at its start swallows it."""
+    tree.write("start/sitecustomize.py", "import os, signal, sys\n"
+               f"if {program!r} in sys.orig_argv:\n    os.killpg(0, signal.SIGINT)\n")
+    tree.script("deps.sh", "")
+    process = tree.start(command, PYTHONPATH="start")
+    assert re.fullmatch(r"(make: \*\*\* \[.*\] Interrupt\n)?", tree.end(process, 130))
+    assert_nothing_is_left(process)
+
+
+def assert_nothing_is_left(process):
+    left = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(process.pid)], text=True,
+                          stdout=subprocess.PIPE, check=False).stdout
+    assert not [line for line in left.splitlines() if line[0] != "Z"]
+
+
+def test_ctrl_c_ends_what_runs(tree):
+    """A program of the harness, and what it has started, however deep: also if it comes again while
+    they are ended."""
+    tree.script("deps.sh", "")
+    tree.write("harness/check.py", """from harness import running
+def main():
+    running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; touch begun; "
+                 "while :; do sleep 0.02; done"])""")
+    process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
+    wait_until(Path("begun").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    wait_until(Path("ending").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    assert "Traceback" not in tree.end(process, 130)
+    assert_nothing_is_left(process)
+    assert not subprocess.run(["pgrep", "-f", "touch endin[g]"], check=False,
+                              stdout=subprocess.PIPE).stdout
 
 
 # --- the machine ---
@@ -73,30 +102,21 @@ def test_a_description_names_neither_host_nor_user(tree):
     for name in (platform.node(), os.environ["HOME"], str(tree.root)):
         assert name not in output
     assert re.search(r"^built for: [a-z0-9.+-]*, [A-Z0-9-]*$", output, re.MULTILINE)
-    assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*\n", tree.run("harness/machine.sh --name"))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
-def test_what_is_built_for_another_instruction_set(tree):
-    """It has results of its own, which name it."""
-    name = tree.run("harness/machine.sh --name").strip()
-    assert tree.run("harness/machine.sh --name", MARCH="x86-64-v2") == f"{name}-x86-64-v2\n"
-    output = tree.run("harness/machine.sh", MARCH="x86-64-v2")
-    assert "\nbuilt for: x86-64-v2, SSE2\n" in output
-    assert re.match("cpu: .*, built for x86-64-v2\n", output)
+def test_the_name_of_a_machine(tree):
+    """A processor that is named for its whole line is told by family and model. What is built for
+    another instruction set has results of its own."""
+    for model, name in (("AMD EPYC", "amd-epyc-family-25-model-17"),
+                        ("AMD EPYC 9654", "amd-epyc-9654")):
+        tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
+                    f'"Model name: {model}"')
+        assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
+            "harness/machine.sh --name", MARCH="x86-64-v2"))
+    assert "\nbuilt for: x86-64-v2, SSE2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
-
-
-@pytest.mark.parametrize(("model", "name"), [
-    ("AMD EPYC", r"amd-epyc-family-25-model-17-\d+-cores.*"),
-    ("AMD EPYC 9654", r"amd-epyc-9654-\d+-cores.*")])
-def test_the_name_of_a_processor(tree, model, name):
-    """One that is named for its whole line is told by family and model."""
-    tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
-                f'"Model name: {model}"')
-    assert re.fullmatch(name, tree.run("harness/machine.sh --name",
-                                       PATH=f"{tree.root}/bin:{os.environ['PATH']}").strip())
 
 
 # --- deps.sh ---
@@ -104,95 +124,46 @@ def test_the_name_of_a_processor(tree, model, name):
 @pytest.fixture
 def system(tree):
     """Only fakes and what deps.sh itself needs are in PATH, so that nothing can be installed
-    here."""
+    here. apt-get knows packages after `update`, and installs the command of the wanted package."""
     Path("bin").mkdir()
     for tool in ("bash", "env", "grep", "gcc", "dirname", "cat", "touch", "chmod"):
         Path("bin", tool).symlink_to(shutil.which(tool))
-    tree.script("bin/id", "echo 1000")
+    tree.script("bin/apt-cache", '[ ! -e lists ] || [ "$2" = lacking ] || echo "$2 | 1.0"')
+    tree.script("bin/apt-get", """echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
+        case $1 in
+        update) touch lists ;;
+        install) [ -e lists ] && touch bin/wanted-command && chmod +x bin/wanted-command ;;
+        esac""")
+    tree.script("bin/sudo", "exit 1")
     tree.write("packages.txt", "# a comment\n\nrun   there   bash\nrun   wanted  wanted-command\n"
                "test  tested  no_such_header.h\n")
     tree.environment["PATH"] = f"{tree.root}/bin"
     return tree
 
 
-@pytest.fixture
-def apt(system):
-    """It knows packages after `update`, and installs the command of the wanted package."""
-    system.script("bin/apt-cache", '[ ! -e lists ] || [ "$2" = lacking ] || echo "$2 | 1.0"')
-    system.script("bin/apt-get", """echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
-        case $1 in
-        update) touch lists ;;
-        install) [ -e lists ] && touch bin/wanted-command && chmod +x bin/wanted-command ;;
-        esac""")
-    return system
+def test_packages(system):
+    """Root gets what is missing, after an update of the lists where that is needed. Others are told
+    the one command. What the release does not have is left out, with a line, if it is optional."""
+    def needed(packages, before):
+        return (f"Needed, and not installed: {packages}. Type: {before} 'apt-get update && "
+                f"apt-get install -y {packages}'\n")
 
-
-def missing(packages, before="sudo sh -c"):
-    """What deps.sh tells those who have to install packages themselves."""
-    return (f"Needed, and not installed: {packages}. Type: {before} 'apt-get update && "
-            f"apt-get install -y {packages}'\n")
-
-
-def test_everything_is_there(system):
-    system.write("packages.txt", "run there bash\n")
-    assert system.run("./deps.sh") == ""
-
-
-def test_root_gets_what_is_missing(apt):
-    """After an update of the lists where that is needed."""
-    apt.script("bin/id", "echo 0")
-    apt.run("./deps.sh run")
-    assert Path("apt.log").read_text() == (
-        f"apt-get update -qq ()\n{INSTALL} wanted (noninteractive)\n")
-
-
-def test_sudo_that_needs_no_password(apt):
-    apt.write("lists", "")
-    apt.script("bin/sudo", 'echo "sudo $*" >>sudo.log; [ $1 != -n ] || shift; '
-               '[ $1 = true ] || exec "$@"')
-    apt.run("./deps.sh run")
-    log = Path("sudo.log").read_text()
-    assert f"sudo env DEBIAN_FRONTEND=noninteractive {INSTALL} wanted\n" in log
-    assert Path("apt.log").read_text().count("\n") == 1
-
-
-def test_others_are_told_the_one_command(apt):
-    apt.script("bin/sudo", "exit 1")
-    assert apt.run("./deps.sh", 1) == missing("wanted tested")
-    assert not Path("apt.log").exists()
+    system.script("bin/id", "echo 1000")
+    assert system.run("./deps.sh", 1) == needed("wanted tested", "sudo sh -c")
     Path("bin/sudo").unlink()
-    assert apt.run("./deps.sh run", 1) == missing("wanted", "su -c")
-
-
-def test_an_installation_that_fails(apt):
-    apt.script("bin/id", "echo 0")
-    apt.script("bin/apt-get", 'echo "E: no network" >&2; exit 100')
-    assert apt.run("./deps.sh run", 1).endswith("\n" + missing("wanted", "sh -c"))
-
-
-def test_an_optional_package_that_the_release_does_not_have(apt):
-    """It is left out with a line."""
-    left_out = "Left out, not in this release: lacking\n"
-    apt.script("bin/sudo", "exit 1")
-    packages = Path("packages.txt").read_text()
-    apt.write("packages.txt", f"{packages}run lacking? no-such-command\n")
-    apt.write("lists", "")  # nobody here may update them
-    assert apt.run("./deps.sh run", 1) == missing("wanted") + left_out
-    Path("lists").unlink()
-    apt.script("bin/id", "echo 0")
-    assert apt.run("./deps.sh run").endswith(left_out)
-    assert Path("apt.log").read_text().endswith(f"{INSTALL} wanted (noninteractive)\n")
-    # If nothing else is missing, nothing is installed.
-    Path("apt.log").unlink()
-    assert apt.run("./deps.sh run") == left_out
+    assert system.run("./deps.sh run", 1) == needed("wanted", "su -c")
+    assert "expected a group of packages.txt" in system.run("./deps.sh nonsense", 2)
     assert not Path("apt.log").exists()
-    # A release that has it gets it.
-    apt.script("bin/id", "echo 1000")
-    apt.write("packages.txt", f"{packages}run other? no-such-command\n")
-    assert apt.run("./deps.sh run", 1) == missing("other")
-
-
-def test_without_apt_get(system):
-    """It names what is missing and goes on."""
-    assert system.run("./deps.sh run") == (
-        "Needed, and not found: wanted (Debian's names; there is no apt-get here)\n")
+    with open("packages.txt", "a") as file:
+        file.write("run lacking? no-such-command\n")
+    system.script("bin/id", "echo 0")
+    left_out = "Left out, not in this release: lacking\n"
+    assert system.run("./deps.sh run").endswith(left_out)
+    assert Path("apt.log").read_text() == (
+        "apt-get update -qq ()\n"
+        "apt-get install -y -qq --no-install-recommends wanted (noninteractive)\n")
+    assert system.run("./deps.sh run") == left_out  # nothing else is missing
+    assert system.run("./deps.sh", 1).endswith(needed("tested", "sh -c") + left_out)
+    Path("bin/apt-get").unlink()
+    assert system.run("./deps.sh test").startswith(
+        "Needed, and not found: tested (Debian's names; there is no apt-get here)\n")

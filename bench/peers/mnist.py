@@ -12,25 +12,13 @@ import program
 PIXELS, CLASSES = 784, 10
 
 
-def open_idx(directory, name, *sizes):
-    """An IDX file's bytes as an array with a row for each item, which has these sizes."""
+def read_idx(directory, name, size):
+    """An IDX file's bytes as an array, raw or gzipped, with a row of this size for each item."""
     path = directory / name
-    if not path.exists() and path.with_name(name + ".gz").exists():
-        path = path.with_name(name + ".gz")
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content = file.read()
-    except program.DAMAGED as error:
-        raise ValueError(f"{path}: damaged or truncated gzip file: {error}") from None
-    found = np.frombuffer(content[:8 + 4 * len(sizes)].ljust(8 + 4 * len(sizes), b"\0"), ">u4")
-    if (found[0], *found[2:]) != (0x801 + len(sizes), *sizes):
-        raise ValueError(f"{path}: expected the header of an IDX file of "
-                         f"{'28 x 28 images' if sizes else 'labels'}")
-    expected = found.nbytes + int(np.prod(found[1:], dtype=np.int64))
-    if len(content) != expected:
-        raise ValueError(f"{path}: found {len(content)} bytes, expected {expected} ({found[1]} "
-                         "items); fetch it again")
-    return np.frombuffer(content, np.uint8, offset=found.nbytes).reshape(found[1], -1)
+    with (open(path, "rb") if path.exists() else gzip.open(f"{path}.gz")) as file:
+        content = np.frombuffer(file.read(), np.uint8)
+    header = 8 if size == 1 else 16
+    return content[header:].reshape(int.from_bytes(content[4:8].tobytes(), "big"), size)
 
 
 def take(option, count, images, labels):
@@ -46,17 +34,15 @@ def take(option, count, images, labels):
 def load_data(options):
     """The training set, the test set, and the name of the data set."""
     directory = Path(options.data)
-    if not list(directory.glob("train-images-idx3-ubyte*")):
-        path = next(iter(directory.glob("train.csv*")), None)
-        if path is None:
-            raise ValueError(f"{directory}: found no MNIST; see data/README.md")
+    path = next(directory.glob("train.csv*"), None)
+    if path and not list(directory.glob("train-images-idx3-ubyte*")):
         rows = program.read_csv(path, 1)
         split = options.train
         return (take("train", split, rows[:split, 1:], rows[:split, 0]),
                 take("test", options.test, rows[split:, 1:], rows[split:, 0]), "csv")
     sets = [take(option, getattr(options, option),
-                 open_idx(directory, f"{name}-images-idx3-ubyte", 28, 28),
-                 open_idx(directory, f"{name}-labels-idx1-ubyte"))
+                 read_idx(directory, f"{name}-images-idx3-ubyte", PIXELS),
+                 read_idx(directory, f"{name}-labels-idx1-ubyte", 1))
             for option, name in (("train", "train"), ("test", "t10k"))]
     return *sets, "synthetic" if (directory / "SYNTHETIC").exists() else "mnist"
 

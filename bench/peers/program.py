@@ -7,12 +7,10 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 import argparse
 import contextlib
 import csv
-import errno
 import fcntl
 import functools
-import gzip
 import importlib
-import io
+import math
 import os
 import re
 import resource
@@ -50,22 +48,6 @@ def enter_environment():
         os.execve(python, [str(python), *sys.argv], {**os.environ, "PEER_STARTED": "1"})
 
 
-def number(kind, is_right, expected):
-    """The type of an option that is a number of a kind with a property. Numbers have ASCII digits
-    only: Python also takes 4_0, ٤٠ and blanks."""
-    def parse(text):
-        with contextlib.suppress(ValueError):
-            if (kind is str or re.fullmatch("[-+.0-9Ee]+", text)) and is_right(kind(text)):
-                return kind(text)
-        raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}")
-    return parse
-
-
-def whole(low, high):
-    """The type of an option that is a whole number from low to high."""
-    return number(int, lambda value: low <= value <= high, f"a whole number from {low} to {high}")
-
-
 def measure(run, seconds):
     """(what the last pass returned, the time of a pass): makes passes until so many seconds have
     been timed. There is one at least."""
@@ -79,17 +61,36 @@ def measure(run, seconds):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with a stage's errors, which are one line, and with the options of all ladders."""
-
-    def __init__(self):
-        super().__init__(allow_abbrev=False)
-        self.add_argument("--seed", type=whole(0, 2**64 - 1), default=1, metavar="N")
-        self.add_argument("--threads", type=whole(1, 2**31 - 1), metavar="N")
-        self.add_argument("--csv", metavar="FILE", help="append one row")
-        self.add_argument("--quiet", action="store_true", help="print the result line only")
+    """argparse with a stage's errors, which are one line."""
 
     def error(self, message):
         leave(BAD_INPUT, message.removeprefix("argument "))
+
+
+def number(kind, least):
+    """The type of an option that is a finite number, whole or not, from `least` on."""
+    def parse(text):
+        with contextlib.suppress(ValueError):
+            if least <= kind(text) < math.inf:
+                return kind(text)
+        raise argparse.ArgumentTypeError(
+            f"found '{text}', expected a {'whole ' * (kind is int)}number from {least}")
+    return parse
+
+
+def parse_options(**defaults):
+    """The command line: the options that all ladders have, and these. Its default says what an
+    option takes: a number, a word or, where it is False, nothing."""
+    parser = Parser(allow_abbrev=False)
+    for name, default in {"seed": 1, "threads": 0, "csv": "", "quiet": False, **defaults}.items():
+        option = f"--{name.rstrip('_').replace('_', '-')}"  # lambda_ is --lambda
+        if default is False:
+            parser.add_argument(option, dest=name, action="store_true")
+        else:
+            least = 0 if name in ("seed", "threads", "epochs", "iterations") else 1
+            kind = {int: number(int, least), float: number(float, 0)}.get(type(default), str)
+            parser.add_argument(option, dest=name, type=kind, default=default)
+    return parser.parse_args()
 
 
 def set_threads(wanted):
@@ -109,17 +110,14 @@ def set_threads(wanted):
     return threads
 
 
-# What reading a damaged or truncated gzip file raises. None of them names the file.
-DAMAGED = EOFError, gzip.BadGzipFile, zlib.error
+# What reading wrong data raises.
+BAD_DATA = OSError, EOFError, ValueError, zlib.error
 
 
 def read_csv(path, skipped=0):
     """The rows of a file of bytes in decimal, gzipped or not, after so many skipped ones."""
     import numpy as np
-    try:
-        return np.loadtxt(path, np.uint8, delimiter=",", skiprows=skipped, ndmin=2)
-    except (ValueError, *DAMAGED) as error:
-        raise ValueError(f"{path}: {error}") from None
+    return np.loadtxt(path, np.uint8, delimiter=",", skiprows=skipped, ndmin=2)
 
 
 def draw_bits(seed, stream, count):
@@ -143,8 +141,9 @@ def draw_bits(seed, stream, count):
 def header(ladder, option="csv"):
     """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
     it."""
-    command = ('set -- $(/usr/bin/python3 -m harness ladders stages --cpu "$0") && make -s -C "$1" >&2 && '
-               'source=$(echo "$1"/*.c) && "${source%.c}" --' + option.replace("csv", "columns"))
+    command = ('set -- $(/usr/bin/python3 -m harness ladders stages --cpu "$0") && '
+               'make -s -C "$1" >&2 && source=$(echo "$1"/*.c) && "${source%.c}" --'
+               + option.replace("csv", "columns"))
     done = subprocess.run(["sh", "-c", command, ladder], cwd=ROOT, capture_output=True, text=True,
                           check=False)
     if done.returncode:
@@ -152,63 +151,30 @@ def header(ladder, option="csv"):
     return done.stdout
 
 
-def replace(path, data, keep=True):
-    """Writes a new file and renames it, so that an earlier regular file stays whole until then.
-    Without `keep`, only tries to write it. Raises an OSError, and then leaves nothing."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
-        raise PermissionError(errno.EACCES, "no regular file that can be written", path)
-    beginning = os.fsdecode(os.fsencode(target.name)[:100])  # so that the name is not too long
-    partial = target.with_name(f"{beginning}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(data)
-        if keep:
-            partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def try_file(name, replaced):
-    """Raises an OSError if a file cannot be replaced, or rows cannot be appended to it."""
-    path = Path(name)
-    if name and (replaced or not path.exists()):
-        replace(name, b"\n", keep=False)
-    elif path.is_dir() or not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "no file that can be written", name)
-
-
-def check_files(ladder, csv, option=None, saved=None, epochs=None):
-    """Checks before a long run that rows of a ladder can be appended to the files of --csv and
-    --epochs-csv, and that another option's file can be replaced. Creates none."""
-    files = [(wanted, name, Path(name)) for wanted, name in
-             (("csv", csv), ("epochs-csv", epochs), (option, saved)) if name is not None]
-    for i, (wanted, name, path) in enumerate(files):
+def check_files(ladder, options):
+    """Checks before a long run that the files of --csv and --epochs-csv can take the ladder's rows,
+    and that of the result can be written."""
+    for name in {"csv", "epochs_csv", "save_weights", "save"} & vars(options).keys():
+        path, option = getattr(options, name), name.replace("_", "-")
+        if not path:
+            continue
         try:
-            try_file(name, wanted == option)
+            open(path, "ab").close()
         except OSError as error:
-            leave(BAD_INPUT, f"--{wanted}: cannot write '{name}': {error.strerror}; expected a "
-                  "file in a writable directory")
-        for other, _, earlier in files[:i]:
-            if earlier.resolve() == path.resolve():
-                leave(BAD_INPUT, f"--{wanted}: found {path}, which is the file of --{other}: "
-                      "expected another")
-        if wanted != option:
-            columns = header(ladder, wanted).encode()  # this may fail
-            content = path.read_bytes() if path.is_file() else b""
-            if content and not content.startswith(columns):
-                leave(BAD_INPUT, f"--{wanted}: {path} begins with other columns than a result "
-                      "row's")
-            if content and not content.endswith(b"\n"):
-                leave(BAD_INPUT, f"--{wanted}: {path} ends within a row: complete or delete that "
-                      "row")
+            leave(BAD_INPUT, f"--{option}: cannot write '{path}': {error.strerror}")
+        if option.endswith("csv") and os.path.getsize(path) and (
+                not Path(path).read_text(errors="replace").startswith(header(ladder, option))):
+            leave(BAD_INPUT, f"--{option}: {path} begins with other columns than a result row's")
 
 
-def save(option, path, *arrays):
+def save(path, *arrays):
     """Writes arrays one after another."""
     try:
-        replace(path, b"".join(array.tobytes() for array in arrays))
+        with open(path, "wb") as file:
+            for array in arrays:
+                array.tofile(file)
     except OSError as error:
-        leave(RUN_FAILED, f"--{option}: cannot write: {error}")
+        leave(RUN_FAILED, f"cannot write '{path}': {error}")
 
 
 def warm_up(peer, load):
@@ -238,14 +204,13 @@ def append_row(ladder, name, device, threads, vram, values, option="csv"):
             if column.endswith("_s") and value is not None}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
     columns = header(ladder, option)
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(
-        row.get(column, "") for column in columns.strip().split(","))
     try:
-        with open(name, "ab", buffering=0) as file:
+        with open(name, "a", newline="", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            first = columns if os.fstat(file.fileno()).st_size == 0 else ""
-            file.write((first + line.getvalue()).encode())
+            if os.fstat(file.fileno()).st_size == 0:
+                file.write(columns)
+            csv.DictWriter(file, columns.strip().split(","), extrasaction="ignore",
+                           lineterminator="\n").writerow(row)
     except OSError as error:
         leave(RUN_FAILED, f"--{option}: cannot write: {error}; this run's row is not saved")
 

@@ -17,21 +17,6 @@ from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noq
 LADDER = "stages"
 
 
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    count = program.whole(1, 2**31 - 1)
-    parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
-                        default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
-    for name, default in (("hidden", 128), ("batch", 64), ("train", 37800), ("test", 4200)):
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
-    parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=5, metavar="N")
-    rate = program.number(float, lambda x: 0 < x < math.inf, "a number above 0")
-    parser.add_argument("--learning-rate", type=rate, default=0.1, metavar="X")
-    parser.add_argument("--save-weights", metavar="FILE")
-    return parser.parse_args()
-
-
 def initial_weights(options):
     """W1, b1, W2, b2: new arrays at each call."""
     hidden = options.hidden
@@ -107,12 +92,12 @@ def report(peer, options, values):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
+    program.check_files(LADDER, OPTIONS)
     clock = time.perf_counter()
     try:
         (images, labels), (test_images, test_labels), dataset = mnist.load_data(OPTIONS)
-    except (OSError, EOFError, ValueError) as error:
-        leave(BAD_INPUT, error)
+    except program.BAD_DATA as error:
+        leave(BAD_INPUT, f"{OPTIONS.data}: {error}")
     load_s = time.perf_counter() - clock
 
     clock = time.perf_counter()
@@ -129,14 +114,16 @@ def main(peer_class):
     train_s, loss = train(peer, OPTIONS)
     weights = [np.ascontiguousarray(part, "<f4") for part in peer.weights()]
     if OPTIONS.save_weights and math.isfinite(loss):
-        program.save("save-weights", OPTIONS.save_weights, *weights)
+        program.save(OPTIONS.save_weights, *weights)
     report(peer, OPTIONS, {
         "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "warmup_s": warmup_s,
         "train_s": train_s, "final_loss": loss,
         "test_accuracy": accuracy(weights, test_images, test_labels)})
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(
+    data=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"),
+    hidden=128, batch=64, train=37800, test=4200, epochs=5, learning_rate=0.1, save_weights="")
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
 import mnist  # noqa: E402

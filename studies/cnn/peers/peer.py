@@ -22,26 +22,6 @@ LAYERS = ((8, 1, 3, 3), 9), ((16, 8, 3, 3), 72), ((400, 128), 400), ((128, 10), 
 OPERATIONS = 2 * 600_384  # a sample's multiply-adds: training.c has the sum
 
 
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    count = program.whole(1, 2**31 - 1)
-    parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
-                        default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
-    for name, default in (("batch", 512), ("train", 60000), ("test", 10000)):
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
-    parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=10, metavar="N")
-    rate = program.number(float, lambda x: 0 < x < math.inf, "a number above 0")
-    parser.add_argument("--learning-rate", type=rate, default=0.01, metavar="X")
-    momentum = program.number(float, lambda x: 0 <= x < 1, "a number from 0 to below 1")
-    parser.add_argument("--momentum", type=momentum, default=0.9, metavar="X")
-    parser.add_argument("--normalize", action="store_true")
-    parser.add_argument("--pad", action="store_true")
-    parser.add_argument("--epochs-csv", metavar="FILE", help="append a row for each epoch")
-    parser.add_argument("--save-weights", metavar="FILE")
-    return parser.parse_args()
-
-
 def load_data(options):
     """The training set and the test set, each images and labels, and the name of the data set."""
     train, test, dataset = mnist.load_data(options)
@@ -161,13 +141,12 @@ def train(peer, samples, test, dataset):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights,
-                        OPTIONS.epochs_csv)
+    program.check_files(LADDER, OPTIONS)
     clock = time.perf_counter()
     try:
         (images, labels), test, dataset = load_data(OPTIONS)
-    except (OSError, EOFError, ValueError) as error:
-        leave(BAD_INPUT, error)
+    except program.BAD_DATA as error:
+        leave(BAD_INPUT, f"{OPTIONS.data}: {error}")
     load_s = time.perf_counter() - clock
 
     clock = time.perf_counter()
@@ -185,7 +164,7 @@ def main(peer_class):
     warmup_s = program.warm_up(peer, load) if OPTIONS.epochs else None
     values = train(peer, samples, test, dataset)
     if OPTIONS.save_weights:
-        program.save("save-weights", OPTIONS.save_weights,
+        program.save(OPTIONS.save_weights,
                      *(np.ascontiguousarray(part, "<f4") for part in peer.parameters()))
     if OPTIONS.csv:
         append_row(peer, "csv", OPTIONS.csv,
@@ -197,7 +176,10 @@ def main(peer_class):
           f"{values['test_accuracy']:.4f}")
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(
+    data=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"),
+    batch=512, train=60000, test=10000, epochs=10, learning_rate=0.01, momentum=0.9,
+    normalize=False, pad=False, epochs_csv="", save_weights="")
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
 import mnist  # noqa: E402

@@ -19,22 +19,6 @@ PIXELS, CLASSES = 1024, 3
 LADDER = "galaxy"
 
 
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    count = program.whole(1, 2**31 - 1)
-    parser.add_argument("--data", metavar="DIR", help="directory with train.csv and test.csv",
-                        default=os.environ.get("GALAXY_DIR")
-                        or str(Path(__file__).resolve().parents[1] / "data/galaxy"))
-    for name, default in (("hidden", 8), ("train", 2700), ("test", 675)):
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
-    parser.add_argument("--iterations", type=program.whole(0, 2**31 - 1), default=300, metavar="N")
-    weight = program.number(float, lambda x: 0 <= x < math.inf, "a number from 0")
-    parser.add_argument("--lambda", type=weight, default=1.0, metavar="X", dest="lambda_")
-    parser.add_argument("--save-weights", metavar="FILE")
-    return parser.parse_args()
-
-
 def load(option, count):
     """The first galaxies of a file: images / 255 and labels."""
     path = next(iter(sorted(Path(OPTIONS.data).glob(f"{option}.csv*"))), None)
@@ -109,12 +93,12 @@ def report(peer, values):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
+    program.check_files(LADDER, OPTIONS)
     clock = time.perf_counter()
     try:
         (x, y), (test_x, test_y) = load("train", OPTIONS.train), load("test", OPTIONS.test)
-    except (OSError, EOFError, ValueError) as error:
-        leave(BAD_INPUT, error)
+    except program.BAD_DATA as error:
+        leave(BAD_INPUT, f"{OPTIONS.data}: {error}")
     load_s = time.perf_counter() - clock
 
     # The first evaluation compiles. It is not measured.
@@ -134,7 +118,7 @@ def main(peer_class):
     theta1, theta2 = split(theta)
     if OPTIONS.save_weights and math.isfinite(cost):
         parts = theta1[:, 1:].T, theta1[:, 0], theta2[:, 1:], theta2[:, 0]
-        program.save("save-weights", OPTIONS.save_weights,
+        program.save(OPTIONS.save_weights,
                      *(np.ascontiguousarray(part, "<f4") for part in parts))
     is_drawn = (Path(OPTIONS.data) / "SYNTHETIC").exists()
     report(peer, {
@@ -143,7 +127,9 @@ def main(peer_class):
         "gradient_evaluations": gradients, "test_accuracy": accuracy(theta, test_x, test_y)})
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(
+    data=os.environ.get("GALAXY_DIR") or str(Path(__file__).resolve().parents[1] / "data/galaxy"),
+    hidden=8, train=2700, test=675, iterations=300, lambda_=1.0, save_weights="")
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
 optimize = require("scipy.optimize")

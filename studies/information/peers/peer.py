@@ -16,17 +16,6 @@ from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 LADDER = "information"
 
 
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    count = program.whole(1, 2**31 - 1)
-    parser.add_argument("--samples", type=count, default=4096, metavar="N")
-    parser.add_argument("--features", type=count, default=256, metavar="N")
-    seconds = program.number(float, lambda x: 0 <= x < math.inf, "a number from 0")
-    parser.add_argument("--seconds", type=seconds, default=0.1, metavar="X")
-    return parser.parse_args()
-
-
 def draw(options, stream):
     """Draws a set of activations, as run.h says."""
     count = options.samples * options.features
@@ -75,7 +64,7 @@ def report(peer, options, values):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv)
+    program.check_files(LADDER, OPTIONS)
     x, y = draw(OPTIONS, 1), draw(OPTIONS, 2)
 
     # The first pass compiles and touches the memory. It is not measured.
@@ -89,6 +78,6 @@ def main(peer_class):
                            "entropy": entropy, "mutual_information": information})
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(samples=4096, features=256, seconds=0.1)
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")

@@ -7,7 +7,6 @@ sets how many threads the libraries start.
 import itertools
 import math
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -17,25 +16,6 @@ import program
 from program import BAD_INPUT, NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 
 LADDER = "mlp"
-
-
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    count = program.whole(1, 2**31 - 1)
-    parser.add_argument("--data", metavar="DIR", help="directory with MNIST",
-                        default=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"))
-    width = "[1-9][0-9]{0,7}"
-    widths = program.number(str, re.compile(f"{width}(,{width}){{0,7}}").fullmatch,
-                            "the units of one to eight layers, such as 128,128")
-    parser.add_argument("--hidden", type=widths, default="128,128", metavar="LIST")
-    for name, default in (("batch", 128), ("train", 60000), ("test", 10000)):
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N")
-    parser.add_argument("--epochs", type=program.whole(0, 2**31 - 1), default=2, metavar="N")
-    rate = program.number(float, lambda x: 0 < x < math.inf, "a number above 0")
-    parser.add_argument("--learning-rate", type=rate, default=0.1, metavar="X")
-    parser.add_argument("--save-weights", metavar="FILE")
-    return parser.parse_args()
 
 
 def shapes(options):
@@ -118,12 +98,12 @@ def report(peer, options, values):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv, "save-weights", OPTIONS.save_weights)
+    program.check_files(LADDER, OPTIONS)
     clock = time.perf_counter()
     try:
         (images, labels), (test_images, test_labels), dataset = mnist.load_data(OPTIONS)
-    except (OSError, EOFError, ValueError) as error:
-        leave(BAD_INPUT, error)
+    except program.BAD_DATA as error:
+        leave(BAD_INPUT, f"{OPTIONS.data}: {error}")
     load_s = time.perf_counter() - clock
 
     clock = time.perf_counter()
@@ -141,7 +121,7 @@ def main(peer_class):
     weights, biases = ([np.ascontiguousarray(part, "<f4") for part in parts]
                        for parts in peer.weights())
     if OPTIONS.save_weights and math.isfinite(loss):
-        program.save("save-weights", OPTIONS.save_weights,
+        program.save(OPTIONS.save_weights,
                      *(part for layer in zip(weights, biases) for part in layer))
     report(peer, OPTIONS, {
         "dataset": dataset, "load_s": load_s, "setup_s": setup_s, "warmup_s": warmup_s,
@@ -149,7 +129,10 @@ def main(peer_class):
         "test_accuracy": accuracy(weights, biases, test_images, test_labels)})
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(
+    data=os.environ.get("MNIST_DIR") or str(program.ROOT / "data/mnist"),
+    hidden="128,128", batch=128, train=60000, test=10000, epochs=2, learning_rate=0.1,
+    save_weights="")
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")
 import mnist  # noqa: E402

@@ -1,7 +1,5 @@
-"""Tests what only this study has: --hidden takes a list, one hidden layer is the main ladder's
-network, and the paper's figures have a learning rate of their own."""
-
-import csv
+"""Tests what only this study has: --hidden takes a list, and one hidden layer is the main ladder's
+network."""
 
 import numpy as np
 import pytest
@@ -33,8 +31,7 @@ def test_hidden_takes_one_to_eight_widths(serial, widths):
 
 
 @pytest.mark.parametrize("widths", [
-    "", "0", "3,", ",3", "3,,3", "3,0", "-3", "3,-3", "3x", "3,x", "3.5", "3, 3", "100000001",
-    "1,1,1,1,1,1,1,1,1", "99999999999999999999"])
+    "", "0", "3,", "3,,3", "3,-3", "3,x", "3.5", "3, 3", "100000001", "1,1,1,1,1,1,1,1,1"])
 def test_anything_else_is_one_line(serial, widths):
     serial.fails(2, f"^00_serial: --hidden: found '{widths}', expected the units of one to 8 lay",
                  f"--hidden '{widths}'")
@@ -46,24 +43,3 @@ def test_the_row_has_the_list_as_one_field_in_quotes(serial):
     header, *lines = (serial.folder / "rows.csv").read_text().splitlines()
     assert header.startswith("stage,device,threads,hidden,batch,epochs,learning_rate,")
     assert [line.split(",", 3)[3][:11] for line in lines] == ['"5,4",4,2,0', "5,4,2,0.1,1"]
-
-
-@pytest.mark.parametrize(("epochs", "pace", "has_paper"), [(2, 0.1, False), (40, 0.001, True)])
-def test_the_papers_figures(tmp_path, epochs, pace, has_paper):
-    """They stand beside runs of 40 epochs at its learning rate, and beside no others."""
-    pytest.importorskip("pandas")
-    from report import view
-
-    options = LADDER.settings | {"hidden": "128,128", "batch": 128, "epochs": epochs,
-                                 "learning-rate": pace, "train": 60000, "test": 10000}
-    row = dict.fromkeys([*(measure["column"] for measure in LADDER.measures),
-                         *(f"{phase}_s" for phase in LADDER.phases)], 1)
-    row |= {"stage": SERIAL.name, "device": "cpu", "threads": 1, "dataset": "mnist", "gflops": 1}
-    row |= {LADDER.column(option): value for option, value in options.items()}
-    with (tmp_path / "runs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([row.keys(), row.values()])
-    group, = view.read_groups(tmp_path / "runs.csv", LADDER)
-    assert group.settings["epochs"] == epochs
-    found = view.table(group, view.paper_for(group, view.read_paper(LADDER)), LADDER.time)
-    figures = {name: cells[0] for kind, name, cells in found if kind == "paper"}
-    assert bool(figures) == has_paper and figures.get("peer_cupy", "0.35")[:4] == "0.35"

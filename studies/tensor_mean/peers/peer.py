@@ -17,17 +17,6 @@ from program import NAME, NOT_HERE, RUN_FAILED, leave, require  # noqa: F401
 LADDER = "tensor_mean"
 
 
-def parse_options():
-    """The command line of a stage."""
-    parser = program.Parser()
-    parser.add_argument("--triplets", type=program.whole(1, 2**31 - 1), default=8192, metavar="N")
-    parser.add_argument("--features", type=program.whole(1, 100000), default=32, metavar="N")
-    seconds = program.number(float, lambda x: 0 <= x < math.inf, "a number from 0")
-    parser.add_argument("--seconds", type=seconds, default=0.1, metavar="X")
-    parser.add_argument("--save", metavar="FILE")
-    return parser.parse_args()
-
-
 def draw(options, stream):
     """Draws the features of x, y or z."""
     bits = program.draw_bits(options.seed, stream, options.triplets * options.features)
@@ -59,7 +48,7 @@ def report(peer, options, mean, setup_s, time_s):
     pairs = options.features**2
     gflops = options.triplets * (pairs + 2 * pairs * options.features) / time_s / 1e9
     if options.save:
-        program.save("save", options.save, mean)
+        program.save(options.save, mean)
     if options.csv:
         program.append_row(LADDER, options.csv, peer.device, THREADS, peer.peak_vram_mib(), {
             **vars(options), "dataset": "drawn", "setup_s": setup_s, "time_s": time_s,
@@ -70,7 +59,7 @@ def report(peer, options, mean, setup_s, time_s):
 
 def main(peer_class):
     """Runs the peer, from the command line to the row."""
-    program.check_files(LADDER, OPTIONS.csv, "save", OPTIONS.save)
+    program.check_files(LADDER, OPTIONS)
     features = [draw(OPTIONS, stream) for stream in (1, 2, 3)]
 
     # The first pass compiles and touches the memory. It is not measured.
@@ -83,6 +72,6 @@ def main(peer_class):
     report(peer, OPTIONS, np.ascontiguousarray(mean, "<f4"), setup_s, time_s)
 
 
-OPTIONS = parse_options()
+OPTIONS = program.parse_options(triplets=8192, features=32, seconds=0.1, save="")
 THREADS = program.set_threads(OPTIONS.threads)
 np = require("numpy")

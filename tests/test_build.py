@@ -1,0 +1,111 @@
+"""Tests that what is built is what was asked for. test_readmes.py builds in a path with signs that
+make and the shell read."""
+
+import os
+import shlex
+import shutil
+import subprocess
+
+import pytest
+from programs import ROOT, copy, needs_full, run, script
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A copy of the checkout, which is the working directory."""
+    monkeypatch.chdir(copy(tmp_path / "copy"))
+    return tmp_path / "copy"
+
+
+@pytest.mark.parametrize("name", ['a"b', "a`b", "a$(b", "a${b"])
+def test_a_path_that_nvcc_cannot_read_is_one_line(tmp_path, name):
+    (tmp_path / name).mkdir()
+    for file in "Makefile", "run_all.sh":
+        shutil.copy(ROOT / file, tmp_path / name)
+    for command in "make --no-print-directory", "./run_all.sh":
+        ended = run(command, 2, cwd=tmp_path / name)
+        said = (ended.stdout + ended.stderr).splitlines()
+        assert len(said) == 1 and f"/{name}: nvcc cannot read a path with any of" in said[0]
+
+
+def test_a_variables_value_is_a_word_that_no_shell_reads(tmp_path):
+    value = f"x'; touch {tmp_path}/run; '`touch {tmp_path}/run`"
+    assert "found 'x';" in run(["make", "-C", ROOT, "diff", f"STAGE={value}"], 2).stderr
+    assert not (tmp_path / "run").exists()
+
+
+FAKE_COMPILER = 'while [ "$1" != -o ]; do shift; done; : >"$2"'
+
+
+@pytest.mark.parametrize("built, variable, words", [
+    ("stages/00_serial/train", "CC=../../compiler", "-C stages/00_serial"),
+    ("stages/02_openmp/train", "EXTRA=", "-C stages/02_openmp CC=../../compiler"),
+    ("stages/03_cuda_unified/train", "NVCCFLAGS=",
+     "-C stages/03_cuda_unified CC=../../compiler NVCC=../../compiler"),
+    ("stages/03_cuda_unified/train.sim", "EXTRA=",
+     "-C stages/03_cuda_unified sim CC=../../compiler CXX=../../compiler"),
+    ("bench/build/common.o", "CFLAGS=", "-C bench build/common.o CC=../compiler"),
+    ("stages/peers/peer_openblas", "CFLAGS=", "-C stages/peers peer_openblas CC=../../compiler")])
+def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
+        checkout, built, variable, words):
+    script(checkout / "compiler", FAKE_COMPILER)
+    flags = f"""{variable} -O0 -DQUOTED='"a b"'"""
+    make = ["make", "--no-print-directory", *shlex.split(words)]
+    run([*make, flags])
+    first = os.stat(built).st_mtime_ns
+    assert run([*make, flags]).stdout == "" and os.stat(built).st_mtime_ns == first
+    run([*make, f"{variable} -O0"])
+    assert os.stat(built).st_mtime_ns != first
+
+
+@pytest.mark.parametrize("folder", ["stages/00_serial", "bench", "stages/peers"])
+def test_march_from_the_environment_or_the_command_line_is_for_every_cpu_program(checkout, folder):
+    for variables, words in ({"MARCH": "some-level"}, []), ({}, ["MARCH=some-level"]):
+        said = run(["make", "-n", "-C", folder, *words], **variables).stdout
+        assert "-march=some-level" in said and "-march=native" not in said
+
+
+def test_a_program_is_named_like_its_stages_one_source_file(checkout):
+    script(checkout / "compiler", FAKE_COMPILER)
+    os.rename("stages/00_serial/train.c", "stages/00_serial/run.c")
+    run("make -s -C stages/00_serial CC=../../compiler")
+    assert os.path.exists("stages/00_serial/run")
+    for folder, source in ("00_serial", "run.c"), ("03_cuda_unified", "train.cu"):
+        (checkout / "stages" / folder / "mine.c").touch()
+        assert "expected one source file" in run(f"make -C stages/{folder}", 2).stderr
+        for name in "mine.c", source:
+            os.remove(f"stages/{folder}/{name}")
+        assert "found '', expected one source file" in run(f"make -C stages/{folder}", 2).stderr
+
+
+# Each of the two stages waits for the other. `test` waits for nothing, and needs both.
+def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in "harness", "common":
+        shutil.copytree(ROOT / name, tmp_path / name)
+    toml = (ROOT / "stages/ladder.toml").read_text()
+    for stage, meeting in ("00_one", "read x <../pipe"), ("01_two", "echo x >../pipe"):
+        folder = tmp_path / "stages" / stage
+        folder.mkdir(parents=True)
+        (folder / "train.c").touch()
+        (folder / "Makefile").write_text(f"train:\n\t{meeting} && touch train\n")
+    os.mkfifo(tmp_path / "stages/pipe")
+    (tmp_path / "stages/ladder.toml").write_text(toml.replace("\nbaseline", "\n#"))
+    script(tmp_path / "tests/Makefile", "#!\ntest:\n\tls ../stages/*/train\n")
+    script(tmp_path / "deps.sh", "")
+    assert run("make -s -j8 all test", cwd=tmp_path).stdout.count("/train\n") == 2
+
+
+@needs_full
+def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
+    def files():
+        return {path for path in checkout.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+    before = files()
+    # Each of the two builds the simulated device.
+    with subprocess.Popen(["make", "-s", "-C", "stages/03_cuda_unified", "sim"]):
+        run("make -s -C stages/04_cuda_device_mem sim")
+    run("make -s stages/00_serial")
+    assert before < files()
+    run("make -s clean")
+    assert files() == before

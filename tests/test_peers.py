@@ -1,0 +1,119 @@
+"""Tests the peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and nothing
+depends on a peer. `python3 -m harness check --selection peers` tests all that are installed."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from programs import ROOT, Trainer, built, make, needs_full, run, script
+
+from harness import ladders
+
+PEERS = ROOT / "stages/peers"
+
+
+@pytest.fixture
+def numpy(tmp_path):
+    peer = Trainer(tmp_path, PEERS / "peer_numpy.py")
+    if peer.run("--epochs 0").returncode == 77:
+        pytest.skip("found no NumPy")
+    return peer
+
+
+def check(program, selection, status=0):
+    """Compares a program's weights with the float64 reference."""
+    make("-C", "harness", "build/stages/reference", "build/many_processors.so")
+    return run(["python3", ROOT / "harness", "check", "--selection", selection, program],
+               status).stdout
+
+
+@pytest.mark.parametrize("name", ["peer_openblas", *(
+    pytest.param(name, marks=needs_full)
+    for name in ("peer_openblas_pypi", "peer_libxsmm", "peer_onednn"))])
+def test_the_weights_of_the_peers_in_c_are_the_references(name):
+    made = make("-C", "stages/peers", name)
+    if not (PEERS / name).exists():
+        pytest.skip(made.strip())
+    check(PEERS / name, "peers")
+
+
+# It averages each batch over a sample too many.
+WRONG = """#!/usr/bin/env python3
+import sys
+sys.path[:0] = ["{PEERS}"]
+import peer, peer_numpy
+
+class Wrong(peer_numpy.NumPy):
+    def __init__(self, options, images, labels):
+        super().__init__(options, images, labels)
+        self.rate *= options.batch / (options.batch + 1)
+
+peer.main(Wrong)
+"""
+
+
+def test_wrong_weights_are_refused(numpy, tmp_path):
+    few = "gpu"  # a selection of few runs: each takes a third of a second
+    check(numpy.program, few)
+    assert "WRONG" in check(script(tmp_path / "peer_wrong.py", WRONG.format(PEERS=PEERS)), few, 1)
+
+
+def test_a_peers_rows_go_into_a_stages_file_and_have_no_times_of_the_phases(numpy, tmp_path):
+    stage = Trainer(tmp_path, built(ladders.find_ladder("").stages[0]))
+    for program in stage, numpy, stage:
+        program.succeeds("--csv rows.csv --threads 1")
+    row = numpy.rows()[1]
+    values = {"stage": "peer_numpy", "device": "cpu", "threads": "1", "hidden": "3", "batch": "4",
+              "train_samples": "6", "dataset": "mnist", "forward_s": "", "peak_vram_mib": ""}
+    assert len(numpy.rows()) == 3 and row | values == row
+    for name in "load_s", "setup_s", "warmup_s", "train_s", "gflops", "peak_rss_mib":
+        assert float(row[name]) > 0
+    numpy.succeeds("--csv new.csv")
+    assert list(numpy.rows("new.csv")[0]) == list(row)
+
+
+def test_an_error_is_one_line(numpy):
+    for status, said, options in (
+            (2, "--hidden: found '0', expected a whole number from 1", "--hidden 0"),
+            (2, "--learning-rate: found 'nan', expected a number from 0", "--learning-rate nan"),
+            (2, "unrecognized arguments: --hiden", "--hiden 3"),
+            (2, "found 6 images and 6 labels, --train expects at least 7", "--train 7"),
+            (2, "^none: .*No such file", "--data none"),
+            (2, "begins with other columns", f"--csv {ROOT}/README.md"),
+            (2, "--save-weights: cannot write 'none/w'", "--save-weights none/w"),
+            (1, "the loss became (nan|inf)", "--learning-rate 1e30 --epochs 9")):
+        numpy.fails(status, said, options)
+    os.truncate(numpy.folder / "data/train-images-idx3-ubyte", 4719)
+    numpy.fails(2, "^data: ")
+
+
+def test_a_library_that_is_not_installed_is_named(numpy, tmp_path):
+    (tmp_path / "jax.py").write_text('raise ImportError("none here")\n')
+    numpy.program = PEERS / "peer_jax.py"
+    numpy.fails(77, "^not installed: none here;", PYTHONPATH=tmp_path)
+    for folder in "common", "bench/peers":
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("env"))
+    peers = tmp_path / "stages/peers"
+    peers.mkdir(parents=True)
+    for path in PEERS / "Makefile", *PEERS.glob("*.c"):
+        shutil.copy(path, peers)
+    # Without any library's headers.
+    ended = run(["make", "-s", "-C", peers, "--no-print-directory", "CC=gcc -nostdinc"])
+    assert (ended.stdout + ended.stderr).count(": left out, not installed: found no ") == 4
+    assert not any(os.access(path, os.X_OK) for path in peers.glob("peer_*"))
+
+
+def test_run_all_has_the_installed_ones_in_the_tables_and_a_line_for_each_other(tree):
+    (tree.root / "stages/peers").mkdir()
+    tree.program("stages/peers/peer_here.py", "peer_here", "phase_s=")  # it has no phases
+    tree.script("stages/peers/peer_gone.py", "echo not installed: nothing >&2; exit 77")
+    tree.write("stages/peers/Makefile", "%: ;\nversions:\n\t@echo peers: here 1.0\n")
+    tree.sweep("--peers --stages 00 --hidden 3,4 --repeats 2")
+    # They run in turn, in each cell.
+    assert tree.rows("stage hidden").split() == [
+        "00_one,3", "peer_here,3", "00_one,4", "peer_here,4"] * 2
+    tables = Path("results/tables.txt").read_text()
+    assert "\n  peer_here " in tables and re.search("peer_gone: .*not installed: nothing", tables)
+    assert ",peers,here 1.0\n" in Path("results/sweeps.csv").read_text()

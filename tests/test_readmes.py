@@ -1,0 +1,153 @@
+"""Runs the commands of every README as they are written there, to their end, on small sizes.
+
+A command is a line of an indented block. If lines of the block begin with "$ ", only those are
+commands, and the other lines show what the command prints. There, any number stands for any other
+number, and ... for anything. "(gdb) ..." is typed into the command before it. In a paragraph,
+`./run_all.sh ...` is a command too, and so is a `make` that is given a variable.
+
+All run from the root of a clean copy of the checkout, whose path has signs that make and the shell
+read. A command that has no word, option or variable that none before it had is left out: other
+values, another ladder or stage make no difference. FULL=1 runs it if it is quick, and what is LONG.
+"""
+
+import os
+import re
+import shutil
+
+import pytest
+from programs import FULL, ROOT, copy, run
+
+from harness import ladders
+
+LONG = re.compile(r"make( \w+=\S+)*( deps)?$|new-stage.*STUDY|\b(check|compare|step|profile|bench|"
+                  r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all)\b")
+# This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
+NOT_RUN = "make test", "make peers", "make lint"
+# A command may fail only if something is missing, and its last lines say so.
+EXCUSES = (r".*(Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
+           r"found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
+# What makes no difference: a variable's value, and which ladder and stage.
+NAMES = re.compile(r"=\S+|(?<=--study )\S+|\b(stages|studies/\w+)/[\w.]+")
+INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
+# The smallest sizes: of a ladder's options, and of what measures. A busy machine disturbs nothing.
+SMALL = {"hidden": 8, "batch": 32, "train": 64, "test": 10, "samples": 64, "triplets": 64,
+         "features": 8, "seconds": 0, "iterations": 2}
+VARIABLES = {"RUNS": 2, "CPU_SECONDS": 1, "MIN_TIME": 0.001, "REPETITIONS": 1, "OTHERS": 100,
+             "RATE": 0, "EPOCHS": 1, **{name.upper(): value for name, value in SMALL.items()}}
+
+
+def blocks(text):
+    """The indented blocks, and each command within a paragraph as its own block, in order."""
+    for part in re.split(r"\n\s*\n", text):
+        lines = part.strip("\n").splitlines()
+        if all(line.startswith("    ") for line in lines):
+            yield [line[4:] for line in lines]
+        elif not lines[0].startswith("    "):
+            yield from ([command] for command in INLINE.findall(" ".join(part.split())))
+
+
+def commands(text):
+    """[(command, text typed into it, lines that it shows)]."""
+    found = []
+    for lines in blocks(text):
+        prompts = any(line.startswith("$ ") for line in lines)
+        for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+            if line.startswith("(gdb) "):
+                found[-1][1] += f"{line[6:]}\n"
+            elif prompts and not line.startswith("$ "):
+                found[-1][2].append(line)
+            else:
+                found.append([line.removeprefix("$ "), "", []])
+    return [(" ".join(re.sub(r"\s+# .*", "", line).split()), typed, shown)
+            for line, typed, shown in found]
+
+
+def features(command):
+    """A command's program or target, with each of its options, variables and other words."""
+    words = re.sub(r"[\"';|]", " ", NAMES.sub("", command)).split()
+    what = " ".join(word for word in words if re.match(r"[./a-z]", word))
+    return {(what, word) for word in words if not re.match(r"\d", word)}
+
+
+def choose():
+    """{README: the commands to run}, with those that make a stage or a study that they need."""
+    listed = run("git ls-files --cached --others --exclude-standard *.md", None, cwd=ROOT).stdout
+    chosen, seen = {}, set()
+    for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
+        found, wanted = commands((ROOT / readme).read_text()), []
+        for each in found:
+            is_new, is_long = each[2] or not features(each[0]) <= seen, LONG.search(each[0])
+            if each not in wanted and (is_new or not is_long if FULL else is_new and not is_long):
+                wanted.append(each)
+                seen |= features(each[0])
+        for each in found:
+            made = re.match(r"make new-.*NAME=(\d+|\w+)", each[0])
+            if made and each not in wanted and any(made[1] in other[0] for other in wanted):
+                wanted.append(each)
+        if wanted:
+            chosen[readme] = sorted(wanted, key=found.index)
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """The copy, and the environment of its commands: the data, and no compiler for an absent GPU."""
+    root = copy(tmp_path_factory.mktemp("readmes") / "a b'c$d(e#f:g=h[i];j%k&l")
+    variables = VARIABLES | ({} if shutil.which("nvidia-smi") else {"NVCC": "no-nvcc"})
+    for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
+        name = f"{data.stem.upper()}_DIR"
+        variables[name] = run([ROOT / "data/locate.sh", "", data], OFFLINE=1,
+                              **{name: os.environ.get(name)}).stdout.strip()
+    return root, variables
+
+
+def on_small_sizes(command):
+    """The command, with options after those that it has. No target depends on the machine."""
+    study = re.search(r"(?:--study |studies/)(\w+)", command)
+    ladder = ladders.find_ladder(study[1] if study else "")
+    known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
+    options = "".join(f" --{name} {value}" for name, value in SMALL.items()
+                      if name in known and f"--{name} " not in command)
+    if command.startswith("./run_all.sh"):
+        return f"{command}{options} --repeats 1"
+    if command.startswith("make new-stage"):
+        return f"RUNS=0 {command}"  # it begins with a check
+    if re.search(r"/(train|run)(\.\S+)? |/peers/\w+\.py", command):
+        return command + options
+    return re.sub(r"TARGET=\S+([%x])", r"TARGET=0.01\1", command)
+
+
+def missing_line(shown, output):
+    """The first shown line that the output lacks, in this order. None if it has all lines."""
+    def pattern(line):
+        line = re.sub(r"-?\d[\d.,]*", "\0", re.sub(r"\s+", " ", line.strip()))
+        return re.escape(line).replace("\0", r"-?\d[\d.,]*").replace(r"\.\.\.", ".*")
+
+    lines = iter(re.sub(r"[ \t]+", " ", line.strip()) for line in output.splitlines())
+    return next((line for line in shown if line.strip() != "..." and not any(
+        re.fullmatch(pattern(line), other) for other in lines)), None)
+
+
+CHOSEN = choose()
+
+
+# One worker of pytest-xdist makes one copy. With FULL=1, all have a copy.
+@pytest.mark.parametrize("readme", [pytest.param(
+    readme, marks=[] if FULL else pytest.mark.xdist_group("readmes")) for readme in CHOSEN])
+def test_the_commands_of(checkout, readme):
+    root, variables = checkout
+    for command, typed, shown in CHOSEN[readme]:
+        if command in NOT_RUN:
+            continue
+        for folder in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run) ", command):
+            run(["make", "-s", "-C", root / folder])  # as readers have by then
+        line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
+        ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)
+        output = ended.stdout + ended.stderr
+        if ended.returncode and re.search(EXCUSES, "\n".join(output.splitlines()[-3:])):
+            continue
+        wrong = ended.returncode or missing_line(shown, output)
+        assert not wrong, f"{line}: exit status or line not printed: {wrong}\n{output[-2000:]}"
+    for name in re.findall(r"make new-.*NAME=(\w+)", (ROOT / readme).read_text()):
+        for made in (*root.glob(f"*/{name}"), *root.glob(f"*/*/{name}")):
+            shutil.rmtree(made)  # the next README makes its own

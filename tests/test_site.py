@@ -1,0 +1,40 @@
+"""The site: every README has its place in it, and every stage's page its source and diff."""
+
+import html
+import re
+import runpy
+
+import pytest
+from programs import ROOT, needs_full, run
+
+from harness import ladders
+
+for package in ("furo", "myst_parser"):
+    pytest.importorskip(package)
+
+
+@needs_full
+def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
+    run(f"/usr/bin/python3 -m sphinx -q -W -j auto -c site . {tmp_path}", cwd=ROOT)
+    page, order = tmp_path / "README.html", []
+    while page:
+        order.append(str(page.parent.relative_to(tmp_path)))
+        following = re.search('<link rel="next"[^>]* href="([^"]*)"', page.read_text())
+        page = following and (page.parent / following[1]).resolve()
+    stages = [stage for ladder in ladders.ladders() for stage in ladder.stages]
+    folders = [str(stage.folder.relative_to(ROOT)) for stage in stages]
+    assert [folder for folder in order if folder in folders] == folders
+    for stage, folder in zip(stages, folders):
+        text = html.unescape(re.sub("<.*?>", "", (tmp_path / folder / "README.html").read_text()))
+        assert stage.source.read_text().strip() in text
+        if stage.before:
+            assert f"--- {stage.before.source.relative_to(ROOT)}\n+++ {folder}/" in text
+
+
+def test_links_lead_to_pages():
+    site = runpy.run_path(str(ROOT / "site/conf.py"))
+    stage = ladders.ladders()[0].stages[0].source.relative_to(ROOT)
+    for link, led in (("[a](sim)", "[a](sim/README.md)"), ("[a](sim#b)", "[a](sim/README.md#b)"),
+                      (f"[a [b]]({stage})", f"[a [b]]({stage.parent}/README.md#source)"),
+                      ("[a](common)", "a"), ("[a](none)",) * 2, ("![a](data)",) * 2):
+        assert site["LINK"].sub(lambda match: site["lead"](ROOT / "README.md", match), link) == led

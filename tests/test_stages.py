@@ -1,0 +1,87 @@
+"""Every stage against its ladder's reference, in each selection of [tests] in ladder.toml: see
+harness/check.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
+the pairs of a size and a case, and what takes long and rarely finds more is left out.
+
+The Makefile runs this file to ask which builds it needs.
+"""
+
+import platform
+import re
+import subprocess
+
+import pytest
+from programs import FULL, built, make, needs_full
+from programs import TESTS as FOLDER
+
+from harness import check, ladders
+
+ALWAYS = "stages", "sanitized", "simulated", "cell"
+
+
+def levels():
+    """Instruction sets besides -march=native that this machine can run. The highest (the first that
+    ld-linux prints) is left out: its vectors are as wide as those of -march=native."""
+    if platform.machine() != "x86_64":
+        return []
+    said = subprocess.run(["/lib64/ld-linux-x86-64.so.2", "--help"], stdout=subprocess.PIPE,
+                          check=False, text=True).stdout
+    return ["x86-64", *re.findall(r"(x86-64-v[34]) .supported", said)[1:]]
+
+
+def all_tests():
+    """(stage, selection, the build that is tested, or "" for the stage as it is)"""
+    levels_here, has_gpu = levels(), ladders.has_gpu()
+    for ladder in ladders.ladders():
+        for stage in ladder.stages:
+            build = f"build/{ladder.name}/{stage.name}"
+            if not stage.is_cuda or has_gpu:
+                yield from ((stage, each, "") for each in ("stages", "wide", "long"))
+            if stage.is_cuda:
+                yield stage, "simulated", f"{build}.sim"
+                yield stage, "simulated_wide", f"{build}.sim"
+                yield from ((stage, f"order_{number}", f"{build}.sanitized.sim")
+                            for number in (1, 2, 3))
+            else:
+                yield stage, "cell", ""
+                yield stage, "sanitized", f"{build}.sanitized"
+                yield from ((stage, "builds", f"{build}.{level}") for level in levels_here)
+
+
+def is_left_out(stage, selection):
+    """Whether only FULL=1 runs this."""
+    is_main = stage.ladder is ladders.ladders()[0]
+    return not FULL and (selection not in ALWAYS or (stage.is_step and selection != "stages")
+                         or (selection == "sanitized" and not is_main))
+
+
+# What takes longest comes first, so that the short ones fill the gaps: mpirun, then 00.
+TESTS = sorted(all_tests(), key=lambda each: (not each[0].declared("RUN"), each[0].name))
+
+
+@pytest.mark.parametrize("stage, selection, build", [
+    pytest.param(*each, marks=[needs_full] if is_left_out(*each[:2]) else [], id="-".join(filter(
+        None, (f"{each[0].ladder.name}/{each[0].name}", each[1],
+               each[2].rpartition(".")[2] if each[1] == "builds" else ""))))
+    for each in TESTS])
+def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatch):
+    make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+    if selection.startswith("order_"):
+        monkeypatch.setenv("SIM_SEED", selection.removeprefix("order_"))
+    if build:
+        make("-C", "tests", build)
+    else:
+        built(stage)
+    if selection == "cell":
+        check.check_cell([stage], check.compare.read_options(stage.ladder, "check"))
+        return
+    try:
+        wrong, count = check.test_program(FOLDER / build if build else stage.folder, selection,
+                                          1 if FULL else 3)
+    except check.Skipped as why:
+        pytest.skip(str(why))
+    assert count and not wrong
+
+
+if __name__ == "__main__":
+    print(*dict.fromkeys(build for stage, selection, build in TESTS
+                         if build and not is_left_out(stage, selection)))
