@@ -20,7 +20,7 @@ from harness.ladders import fail
 
 def functions(stage):
     """[(name, heading and instructions)] of what the program has."""
-    command, heading = ["objdump", "-dS", "-j.text", "--no-show-raw-insn"], r"^[0-9a-f]+ <(\w+).*>:$"
+    command, heading = ["objdump", "-dSj.text", "--no-show-raw-insn"], r"^[0-9a-f]+ <(\w+).*>:$"
     if stage.is_cuda:
         command, heading = [toolkit("cuobjdump"), "-sass"], r"^\s*Function : (\w+).*"
         if not command[0]:

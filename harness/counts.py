@@ -164,8 +164,8 @@ def text(rows):
             if row["bytes"]:
                 yield f"{row['kernel']}: {row['bytes']:,} bytes"
                 continue
-            sectors, passes = (sum(count for name, count in row.items() if re.fullmatch(which, name))
-                               for which in ("[a-z]+_sectors", "shared_.*_passes"))
+            sectors, passes = (sum(value for name, value in row.items() if re.fullmatch(kind, name))
+                               for kind in ("[a-z]+_sectors", "shared_.*_passes"))
             yield (f"{row['kernel']:24}{row['launches'] + row['nodes']:9,}{row['blocks']:8,}"
                    f"{sectors:11,}{passes:11,}{row['barriers'] + row['grid_barriers']:9,}"
                    f"{row['busiest']:9,}{predicted(row):7.1f}")

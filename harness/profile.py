@@ -150,6 +150,7 @@ def main():
         options, folder = stage.ladder.options("profile"), output / stage.name
         found = counts.count(stage) if is_counted else build(stage)
         folder.mkdir(parents=True, exist_ok=True)
+        print(f"{stage.name}, to {os.path.relpath(folder)}:", flush=True)
         with tempfile.TemporaryDirectory() as work:
             if is_counted:
                 print(*counts.text(found), sep="\n")
@@ -158,4 +159,3 @@ def main():
                 profile_gpu(stage, options, folder, tools)
             else:
                 profile_cpu(stage, options, folder, Path(work), seconds)
-        print(f"{stage.name}: {'counted, and ' * is_counted}written to {os.path.relpath(folder)}")

@@ -76,11 +76,11 @@ FAULTS = [
      "block, found 49152"),
     # Updates that another thread may lose, and stores that it may not see yet.
     ("blocks_lose_updates", COUNTED, r"kernel count_blocks, block \(1,0,0\), thread \(0,0,0\) loads"
-     " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(blockDim.x; // no).*, and thread "
-     "0 of block 0 stored to it at AT(blockDim.x; // no).*: nothing orders the two"),
+     " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(blockDim.x; // no).*, and "
+     "thread 0 of block 0 stored to it at AT(blockDim.x; // no).*: nothing orders the two"),
     ("warps_lose_updates", COUNTED, r"thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("lanes_lose_updates", COUNTED, r"thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"),
-    ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored to"),
+    ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored"),
     ("block_overwrites", COUNTED, r"block \(2,0,0\), .* stores to .*AT(of the others).*, and thread"
      " 0 of block 1 loaded it"),
     ("threads_without_fence", COUNTED, r"thread \(1,0,0\) loads .* at AT(// under the lock), and "

@@ -1,0 +1,54 @@
+"""Tests what only 06 and its steps have: --rebuild, and data with no zeros or with nothing else."""
+
+import numpy as np
+import pytest
+from programs import FULL, LABELS, ROOT, Trainer, images, make, run, write_images
+
+from harness import ladders
+
+LADDER = ladders.find_ladder("")
+SERIAL = LADDER.find("00")
+STAGES = [stage for stage in LADDER.select("06") if FULL or not stage.is_step]
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    def of(stage):
+        make(str(stage.folder.relative_to(ROOT)))
+        return Trainer(tmp_path, stage.program, "--hidden 33 --batch 4 --epochs 25")
+
+    return of
+
+
+# The bound is that of the reference. Without zeros, and with zeros but for one image and a half.
+@pytest.mark.parametrize("kept", [6 * 784, 1184])
+def test_the_weights_of_00_serial_from_images_without_zeros_and_of_zeros(trainer, tmp_path, kept):
+    drawn = images(6)
+    assert drawn.all()
+    drawn = np.where(np.arange(drawn.size) < kept, drawn.ravel(), 0).reshape(drawn.shape)
+    for batch in 1, 4, 6:
+        expected = None
+        for stage in SERIAL, *STAGES:
+            one = trainer(stage)
+            write_images(tmp_path / "data", "train", drawn, LABELS)
+            found = np.frombuffer(one.weights(f"--batch {batch}"), np.float32)
+            expected = found if expected is None else expected
+            assert found.size == expected.size and np.linalg.norm(
+                found - expected) <= 5e-5 * np.linalg.norm(expected), stage.name
+
+
+@pytest.mark.parametrize("options", ["", "--batch 1", "--batch 6 --hidden 100", "--threads 1"])
+def test_rebuild_makes_the_same_lists_so_the_weights_are_the_same_to_the_bit(trainer, options):
+    one = trainer(LADDER.find("06_sparse"))
+    assert one.weights(options) == one.weights(f"{options} --rebuild")
+
+
+def test_options(trainer):
+    """A batch has as many samples as 16 bits can name. A row does not know of --rebuild."""
+    one, serial = trainer(LADDER.find("06_sparse")), trainer(SERIAL)
+    one.fails(2, "^06_sparse: --batch: found 65537, expected at most 65536$",
+              "--train 65537 --batch 65537")
+    one.fails(2, "^(06_sparse: )?--rebuild: found --csv", "--rebuild --csv rows.csv")
+    assert not (one.folder / "rows.csv").exists()
+    assert "--rebuild" in one.succeeds("--help")
+    assert "unrecognized option '--rebuild'" in run([serial.program, "--rebuild"], 2).stderr
