@@ -17,8 +17,7 @@ from report import blocks, figures, plots, view
 def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     readme = ladder.folder / "README.md"
-    for name, block in (("table", blocks.headline), ("ladder", blocks.ladder),
-                        ("epochs", blocks.epochs)):
+    for name, block in (("table", blocks.headline), ("ladder", blocks.ladder)):
         if results and blocks.has_markers(readme, name):
             blocks.update(readme, block(results, readme.parent), name)
     for stage in ladder.stages:
@@ -29,13 +28,18 @@ def update_readmes(ladder, results):
 
 
 def update_front(results):
-    """Writes the stages into the first page, and the table of all ladders into the studies'."""
+    """Writes the stages into the first page, and the list of all ladders into the studies'."""
     if results and blocks.has_markers(ROOT / "README.md", "front"):
-        blocks.update(ROOT / "README.md", blocks.front(results, ROOT), "front")
+        title = "Training time of each stage, and what it would be at peak"
+        blocks.update(ROOT / "README.md", "\n\n".join([
+            blocks.picture(results.plots / "stages.png", title, ROOT),
+            blocks.headline(results, ROOT)]), "front")
     path = ROOT / "studies/README.md"
     if blocks.has_markers(path, "ladders"):
-        blocks.update(path, view.render("ladders.md.j2", folder=path.parent,
-                                        ladders=ladders.ladders()), "ladders")
+        lines = [f"| {view.link(each.name, each.folder, path.parent)} | {each.title} "
+                 f"| {each.toml.get('paper', {}).get('cite', '')} |" for each in ladders.ladders()]
+        blocks.update(path, "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |",
+                                       *lines]), "ladders")
 
 
 def draw_moves(ladder):
