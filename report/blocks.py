@@ -5,8 +5,8 @@ import pandas
 
 from harness import counts, rows
 from harness.ladders import fail
-from report.view import (MOVE, Cell, Table, by_reason, changes, is_peer, link, move, read_paper,
-                         three_digits, wrapped)
+from report.view import (MOVE, Cell, Table, by_reason, changes, is_peer, link, move, three_digits,
+                         wrapped)
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
@@ -60,31 +60,31 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
 
 
 def headline(results, folder):
-    """A ladder's stages without a dot and the fastest peer in some cells. If there is one cell, all
-    peers, and all that is measured."""
+    """A ladder's stages without a dot and the fastest peer in some cells. Without axes there is one
+    cell: then it is all peers, and all that is measured."""
     group = results.grid.without_steps().with_most_threads()
-    cells, peer = headline_cells(group), group.fastest_peer()
-    lines = [line for line in group.lines if line == peer or not is_peer(line)]
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
-    what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
-            "share of peak.")
-    heads = [cell_name(group.ladder, cell) for cell in cells]
-    measures = group.ladder.measures if len(group.cells) == 1 else []
-    if measures:
-        lines, heads = group.lines, [group.title(each).lower() for each in measures]
-    table = Table(["stage", *heads, MOVE], [
-        [group.label(line, link(line[0], stages[line[0]].folder, folder)
-                     if line[0] in stages else None),
-         *([group.number(each["column"], line, cells[0]) for each in measures] or
-           [group.all_of(line, cell) for cell in cells]),
-         move(stages[line[0]]) if line[0] in stages else ""] for line in lines])
-    if measures:
+    lines, lacking = group.lines, [*stages.values(), *results.ladder.peers]
+    if group.axes:
+        peer, cells, lacking = group.fastest_peer(), headline_cells(group), stages.values()
+        lines = [line for line in lines if line == peer or not is_peer(line)]
+        heads = [cell_name(group.ladder, cell) for cell in cells]
+        what = (f"Each cell: {group.time_name.lower()}, speedup over "
+                f"{group.ladder.toml['baseline']}, share of peak.")
+        values = {line: [group.all_of(line, cell) for cell in cells] for line in lines}
+    else:
+        measures = group.ladder.measures
+        heads = [group.title(each).lower() for each in measures]
         what = picture(results.plots / "epochs.png",
                        "Time, throughput and test accuracy of each epoch", folder)
+        values = {line: [group.number(each["column"], line, ()) for each in measures]
+                  for line in lines}
+    table = [[group.label(line, link(line[0], stages[line[0]].folder, folder)), *values[line],
+              move(stages[line[0]])] if line[0] in stages else
+             [group.label(line), *values[line], ""] for line in lines]
     about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
-    return block(results, group, table, what, lines, folder, [
-        *stages.values(), *(results.ladder.peers if measures else ())],
-        f"{group.against_peers()} {about}".strip())
+    return block(results, group, Table(["stage", *heads, MOVE], table), what, lines, folder,
+                 lacking, f"{group.against_peers()} {about}".strip())
 
 
 def ladder(results, folder):
@@ -214,45 +214,36 @@ def gained(group):
         + f" on {threads} threads" * (threads > 1)
         + f" is {ratio.median:.3g} times as fast as {group.baseline[0]}"
         + ", which so few runs do not show" * (ratio.pairs > 1 and not ratio.is_seen)
-    ) + f"\nType next: make step{ladder.chosen_by('STUDY=')} STAGE={first}"
+        + f". Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}")
 
 
 def pages(group):
-    """A table for each value of the first axis, with a column for each value of the last. Below a
-    line stand the figures of the paper for it."""
-    ladder, paper = group.ladder, read_paper(group)
-    names = [axis["name"] for axis in ladder.axes]
-    measures = [(each["column"], group.title(each)) for each in ladder.measures]
-    measures += [("", f"Speedup over {ladder.toml['baseline']}")]
+    """A table for each value of the first axis, with a column for each value of the last."""
+    ladder, names = group.ladder, [axis["name"] for axis in group.ladder.axes]
     for page in sorted({cell[:-1] for cell in group.cells}):
         columns, lines = [cell for cell in group.cells if cell[:-1] == page], []
-        for column, title in measures:
-            found = []
-            for each in (group, paper) if paper else (group,):
-                for line in each.lines:
-                    cells = [each.number(column, line, cell) if column else
-                             each.speedup(line, cell) for cell in columns]
-                    name = each.label(line, line[0] if each is paper else None)
-                    found.append((line[0], each is paper, [
-                        Cell("  " + "paper: " * (each is paper) + name.text, name.marks), *cells]))
-            shown = [line for *_, line in sorted(found, key=lambda each: each[:2])
-                     if any(cell.text != "-" for cell in line[1:])]
+        for column, title in [*((each["column"], group.title(each)) for each in ladder.measures),
+                              ("", f"Speedup over {ladder.toml['baseline']}")]:
+            found = [[group.label(line), *(group.number(column, line, cell) if column else
+                                           group.speedup(line, cell) for cell in columns)]
+                     for line in group.lines]
+            shown = [[Cell(f"  {name.text}", name.marks), *cells] for name, *cells in found
+                     if any(cell.text != "-" for cell in cells)]
             lines += [[title], *shown] if shown else []
         heads = [*(f"{name} {value}" for name, value in zip(names, page)), *names[-1:]]
         yield Table([", ".join(heads), *(str(*cell[-1:]) or "each run" for cell in columns)],
                     lines)
 
 
-def has_markers(path, name="table"):
-    return path.exists() and MARKER.format(name, "begin") in rows.read(path)
-
-
-def update(path, text, name="table"):
-    """Puts the text between the markers of a file."""
-    old, markers = rows.read(path), [MARKER.format(name, which) for which in ("begin", "end")]
+def update(path, name, make):
+    """Puts what `make()` says between the markers of this name of a file, if it has them."""
+    old = rows.read(path) if path.exists() else ""
+    markers = [MARKER.format(name, which) for which in ("begin", "end")]
     begin, end = map(old.find, markers)
+    if begin == end == -1:
+        return
     if any(old.count(marker) != 1 for marker in markers) or begin > end:
         fail(f"{path}: expected '{markers[0]}' and, below it, '{markers[1]}', each once")
-    new = f"{old[:begin]}{markers[0]}\n{text}\n{old[end:]}"
+    new = f"{old[:begin]}{markers[0]}\n{make()}\n{old[end:]}"
     if new != old:
         rows.write(path, new)

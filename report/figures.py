@@ -16,7 +16,8 @@ from report import blocks, view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
-ALONE = re.compile("<!-- *(measured|end) *(:|-->)")
+# A mark without an end, an end alone, and a mark that begins a line, where it ends the paragraph.
+WRONG = re.compile(rf"{BEGIN}|{END}|^[ >*+-]*\0", re.MULTILINE)
 SHAPE = re.compile(r"(?:(\w+) of )?(\S+)(?: over (\S+))?")
 
 
@@ -91,15 +92,11 @@ def update(path, ladder, everything):
         return f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, start)}"
 
     def replace(mark):
-        if not old[:mark.start()].rpartition("\n")[2].strip(" >*+-"):
-            fail(f"{where(mark.start())}: found a mark, expected a word before it: at the "
-                 "beginning of a line, it would end the paragraph")
         return f"{BEGIN}{mark[1]}-->{written(mark[1], where(mark.start()), ladder, everything)}{END}"
 
-    alone = ALONE.search(MARK.sub(lambda mark: " " * len(mark[0]), old))
-    if alone:
-        fail(f"{where(alone.start())}: found '{alone[0]}' alone, expected "
-             f"'{BEGIN} ... -->...{END}'")
+    wrong = WRONG.search(MARK.sub(lambda mark: "\0" * len(mark[0]), old))
+    if wrong:
+        fail(f"{where(wrong.end() - 1)}: expected a word and then '{BEGIN} ... -->...{END}'")
     new = MARK.sub(replace, old)
     if new != old:
         rows.write(path, new)

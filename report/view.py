@@ -366,12 +366,9 @@ class Results:
 
     @property
     def machine(self):
-        """The machine, and what in its sweeps the reader should know of."""
+        """The processor and the GPU."""
         found = next(iter(self.sweeps.values()), {})
-        said = [*(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")]
-        revisions = [sweep.get("revision", "") for sweep in self.sweeps.values()]
-        said += [f"revision {revision}" for revision in revisions if "," in revision]  # , changed
-        return "; ".join(dict.fromkeys(said)) or "unknown machine"
+        return "; ".join(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")
 
     def why_not(self, stage):
         """Why a stage has no rows, as far as the record says."""
@@ -401,22 +398,6 @@ def reference():
     if not (HERE / "results" / name).is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")
     return HERE / "results" / name
-
-
-def read_paper(group):
-    """The figures of the ladder's paper as a group, if they may stand beside these runs: they have
-    the ladder's own settings, or those that the paper's replace. Otherwise None."""
-    ladder, paper = group.ladder, group.ladder.toml.get("paper", {})
-    theirs = ladder.settings | paper.get("settings", {})
-    if "file" not in paper or any(group.settings[ladder.column(option)] != value
-                                  for option, value in theirs.items()):
-        return None
-    frame = rows.read_rows(ladder.folder / paper["file"], ladder, ["stage", *group.axes])
-    missing = dict.fromkeys({ladder.time, "threads", "setup_s"} - {*frame}, math.nan)
-    found = Group(group.results, group.settings, frame.assign(
-        **missing, device="cpu", disturbed=False, sweep=0, round=0))
-    found.scale, found.unit = group.scale, group.unit
-    return found
 
 
 def move(stage):
