@@ -55,8 +55,9 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
     said += f" Peak is what multiply-adds alone reach: {peak}." * bool(peak)
     said += f" {more}" * bool(more)
-    return "\n\n".join(filter(None, [what, str(table), said, "\n".join(
-        f"No machine has run {', '.join(stages)}: {reason}." for reason, stages in absent.items())]))
+    lacking = [f"No machine has run {', '.join(names)}: {reason}."
+               for reason, names in absent.items()]
+    return "\n\n".join(filter(None, [what, str(table), said, "\n".join(lacking)]))
 
 
 def headline(results, folder):
@@ -183,7 +184,8 @@ def chapter(stage):
 def terminal(results, kinds):
     """The tables for a terminal, in the layout of the papers: for each value of the first axis and
     each measure a line per stage. A quick look ends with what the fastest stage gained."""
-    parts, groups = [wrapped(results.machine)], [group for kind in kinds for group in results.groups[kind]]
+    parts = [wrapped(results.machine)]
+    groups = [group for kind in kinds for group in results.groups[kind]]
     for group in groups:
         tables = [*pages(group)]
         legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)

@@ -160,7 +160,8 @@ def epochs(results):
             ("epoch_s", 1, "time of an epoch (s)", "y"),
             ("samples_per_s", 1 / 1000, "thousand images a second", "y"),
             ("test_accuracy", 100, "test accuracy (%)", ""))):
-        lines(axis, frame.groupby(["stage", "epoch"])[column].median() * factor, "epoch", title, log)
+        points = frame.groupby(["stage", "epoch"])[column].median() * factor
+        lines(axis, points, "epoch", title, log)
         axis.xaxis.get_major_locator().set_params(integer=True)
     return legend(figure, axes[0])
 
