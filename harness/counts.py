@@ -6,7 +6,6 @@ what it makes of each kernel for ARCHITECTURE. All this is exact, and the same e
 same data.
 """
 
-import csv
 import os
 import re
 import shutil
@@ -15,15 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas
+
 from harness.ladders import ROOT, fail
 
 ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132  # of an H100
 # What predicts its time, in µs: from one kernel to the next, from a node of a graph to the next, a
 # barrier of the grid (sim/README.md says from where), and cycles.
 LAUNCH, NODE, BARRIER, CYCLE = 2.4, 1.2, 1.3, 1 / 1750
-NAMES = ["stage", "cell", "kernel"]
 COMPILED = ["registers", "spilled", "shared"]
-SHARED_LOAD = re.compile(r"\bLDS(?:\.U)?(?:\.(64|128))?\s") # 32 bits, or as many
 
 
 def toolkit(name):
@@ -45,23 +44,21 @@ def run(*words, text=None, **variables):
     return done.stdout
 
 
-def simulate(stage, options, work, apart=()):
-    """{kernel: {column: count}} of a run. In the kernels that are `apart`, no load from shared
-    memory is joined with that of the next iteration."""
-    path = work / "counts.csv"
+def simulate(stage, options, work, apart):
+    """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
+    shared memory is joined with that of the next iteration: nvcc does so in most, and which it
+    leaves apart is what the counts in the repository say."""
+    path = Path(work, "counts.csv")
     run(stage.folder / f"{stage.program.name}.counted.sim", *stage.ladder.data, *options.split(),
         "--quiet", SIM_COUNTS=str(path), SIM_APART=f",{','.join(apart)},",
         SIM_MULTIPROCESSORS=str(MULTIPROCESSORS))
-    with path.open(encoding="utf-8") as file:
-        return {row.pop("kernel"): {name: int(count or 0) for name, count in row.items()}
-                for row in csv.DictReader(file)}
+    return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
 
 
 def compiled(stage, work):
-    """{kernel: {registers, spilled, shared, width}}: registers of a thread, bytes of it that go to
-    local memory, bytes of a block, words that an instruction loads from shared memory on average.
-    Without nvcc, none. Without cuobjdump, no width."""
-    nvcc, cuobjdump = toolkit("nvcc"), toolkit("cuobjdump")
+    """{kernel: {registers, spilled, shared}}: registers of a thread, bytes of it that go to local
+    memory, bytes of a block. Without nvcc, none."""
+    nvcc = toolkit("nvcc")
     if not nvcc:
         return {}
     # The stage's own Makefile knows the flags. ptxas says it on standard error.
@@ -73,99 +70,58 @@ def compiled(stage, work):
         numbers = [re.search(pattern, kernel) for pattern in patterns]
         found[kernel[:kernel.index("(")]] = dict(zip(COMPILED, (
             int(number[1]) if number else 0 for number in numbers)))
-    code = cuobjdump and run("c++filt", text=run(cuobjdump, "-sass", work / "train"))
-    for kernel in (code or "").split("Function : ")[1:]:
-        words = [int(bits or 32) / 32 for bits in SHARED_LOAD.findall(kernel)]
-        found[kernel[:kernel.index("(")]]["width"] = sum(words) / len(words) if words else 1
     return found
 
 
-def stay_apart(stage, facts, options, work):
-    """The kernels in which nvcc does not join loads of successive iterations: without that, the
-    average width is closer to that of the compiled code. Where nobody can read that, they are those
-    of the profile in the repository."""
-    if not all("width" in fact for fact in facts.values()) or not facts:
-        return {row["kernel"] for row in read(stage.ladder.profiles / stage.name / "counts.csv")
-                if row["apart"]}
-    joined, apart = (simulate(stage, options, work, kernels) for kernels in ((), facts))
-
-    def distance(columns, kernel):
-        requests = columns["shared_load_requests"]
-        return requests and abs(columns["shared_words"] / requests - facts[kernel]["width"])
-
-    return {kernel for kernel in facts if kernel in joined
-            and distance(apart[kernel], kernel) < distance(joined[kernel], kernel)}
-
-
 def count(stage, counts=None):
-    """[{column: value}]: a row for each kernel of each of [[counts]], and for copies."""
+    """A frame with a row for each kernel of each of [[counts]], and for copies."""
     counts = counts or stage.ladder.toml["counts"]
     if not counts:
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
     run("make", "-s", "-C", stage.folder, "sim", "COUNT=1")
-    rows = []
+    known, frames = read(stage), []
+    apart = {*known["kernel"][known["apart"] == 1]}
     with tempfile.TemporaryDirectory() as work:
-        work = Path(work)
-        facts = compiled(stage, work)
-        apart = stay_apart(stage, facts, counts[0]["run"], work)
+        facts = pandas.DataFrame.from_dict(compiled(stage, work), "index", columns=COMPILED)
         for each in counts:
-            less, more = (simulate(stage, options, work, apart) if options else {}
-                          for options in (each.get("less"), each["run"]))
-            for kernel, columns in more.items():
-                row = {name: value - less.get(kernel, {}).get(name, 0)
-                       for name, value in columns.items()}
-                if any(row.values()):
-                    fact = facts.get(kernel, {})
-                    names = dict(zip(NAMES, (stage.name, each["cell"], kernel)))
-                    rows.append({**names, **row, "apart": int(kernel in apart),
-                                 **{name: fact.get(name, "") for name in COMPILED}})
-    return rows
+            frame = simulate(stage, each["run"], work, apart)
+            if each.get("less"):
+                less = simulate(stage, each["less"], work, apart)
+                frame -= less.reindex(frame.index, fill_value=0)
+            frame = frame[frame.any(axis=1)].join(facts.astype("Int64"))
+            frame.insert(frame.columns.get_loc(COMPILED[0]), "apart",
+                         frame.index.isin(apart).astype(int))
+            frames.append(frame.rename_axis("kernel").reset_index())
+            frames[-1].insert(0, "stage", stage.name)
+            frames[-1].insert(1, "cell", each["cell"])
+    return pandas.concat(frames, ignore_index=True)
 
 
-def write(rows, path):
-    with path.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0] if rows else NAMES, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read(path):
-    """The rows of a file, with numbers as numbers. None if there is no file."""
+def read(stage):
+    """The counts of a stage in the repository, or an empty frame."""
+    path = stage.ladder.profiles / stage.name / "counts.csv"
     if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [{name: value if name in NAMES or not value else int(value)
-                 for name, value in row.items()} for row in csv.DictReader(file)]
+        return pandas.DataFrame(columns=["cell", "kernel", "apart"])
+    return pandas.read_csv(path, dtype=dict.fromkeys(COMPILED, "Int64"))
 
 
-def predicted(row):
-    """The time on an H100 in µs, if nothing but these take any."""
-    return (LAUNCH * row["launches"] + NODE * row["nodes"] + BARRIER * row["grid_barriers"]
-            + CYCLE * row["busiest"])
+def summed(frame, by):
+    """What tables show of counts, over what they are grouped by, without what is copied between
+    host and device. The time on an H100 is what it would be if nothing but these took any."""
+    sums = frame[frame["bytes"] == 0].groupby(by, sort=False).sum(numeric_only=True)
+    kinds = "load", "store", "atomic"
+    times = (LAUNCH * sums["launches"] + NODE * sums["nodes"] + BARRIER * sums["grid_barriers"]
+             + CYCLE * sums["busiest"])
+    return pandas.DataFrame({
+        "µs predicted": times.map("{:.1f}".format),
+        **{head: sums[[*columns]].sum(axis=1).map("{:,}".format) for head, columns in {
+            "launches": ("launches", "nodes"),
+            "sectors": (f"{kind}_sectors" for kind in kinds),
+            "passes": (f"shared_{kind}_passes" for kind in kinds),
+            "barriers": ("barriers", "grid_barriers"), "cycles": ("busiest",)}.items()}})
 
 
-def sums(rows):
-    """{cell: the sum of its kernels}, without what is copied between host and device."""
-    found = {}
-    for row in rows:
-        if not row["bytes"]:
-            total = found.setdefault(row["cell"], {"kernel": "together"})
-            for name in row.keys() - {*NAMES, *COMPILED}:
-                total[name] = total.get(name, 0) + row[name]
-    return found
-
-
-def text(rows):
-    """A table for each cell, for a terminal: a line for each kernel, and their sum."""
-    for cell, total in sums(rows).items():
-        yield f"\n{cell}\n{'':24} launches  blocks    sectors     passes barriers   cycles     µs"
-        for row in (*(each for each in rows if each["cell"] == cell), total):
-            if row["bytes"]:
-                yield f"{row['kernel']}: {row['bytes']:,} bytes"
-                continue
-            sectors, passes = (sum(value for name, value in row.items() if re.fullmatch(kind, name))
-                               for kind in ("[a-z]+_sectors", "shared_.*_passes"))
-            yield (f"{row['kernel']:24}{row['launches'] + row['nodes']:9,}{row['blocks']:8,}"
-                   f"{sectors:11,}{passes:11,}{row['barriers'] + row['grid_barriers']:9,}"
-                   f"{row['busiest']:9,}{predicted(row):7.1f}")
+def text(frame):
+    """Tables for a terminal: a line for each kernel, and for each cell."""
+    return f"{summed(frame, ['cell', 'kernel'])}\n\n{summed(frame, 'cell')}"

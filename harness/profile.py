@@ -3,7 +3,6 @@ a CUDA stage's kernels use the GPU, and with Nsight Systems when they run. Witho
 counts what they do. profiles/README.md says how to read the results.
 
     profile [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
-    profile --committed    (the CPU stages that have a profile in the repository: takes it again)
     profile --gpu [STAGE ...]
 
 Writes profiles/mine/<stage>/{cpu.txt,lines.txt,heap.txt,graph.svg}, or kernels.txt, timeline.txt
@@ -129,15 +128,10 @@ def profile_gpu(stage, options, folder, tools):
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
     seconds = ladders.whole(os.environ.get("CPU_SECONDS") or "6", 1, "CPU_SECONDS")
-    if sys.argv[1:] == ["--committed"]:
-        stages = [(stage, ladder.profiles) for ladder in ladders.ladders() for stage in
-                  ladder.stages if not stage.is_cuda and (ladder.profiles / stage.name).is_dir()]
-    else:
-        ladder = ladders.find_ladder(os.environ.get("STUDY"))
-        among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
-        output = Path(os.environ.get("RESULTS") or ladder.profiles / "mine").resolve()
-        stages = [(stage, output) for stage in [
-            ladder.find(name, among=among) for name in sys.argv[1 + gpu:]] or among]
+    ladder = ladders.find_ladder(os.environ.get("STUDY"))
+    among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
+    output = Path(os.environ.get("RESULTS") or ladder.profiles / "mine").resolve()
+    stages = [ladder.find(name, among=among) for name in sys.argv[1 + gpu:]] or among
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
@@ -146,15 +140,15 @@ def main():
         fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
     if not gpu and subprocess.run(["./deps.sh", "profile"], check=False).returncode:
         sys.exit(1)
-    for stage, output in stages:
+    for stage in stages:
         options, folder = stage.ladder.options("profile"), output / stage.name
         found = counts.count(stage) if is_counted else build(stage)
         folder.mkdir(parents=True, exist_ok=True)
         print(f"{stage.name}, to {os.path.relpath(folder)}:", flush=True)
         with tempfile.TemporaryDirectory() as work:
             if is_counted:
-                print(*counts.text(found), sep="\n")
-                counts.write(found, folder / "counts.csv")
+                print(counts.text(found))
+                found.to_csv(folder / "counts.csv", index=False)
             elif gpu:
                 profile_gpu(stage, options, folder, tools)
             else:

@@ -129,9 +129,7 @@ def records(frame):
 def read_record(path, columns):
     """The rows of a file of the record, [{column: text}], with the sweep as a number. A file that
     is not there has none."""
-    if not path.exists():
-        return []
-    frame = read_texts(path, columns)
+    frame = read_texts(path, columns) if path.exists() else pandas.DataFrame(columns=columns)
     return frame.assign(sweep=numbers(path, frame, "sweep", int, 1)).to_dict("records")
 
 

@@ -38,7 +38,7 @@ def shape_of(toml):
         "time!": TEXT, "baseline": TEXT, "epochs": TEXT, "save": TEXT, "data": TEXT,
         "profiles": TEXT, "unit": TEXT, "units": TERMS, "heading": TEXT,
         "numbers": ("float32", "float64"), "bound": ("arithmetic", "memory"),
-        "headline": [[VALUE]], "paper": {"cite!": TEXT, "file": TEXT, "settings": options},
+        "headline": [[VALUE]], "paper": {"cite!": TEXT},
         "quick": options, "rungs": {**options, "cells": [[VALUE]]}, "datasets": {"*": TEXT},
         **dict.fromkeys(("compare", "step", "check", "profile"), {**options, "runs": WHOLE}),
         "counts": [{"cell!": TEXT, "run!": TEXT, "less": TEXT}],

@@ -4,9 +4,8 @@
     Against 01.1, `forward`: <!-- measured: forward_s of 01.2 over 01.1 -->2.25×<!-- end -->.
 
 A mark says `measured: [COLUMN of] STAGE [over STAGE] [, OPTION VALUE]...`. STAGE is a stage or a
-peer of the page's ladder, or of another one as LADDER/STAGE. COLUMN is one of the rows, or
-"ceiling"; without it, it is the ladder's time. `over` says how many times as fast STAGE is, or how
-many times as much of what is no time. Options left out are those of `make step`.
+peer of the page's ladder. COLUMN is one of the rows; without it, it is the ladder's time. `over`
+says how many times as fast STAGE is. Options left out are those of `make step`.
 """
 
 import re
@@ -17,9 +16,9 @@ from report import blocks, view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
-ALONE = re.compile("<!-- *(measured|end) *(:|-->)")
-TIME = re.compile(r"(?<!_per)_s$")  # how the column of a time ends
-SHAPE = re.compile(r"(?:(\w+) of )?(?:([^\s/]+)/)?(\S+)(?: over (\S+))?")
+# A mark without an end, an end alone, and a mark that begins a line, where it ends the paragraph.
+WRONG = re.compile(rf"{BEGIN}|{END}|^[ >*+-]*\0", re.MULTILINE)
+SHAPE = re.compile(r"(?:(\w+) of )?(\S+)(?: over (\S+))?")
 
 
 def pages():
@@ -33,15 +32,11 @@ def pages():
 
 def quantity(group, column, value):
     """A value of a column with its unit."""
-    if column == "ceiling":
-        return view.percent(value)
     if column.endswith("accuracy"):
         return f"{100 * value:.2f} %"
-    if TIME.search(column):
-        return f"{view.three_digits(group.scale * value)} {group.unit}"
-    for end, unit in (("gflops", "GFLOP/s"), ("_mib", "MiB"), ("samples_per_s", "samples/s")):
+    for end, scale, unit in (("_s", group.scale, group.unit), ("_mib", 1, "MiB")):
         if column.endswith(end):
-            return f"{view.three_digits(value)} {unit}"
+            return f"{view.three_digits(scale * value)} {unit}"
     return f"{value:.4g}"
 
 
@@ -53,16 +48,13 @@ def figure(group, column, names, options):
     cell = tuple(map(options.get, group.axes, blocks.step_cell(group)))
     lines = [max((line for line in group.lines if line[0] == name and group.time(line, cell)),
                  default=None) for name in names]
-    values = [line and (group.part_of_ceiling(line, cell) if column == "ceiling"
-                        else group.median(column, line, cell)) for line in lines]
-    if None in values or 0 in values[1:]:
+    if None in lines:
         return None
-    if len(names) == 1:
-        return quantity(group, column, *values)
-    if TIME.search(column):
+    if names[1:]:
         ratio = group.ratio(*lines, cell, column)
         return ratio and ratio.text
-    return f"{view.three_digits(values[0] / values[1])}×"
+    value = group.median(column, *lines, cell)
+    return None if value is None else quantity(group, column, value)
 
 
 def written(text, where, ladder, everything):
@@ -71,8 +63,7 @@ def written(text, where, ladder, everything):
     asked = SHAPE.fullmatch(first)
     if not asked:
         fail(f"{where}: found '{first}', expected [COLUMN of] STAGE [over STAGE]")
-    column, name, *stages = asked.groups()
-    ladder = ladders.find_ladder(name, f"{where}: ladder") if name else ladder
+    column, *stages = asked.groups()
     names = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
              for wanted in stages if wanted]
     known, options = rows.parameters(ladder), {}
@@ -87,8 +78,8 @@ def written(text, where, ladder, everything):
     kinds = ("steps", "grid") if names[1:] else ("grid", "steps")
     groups = [group for kind in kinds for group in everything[ladder].groups[kind]] if (
         everything[ladder]) else []
-    if column and groups and all(column not in {*group.frame, "ceiling"} for group in groups):
-        fail(f"{where}: found '{column}', expected ceiling or a column of the rows")
+    if column and groups and all(column not in group.frame for group in groups):
+        fail(f"{where}: found '{column}', expected a column of the rows")
     found = (figure(group, column or ladder.time, names, options) for group in groups)
     return next(filter(None, found), NOTHING)
 
@@ -101,15 +92,11 @@ def update(path, ladder, everything):
         return f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, start)}"
 
     def replace(mark):
-        if not old[:mark.start()].rpartition("\n")[2].strip(" >*+-"):
-            fail(f"{where(mark.start())}: found a mark, expected a word before it: at the "
-                 "beginning of a line, it would end the paragraph")
         return f"{BEGIN}{mark[1]}-->{written(mark[1], where(mark.start()), ladder, everything)}{END}"
 
-    alone = ALONE.search(MARK.sub(lambda mark: " " * len(mark[0]), old))
-    if alone:
-        fail(f"{where(alone.start())}: found '{alone[0]}' alone, expected "
-             f"'{BEGIN} ... -->...{END}'")
+    wrong = WRONG.search(MARK.sub(lambda mark: "\0" * len(mark[0]), old))
+    if wrong:
+        fail(f"{where(wrong.end() - 1)}: expected a word and then '{BEGIN} ... -->...{END}'")
     new = MARK.sub(replace, old)
     if new != old:
         rows.write(path, new)

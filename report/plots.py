@@ -112,9 +112,20 @@ def lines(axis, table, x, y, log):
         log_axis(axis, which)
 
 
-def legend(figure, axes):
-    figure.legend(*axes.get_legend_handles_labels(), loc="upper center", ncol=4, frameon=False,
+def panels(count, **words):
+    """A figure of panels side by side, three in a row, and those that are needed."""
+    height = -(-count // 3)
+    figure, axes = plt.subplots(height, 3, squeeze=False, layout="constrained",
+                                figsize=(8, 2.7 * height), **words)
+    for axis in axes.flat[count:]:
+        axis.set_axis_off()
+    return figure, axes.flat[:count]
+
+
+def legend(figure, axis):
+    figure.legend(*axis.get_legend_handles_labels(), loc="upper center", ncol=4, frameon=False,
                   bbox_to_anchor=(0.5, 0))
+    return figure
 
 
 def growth(results):
@@ -122,43 +133,37 @@ def growth(results):
     others are those of the base. Along each, a stage has its largest number of threads."""
     frame, ladder = results.growth, results.ladder
     base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
-    options = {ladder.column(option): option for option in values}
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
               for option in {*values, *base}}
     most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
-    columns = [*options, "threads"]
-    height = -(-len(columns) // 3)
-    figure, panels = plt.subplots(height, 3, sharey=True, squeeze=False, layout="constrained",
-                                  figsize=(7.5, 2.5 * height))
-    for axis, column in zip(panels.flat, columns):
+    columns = [*map(ladder.column, values), "threads"]
+    figure, axes = panels(len(columns), sharey=True)
+    for axis, column in zip(axes, columns):
         kept = frame[most if column != "threads" else frame["threads"] > 0]
         for name, value in others.items():
             kept = kept[kept[name] == value] if name != column else kept
         lines(axis, kept.groupby(["stage", column])[ladder.time].median(),
               column.replace("_", " "), "", "xy")
     figure.supylabel(results.grid.time_name, fontsize=9)
-    for axis in panels.flat[len(columns):]:
-        axis.set_axis_off()
-    legend(figure, panels[0, 0])
-    return figure
+    return legend(figure, axes[0])
 
 
 def epochs(results):
     """The time, the rate and the test accuracy of each epoch."""
-    group, ladder = results.grid.without_steps().with_most_threads(), results.ladder
-    needed = ["stage", "device", "threads", "dataset", *rows.EPOCHS]
-    frame = rows.read_rows(results.folder / "epochs.csv", ladder, needed)
+    group = results.grid.without_steps().with_most_threads()
+    frame = rows.read_rows(results.folder / "epochs.csv", results.ladder,
+                           ["stage", "device", "threads", "dataset", *rows.EPOCHS])
     runs = frame.groupby(["run"])["epoch"].transform("size")
     frame = frame[runs == group.settings.get("epochs", runs)]  # none that was interrupted
-    shown = {"epoch_s": (1, "time of an epoch (s)", "y"),
-             "samples_per_s": (1 / 1000, "thousand images a second", "y"),
-             "test_accuracy": (100, "test accuracy (%)", "")}
-    figure, panels = plt.subplots(1, len(shown), figsize=(9, 3.2), layout="constrained")
-    for axis, (column, (factor, title, log)) in zip(panels, shown.items()):
-        lines(axis, frame.groupby(["stage", "epoch"])[column].median() * factor, "epoch", title, log)
+    figure, axes = panels(3)
+    for axis, (column, factor, title, log) in zip(axes, (
+            ("epoch_s", 1, "time of an epoch (s)", "y"),
+            ("samples_per_s", 1 / 1000, "thousand images a second", "y"),
+            ("test_accuracy", 100, "test accuracy (%)", ""))):
+        points = frame.groupby(["stage", "epoch"])[column].median() * factor
+        lines(axis, points, "epoch", title, log)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    legend(figure, panels[0])
-    return figure
+    return legend(figure, axes[0])
 
 
 def write(results, is_first):

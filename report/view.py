@@ -3,7 +3,7 @@
 results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (harness/rows.py). A group has the
 runs of the same settings from sweeps of the same kind: the "grid", or "steps", which has all stages
 and steps in a few cells. A README shows one machine, which results/reference names, or REFERENCE in
-the environment. templates/ has the words.
+the environment.
 """
 
 import functools
@@ -15,10 +15,8 @@ from collections import defaultdict
 from numbers import Integral
 from pathlib import Path
 from statistics import geometric_mean
-from types import SimpleNamespace
 from typing import NamedTuple
 
-import jinja2
 import pandas
 
 from harness import pairs, rows
@@ -101,22 +99,12 @@ class Table:
         first = max(len(line[0]) for line in lines)
         room = 2 + max(len(cell) for line in lines for cell in line[1:])
         return "\n".join(f"{line[0]:<{first}}" + "".join(f"{cell:>{room}}" for cell in line[1:])
-                         for line in lines)
+                         if line[1:] else line[0] for line in lines)
 
 
-MADE = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(HERE / "templates"), undefined=jinja2.StrictUndefined,
-    trim_blocks=True, lstrip_blocks=True)
-MADE.filters |= {
-    "wrap": lambda text: textwrap.fill(" ".join(text.split()), WIDTH, break_on_hyphens=False),
-    "line": lambda text: " ".join(text.split()), "link": os.path.relpath, "digits": three_digits,
-    "capitalized": lambda text: text[:1].upper() + text[1:]}
-
-
-def render(template, **values):
-    """A template's text, with one empty line where it has several."""
-    lines = [line.rstrip() for line in MADE.get_template(template).render(values).split("\n")]
-    return "\n".join(line for before, line in zip(["", *lines], lines) if line or before).strip()
+def wrapped(text):
+    """In lines of a terminal."""
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 
 # --- the runs ---
@@ -217,24 +205,29 @@ class Group:
         return min(peers, key=lambda line: geometric_mean(
             self.time(line, cell) for cell in cells)) if peers and cells else None
 
-    def against_peers(self, on_cpu=True):
-        """How many times as fast as the fastest peer the fastest stage is, over the cells that have
-        both, or None. What a run does before the clock counts, but not on a GPU, where setup_s has
-        the context, and not where the time is that of one pass of many. A cell whose fastest two
-        share no round is left out."""
-        with_setup = on_cpu and "seconds" not in self.ladder.settings
-        column, ratios, of = WITH_SETUP if with_setup else self.ladder.time, [], 0
-        for cell in self.cells:
-            seconds = {line: self.median(column, line, cell) for line in self.lines
-                       if self.time(line, cell) and on_cpu == (line[0] not in self.on_gpu)}
-            sides = [[line for line in seconds if is_peer(line) == kind] for kind in (True, False)]
-            if all(sides):
-                peer, stage = (min(side, key=seconds.get) for side in sides)
-                ratio, of = self.ratio(stage, peer, cell, column), of + 1
+    def against_peers(self):
+        """How many times as fast as the fastest peer the fastest stage is, in words, over the cells
+        in which the two share a round. What a run does before the clock counts, but not on a GPU,
+        where setup_s has the context, and not where the time is that of one pass of many."""
+        said = []
+        for where in "CPU", "GPU":
+            with_setup = where == "CPU" and "seconds" not in self.ladder.settings
+            column, ratios = WITH_SETUP if with_setup else self.ladder.time, []
+            for cell in self.cells:
+                seconds = {line: self.median(column, line, cell) for line in self.lines
+                           if self.time(line, cell)
+                           and (where == "GPU") == (line[0] in self.on_gpu)}
+                sides = [[line for line in seconds if is_peer(line) == kind]
+                         for kind in (False, True)]
+                ratio = all(sides) and self.ratio(
+                    *(min(side, key=seconds.get) for side in sides), cell, column)
                 ratios += [ratio.median] if ratio else []
-        return SimpleNamespace(
-            on_cpu=on_cpu, with_setup=with_setup, mean=geometric_mean(ratios), low=min(ratios),
-            high=max(ratios), cells=len(ratios), of=of) if ratios else None
+            over = (f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to "
+                    f"{max(ratios):.2f}" if len(ratios) > 1 else "one cell")
+            said += [f"On the {where}, the fastest stage is {geometric_mean(ratios):.2f} times as "
+                     f"fast as the fastest peer, setup {'' if with_setup else 'not '}counted "
+                     f"({over})."] if ratios else []
+        return " ".join(said)
 
     # --- cells ---
 
@@ -251,7 +244,8 @@ class Group:
         marks = "↓" * (key in self.spoilt) + "~" * (key in self.noisy)
         if column.endswith(("_s", "_mib")):
             return Cell(three_digits(value * (self.scale if column.endswith("_s") else 1)), marks)
-        return Cell(f"{value:,.0f}" if value >= 10 and value.is_integer() else f"{value:.4f}")
+        is_whole = value >= 1000 or value >= 10 and value.is_integer()
+        return Cell(f"{value:,.0f}" if is_whole else f"{value:.4f}")
 
     def share(self, line, cell):
         """Its part of the ceiling."""
@@ -307,15 +301,19 @@ class Group:
         return self.changed == {*self.frame["stage"]}
 
     @property
-    def left_out(self):
-        """How many runs were disturbed, and count nowhere."""
-        return len(self.frame) - len(self.counted)
+    def caption(self):
+        """The heading, how many runs there are, and how many disturbed ones count nowhere."""
+        left_out = len(self.frame) - len(self.counted)
+        return (f"{self.heading}; {self.repeats()}" + " of earlier sources" * self.all_changed
+                + f", {left_out} disturbed left out" * bool(left_out))
+
+    def title(self, measure):
+        return measure["title"] + f" ({self.unit})" * ("unit" in measure)
 
     @property
     def time_name(self):
-        title = next((each["title"] for each in self.ladder.measures
-                      if each["column"] == self.ladder.time), "Time")
-        return f"{title} ({self.unit})"
+        return next((self.title(each) for each in self.ladder.measures
+                     if each["column"] == self.ladder.time), f"Time ({self.unit})")
 
 
 # --- the files ---
@@ -368,12 +366,9 @@ class Results:
 
     @property
     def machine(self):
-        """The machine, and what in its sweeps the reader should know of."""
+        """The processor and the GPU."""
         found = next(iter(self.sweeps.values()), {})
-        said = [*(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")]
-        revisions = [sweep.get("revision", "") for sweep in self.sweeps.values()]
-        said += [f"revision {revision}" for revision in revisions if "," in revision]  # , changed
-        return "; ".join(dict.fromkeys(said)) or "unknown machine"
+        return "; ".join(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")
 
     def why_not(self, stage):
         """Why a stage has no rows, as far as the record says."""
@@ -403,22 +398,6 @@ def reference():
     if not (HERE / "results" / name).is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")
     return HERE / "results" / name
-
-
-def read_paper(group):
-    """The figures of the ladder's paper as a group, if they may stand beside these runs: they have
-    the ladder's own settings, or those that the paper's replace. Otherwise None."""
-    ladder, paper = group.ladder, group.ladder.toml.get("paper", {})
-    theirs = ladder.settings | paper.get("settings", {})
-    if "file" not in paper or any(group.settings[ladder.column(option)] != value
-                                  for option, value in theirs.items()):
-        return None
-    frame = rows.read_rows(ladder.folder / paper["file"], ladder, ["stage", *group.axes])
-    missing = dict.fromkeys({ladder.time, "threads", "setup_s"} - {*frame}, math.nan)
-    found = Group(group.results, group.settings, frame.assign(
-        **missing, device="cpu", disturbed=False, sweep=0, round=0))
-    found.scale, found.unit = group.scale, group.unit
-    return found
 
 
 def move(stage):

@@ -17,25 +17,28 @@ from report import blocks, figures, plots, view
 def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     readme = ladder.folder / "README.md"
-    for name, block in (("table", blocks.headline), ("ladder", blocks.ladder),
-                        ("epochs", blocks.epochs)):
-        if results and blocks.has_markers(readme, name):
-            blocks.update(readme, block(results, readme.parent), name)
+    for name, block in ("table", blocks.headline), ("ladder", blocks.ladder):
+        if results:
+            blocks.update(readme, name, lambda: block(results, readme.parent))
     for stage in ladder.stages:
         for name, block in (("table", lambda stage: blocks.measured(results, stage)),
                             ("counts", blocks.counted), ("chapter", blocks.chapter)):
-            if blocks.has_markers(stage.folder / "README.md", name):
-                blocks.update(stage.folder / "README.md", block(stage), name)
+            blocks.update(stage.folder / "README.md", name, lambda: block(stage))
 
 
-def update_front(results):
-    """Writes the stages into the first page, and the table of all ladders into the studies'."""
-    if results and blocks.has_markers(ROOT / "README.md", "front"):
-        blocks.update(ROOT / "README.md", blocks.front(results, ROOT), "front")
-    path = ROOT / "studies/README.md"
-    if blocks.has_markers(path, "ladders"):
-        blocks.update(path, view.render("ladders.md.j2", folder=path.parent,
-                                        ladders=ladders.ladders()), "ladders")
+def front(results):
+    """The stages, for the first page."""
+    return "\n\n".join([
+        blocks.picture(results.plots / "stages.png",
+                       "Training time of each stage, and what it would be at peak", ROOT),
+        blocks.headline(results, ROOT)])
+
+
+def list_ladders(folder):
+    """All ladders, for the studies' page."""
+    return "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |", *(
+        f"| {view.link(each.name, each.folder, folder)} | {each.title} "
+        f"| {each.toml.get('paper', {}).get('cite', '')} |" for each in ladders.ladders())])
 
 
 def draw_moves(ladder):
@@ -55,6 +58,9 @@ def main():
             plots.write(results, ladder is first)
         draw_moves(ladder)
         update_readmes(ladder, results)
-    update_front(everything[first])
+    if everything[first]:
+        blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
+    studies = ROOT / "studies"
+    blocks.update(studies / "README.md", "ladders", lambda: list_ladders(studies))
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything)

@@ -35,9 +35,6 @@ unit = "s"
 [[measures]]
 column = "test_accuracy"
 title = "Test accuracy"
-[paper]
-cite = "A paper"
-file = "paper.csv"
 """
 ROW = {"stage": "00_plain", "device": "cpu", "threads": 1, "batch": 1, "hidden": 8, "epochs": 5,
        "images": 37800, "dataset": "mnist", "setup_s": 0, "train_s": 1, "test_accuracy": 0.9,
@@ -93,8 +90,6 @@ def lab(tmp_path, monkeypatch):
         script(tmp_path / "stages" / name / "train.c", "").write_text(f"int n = {name[1]};\n")
         (tmp_path / "stages" / name / "Makefile").write_text("MOVE = a move\n")
     (tmp_path / "stages/ladder.toml").write_text(LADDER)
-    write_csv(tmp_path / "stages/paper.csv", [
-        {"stage": "00_plain", "batch": 1, "hidden": 8, "train_s": 70}])
     for module in (ladders, write):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     for name in ("OTHERS", "RATE"):
@@ -114,11 +109,11 @@ def test_a_cell_has_the_median_the_speedup_and_the_share_of_peak(lab):
         {"run_name": f"ceilings/multiply_add/real_time/threads:{threads}", "flops": 2e10 * threads,
          "aggregate_name": name} for threads in (1, 2) for name in ("mean", "median")]}))
     lines = lab.lines()
-    assert "| 00_plain | 4.10, 10 % | 50.0, 10 % |" in lines
-    assert "| 01_fast, 2 threads | \\~0.250, 16.0×, 20 % | - |" in lines
-    assert ("MNIST: 5 epochs of 37,800 images; medians of 1 to 3 runs; ~: a run is more than 10 % from "
-            "the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is what multiply-"
-            "adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads.") in lines[-1]
+    assert "| [00_plain](stages/00_plain) | 4.10, 10 % | 50.0, 10 % | a move |" in lines
+    assert "| [01_fast](stages/01_fast), 2 threads | \\~0.250, 16.0×, 20 % | - | a move |" in lines
+    assert ("MNIST: 5 epochs of 37,800 images; medians of 1 to 3 runs; ~: a run is more than 10 % "
+            "from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is what multiply-"
+            "adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads.") in lines[-3]
     assert "| 8 | \\~0.250, 16.0×, 20 % |" in lab.stage("01_fast")
 
 
@@ -139,7 +134,7 @@ def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
     assert "×" not in " ".join(lab.lines())
     # Round 2 of sweep 1 is the only one that has both. The medians' ratio would be 6.
     lab.write(runs("00_plain", 4, 8), runs("01_fast", 1, sweep=2), runs("01_fast", 1, round=2))
-    assert "| 01_fast | 1.00, 8.00× |" in lab.lines()
+    assert "| [01_fast](stages/01_fast) | 1.00, 8.00× | a move |" in lab.lines()
 
 
 def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
@@ -151,13 +146,6 @@ def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
     assert "↓: all its runs were disturbed" in text
 
 
-def test_the_papers_figures_stand_below_ours_for_the_same_settings_only(lab):
-    lab.write(runs("00_plain", 4), runs("00_plain", 1, epochs=1))
-    lines = lab.lines(blocks.terminal)
-    assert lines[lines.index("00_plain 4.00") + 1] == "paper: 00_plain 70.0"
-    assert " ".join(lines).count("paper") == 1 and "MNIST: 1 epoch of 37,800 images" in lines[2]
-
-
 def test_a_program_that_was_edited_since_is_marked(lab):
     lab.write(runs("00_plain", 4), runs("01_fast", 1))
     sources = {stage.name: stage.sources for stage in lab.results.ladder.stages}
@@ -167,7 +155,7 @@ def test_a_program_that_was_edited_since_is_marked(lab):
     assert "Δ" not in " ".join(lab.lines()) and "earlier" not in lab.stage("01_fast")
     with (lab.root / "stages/01_fast/train.c").open("a") as file:
         file.write("int edited;\n")
-    assert any(line.startswith("| 01_fast Δ | 1.00, 4.00× |") for line in lab.lines())
+    assert "| [01_fast](stages/01_fast) Δ | 1.00, 4.00× | a move |" in lab.lines()
     assert "Δ: its sources have changed since" in " ".join(lab.lines())
     assert "one run of each of earlier sources." in lab.stage("01_fast").lower()
     assert "earlier" not in lab.stage("00_plain")
@@ -235,5 +223,5 @@ def test_markers_that_are_wrong_are_one_line(lab, capsys, markers):
     page = lab.root / "README.md"
     page.write_text("\n".join(f"<!-- table: {each} -->" for each in markers.split()))
     with pytest.raises(SystemExit):
-        blocks.update(page, "text")
+        blocks.update(page, "table", str)
     assert "README.md: expected '<!-- table: begin -->' and, below it" in capsys.readouterr().err
