@@ -103,32 +103,34 @@ def rate(threads):
     return float(text) / 1e9
 
 
-def measure(stage, words, threads, environment=None, **options):
+def measure(stage, words, environment=None, **options):
     """(row, status, errors, text): runs a stage or a peer once. The row has the record of how the
-    machine was: see RECORD in rows.py. Without threads it has no rate. The row also has the wall
-    time of the whole program and the processor time of all its threads. `text` is the row as the
-    program wrote it. Without a row, `status` is the exit status, or None where the row is missing
-    or cannot be right, and the last line of `errors` says why."""
-    record = {"rate": round(rate(threads), 1) if threads else None,
-              "began": time.strftime("%FT%TZ", time.gmtime()),
-              "load": round(os.getloadavg()[0], 2)}
-    others = watch_others()
+    machine was: see RECORD in rows.py. On a GPU it has no rate. The row also has the wall time of
+    the whole program and the processor time of all its threads. `text` is the row as the program
+    wrote it. Without a row, `status` is the exit status, or None where the row is missing or cannot
+    be right, and the last line of `errors` says why."""
+    began, load, others = time.strftime("%FT%TZ", time.gmtime()), os.getloadavg()[0], watch_others()
     with tempfile.TemporaryDirectory() as folder:
         path, before = Path(folder, "row.csv"), resource.getrusage(resource.RUSAGE_CHILDREN)
         status, errors, seconds = run([*stage.command, *words, "--quiet", "--csv", str(path)],
                                       env=environment or stage.environment, **options)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        record |= {"others": round(others(), 1), "program_s": seconds, "processor_s":
-                   used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime}
+        disturbed = round(others(), 1)
         if status:
             return None, status, errors, ""
         found = path.exists() and results.records(results.read_rows(path, stage.ladder))
         if not found:
             return None, None, "wrote no row to its --csv", ""
-        fault = clock_fault(found[-1], stage.ladder, seconds)
+        row = found[-1]
+        fault = clock_fault(row, stage.ladder, seconds)
         if fault:
             return None, None, f"its times cannot be right: {fault}", ""
-        return found[-1] | record, 0, errors, results.read(path)
+        # Only now it is known how many threads it has used.
+        row["rate"] = round(rate(row["threads"] or 1), 1) if row["device"] == "cpu" else None
+        return row | {
+            "began": began, "load": round(load, 2), "others": disturbed, "program_s": seconds,
+            "processor_s": used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime,
+        }, 0, errors, results.read(path)
 
 
 def processor_seconds():

@@ -101,7 +101,7 @@ def test_a_description_names_neither_host_nor_user(tree):
     output = tree.run("harness/machine.sh")
     for name in (platform.node(), os.environ["HOME"], str(tree.root)):
         assert name not in output
-    assert re.search(r"^built for: [a-z0-9.+-]*, [A-Z0-9-]*$", output, re.MULTILINE)
+    assert re.search(r"^built for: [a-z0-9.+-]+$", output, re.MULTILINE)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
@@ -114,7 +114,7 @@ def test_the_name_of_a_machine(tree):
                     f'"Model name: {model}"')
         assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
             "harness/machine.sh --name", MARCH="x86-64-v2"))
-    assert "\nbuilt for: x86-64-v2, SSE2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
+    assert "\nbuilt for: x86-64-v2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 
