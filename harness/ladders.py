@@ -275,21 +275,16 @@ class Ladder:
         return [f"--{option}"] * int(value)
 
     @functools.cached_property
-    def folders(self):
-        """The folders of all stages. Their names go into make's lists."""
-        found = [path.parent for path in sorted(self.folder.glob("[0-9][0-9]*/Makefile"))]
-        for folder in found:
-            if not STAGE_NAME.fullmatch(folder.name):
-                fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name such as "
-                     "20_mine or 20.1_mine, in small letters")
-        return found
-
-    @functools.cached_property
     def stages(self):
-        """All stages, steps included, in the order in which they are read."""
-        found = [Stage(self, folder, source) for folder in self.folders
-                 for source in sorted(folder.glob(f"{self.program}.c*"))
-                 if source.suffix in (".c", ".cu")]
+        """All stages, steps included, in the order in which they are read. make's lists take their
+        folders' names."""
+        found = [Stage(self, source.parent, source) for source in sorted(
+                     self.folder.glob(f"[0-9][0-9]*/{self.program}.c*"))
+                 if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
+        for stage in found:
+            if not STAGE_NAME.fullmatch(stage.name):
+                fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
+                     "such as 20_mine or 20.1_mine, in small letters")
         if not found:
             fail(f"found no stages in {self.folder.relative_to(ROOT)}")
         if self.toml["baseline"] not in ("", *(stage.name for stage in found)):

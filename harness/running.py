@@ -182,39 +182,34 @@ def clock_fault(row, ladder, seconds):
     return ""
 
 
-def computed(row, ladder):
-    """{column: value}: what a run computed, and not how long it took or how much it needed."""
-    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
-    return {column: value for column, value in row.items() if value is not None
-            and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
-
-
 def difference(row, expected, ladder):
     """(column, found, expected) of the first result that is further from the expected one than
-    rounding explains, or None. [results] in ladder.toml says how far that is, or else 1 %."""
-    for column, value in computed(row, ladder).items():
-        if column in expected:
-            larger = max(abs(value), abs(expected[column]))
-            terms = ladder.toml["results"].get(column)
-            limit = ladder.sum_of(terms, {**row, column: larger}) if terms else 0.01 * larger
-            if not abs(value - expected[column]) <= limit:
-                return column, value, expected[column]
+    rounding explains, or None. Both are rows, and their results are what they computed, not how
+    long it took. [results] in ladder.toml says how far that is, or else 1 %."""
+    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
+    for column, value in row.items():
+        other = expected.get(column)
+        if column in known or None in (value, other) or column.endswith(("_s", "_mib", "gflops")):
+            continue
+        larger = max(abs(value), abs(other))
+        terms = ladder.toml["results"].get(column)
+        limit = ladder.sum_of(terms, {**row, column: larger}) if terms else 0.01 * larger
+        if not abs(value - other) <= limit:
+            return column, value, other
     return None
 
 
 def strays(runs, ladder):
     """{(stage, cell): words} of the stages and peers that do not compute the same as the others.
     What is expected of a cell is what its baseline has: the times are compared with the baseline's,
-    and it is the plainest program. Without it, the median of the others is expected."""
-    cells, found = defaultdict(list), {}
+    and it is the plainest program. Without it, what most agree with is expected."""
+    cells, found, baseline = defaultdict(list), {}, ladder.toml["baseline"]
     for row in runs:
         cells[results.cell_of(row, ladder)].append(row)
     for cell, rows in cells.items():
-        one_each = {row["stage"]: computed(row, ladder) for row in rows}
-        baseline = ladder.toml["baseline"]
-        known = [one_each[baseline]] if baseline in one_each else [*one_each.values()]
-        expected = {column: statistics.median_low([one[column] for one in known if column in one])
-                    for each in known for column in each}
+        one_each = {row["stage"]: row for row in rows}
+        expected = one_each.get(baseline) or min(one_each.values(), key=lambda one: sum(
+            bool(difference(other, one, ladder)) for other in one_each.values()))
         for row in rows:
             column, value, other = difference(row, expected, ladder) or ("", 0, 0)
             if column:

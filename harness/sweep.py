@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import csv
 import fcntl
-import gzip
 import io
 import itertools
 import math
@@ -65,30 +64,15 @@ def csv_lines(*lines):
 
 def say(text, is_progress=False):
     """Says something in a line. On a terminal, progress is a line that the next one replaces."""
-    begin, end = "", "\n"
-    if sys.stderr.isatty():
-        begin = "\r\033[K"
-        if is_progress:
-            text, end = text[:shutil.get_terminal_size().columns - 1], ""
+    begin = "\r\033[K" * sys.stderr.isatty()
     with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
-        print(begin + text, end=end, file=sys.stderr, flush=True)
+        print(begin + text, end="" if begin and is_progress else "\n", file=sys.stderr, flush=True)
 
 
 def build_failure(log):
     """The first line of make's output that says what is wrong: the others follow from it."""
     why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$", log)
     return why[0].replace(f"{ROOT}/", "")
-
-
-def checksum(folder):
-    """The CRC-32 of the labels in a folder of data. Two sets of the same name, such as MNIST and
-    Fashion-MNIST, differ in it."""
-    found = 0
-    for path in sorted(folder.iterdir()):
-        if re.search(r"labels|\.csv", path.name) and path.is_file():
-            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-                found = zlib.crc32(file.read(), found)
-    return found
 
 
 class Sweep:
@@ -109,9 +93,9 @@ class Sweep:
         axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
         self.shown = axes[::-1]  # the options that tell people which cell it is
         # The stages of a cell run one after another, because they are compared with each other.
-        grid = [*itertools.product(*(
-            given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
-            or axis["values"] for axis in ladder.axes))]
+        quick = "quick" if options.quick else "values"
+        grid = [*itertools.product(*(given.get(axis["option"]) or axis.get(quick, axis["values"])
+                                     for axis in ladder.axes))]
         if options.steps and not given.keys() & axes:
             grid = rungs.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
@@ -128,10 +112,8 @@ class Sweep:
         self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
         self.rows = []         # those that count
         self.used = {}         # {(stage's name, cell): most threads}
-        self.most = {}         # {stage's name: the rounds of a cell at most}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
-        self.best = {}         # {threads: the best rate of multiply-adds so far}
         self.made = self.again = 0  # runs of this sweep, and those that were made again
 
     def key_of(self, row, name_of=str):
@@ -147,7 +129,10 @@ class Sweep:
         located = ask(*self.ladder.locate(self.options.data or ""))
         self.ladder.data = ["--data", located]
         self.dataset = self.ladder.data_module.kind({*os.listdir(located)})
-        self.data = f"{self.dataset}, labels {checksum(Path(located)):08x}"
+        # Two sets of the same name, such as MNIST and Fashion-MNIST, differ in their labels.
+        labels = b"".join(path.read_bytes() for path in sorted(Path(located).iterdir())
+                          if re.search(r"labels|\.csv", path.name))
+        self.data = f"{self.dataset}, labels {zlib.crc32(labels):08x}"
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
@@ -172,10 +157,10 @@ class Sweep:
         """{key: value} of this sweep."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        lines = ask(f"{ROOT}/harness/machine.sh", env=environment).splitlines()
-        for folder in {stage.folder for stage in self.stages if stage.is_peer}:
-            lines += ask("make", "-s", "-C", str(folder), "versions").splitlines()
-        found = dict(line.split(": ", 1) for line in lines)
+        text = ask(f"{ROOT}/harness/machine.sh", env=environment)
+        if any(stage.is_peer for stage in self.stages):
+            text += "\n" + ask("make", "-s", "-C", str(self.ladder.peers_folder), "versions")
+        found = dict(line.split(": ", 1) for line in text.splitlines())
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
         others = running.watch_others()
@@ -202,10 +187,6 @@ class Sweep:
         sweep, sweeps = self.describe(), rows.read_sweeps(self.output)
         mine = {number: known for number, known in sweeps.items()
                 if known.get("kind", "grid") == self.kind}
-        for file in (self.runs, self.epochs)[:1 + self.has_epochs]:
-            if not rows.read(file).endswith("\n") and file.stat().st_size:
-                fail(f"{file}: line {len(rows.read(file).splitlines())}: ends within a row; delete "
-                     "that row to resume")
         if mine and not self.options.resume:
             self.move_aside(mine)
             mine = {}
@@ -250,9 +231,6 @@ class Sweep:
         self.rows.append(row)
         self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
         self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
-        self.most[name] = MOST_ROUNDS if row["device"] == "cpu" else MOST_GPU_ROUNDS
-        self.best = rows.best_rates([row, *(
-            {"threads": count, "rate": rate} for count, rate in self.best.items())])
 
     def numbers(self, stage, cell):
         """The numbers of threads that a cell is run with. The largest is the first, and its run
@@ -262,24 +240,19 @@ class Sweep:
         threads = [number for number in self.threads if number <= used]
         return threads if self.kind != "growth" or cell == next(iter(self.cells)) else threads[:1]
 
-    def planned(self, name, times):
-        """The rounds that a cell needs, as the times so far show."""
-        kind = "quick" if self.options.quick else self.kind
-        if self.options.repeats or not times:
-            return self.options.repeats or ROUNDS[kind][-1][1]
-        rounds = next((rounds for limit, rounds in ROUNDS[kind] if times[0] > limit))
-        if kind == "grid" and rounds == ROUNDS[kind][-1][1]:
-            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
-            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
-            rounds = max(rounds, min(enough, self.most[name]))
-        return rounds
-
     def missing(self, stage, cell, threads):
-        """The rounds that are still needed."""
+        """The rounds that are still needed, as the times so far show."""
         if stage.name in self.notes:
             return 0
         times = [*self.times[stage.name, cell, threads].values()]
-        return max(0, self.planned(stage.name, times) - len(times))
+        kinds = ROUNDS["quick" if self.options.quick else self.kind]
+        rounds = next(rounds for limit, rounds in kinds if (times or [0.001])[0] > limit)
+        if self.kind == "grid" and times and rounds == kinds[-1][1]:
+            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
+            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
+            most = MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS
+            rounds = max(rounds, min(enough, most))
+        return max(0, (self.options.repeats or rounds) - len(times))
 
     def left(self):
         """How many runs are still needed, as far as it is known."""
@@ -291,11 +264,11 @@ class Sweep:
     def build(self):
         running.ceiling()
         has_gpu = ladders.has_gpu()
-        for number, stage in enumerate(self.stages):
+        for stage in self.stages:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
                 self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
                 continue
-            say(f"Building {stage.name}; {len(self.stages) - number} to go", is_progress=True)
+            say(f"Building {stage.name}", is_progress=True)
             status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
@@ -326,20 +299,14 @@ class Sweep:
                 os.truncate(self.epochs, size)
 
     def append(self, text, row):
-        """Appends a program's row, as it wrote it, and the record to runs.csv, in one write."""
+        """Adds a program's row, as it wrote it, and the record to runs.csv."""
         head, *_, fields = csv.reader(io.StringIO(text, newline=""))
-        lines = [[*head, *rows.RECORD], [*fields, *(row[name] for name in rows.RECORD)]]
-        known = rows.read(self.runs).partition("\n")[0]
-        if known and known != csv_lines(lines[0]).rstrip("\n"):
+        header = csv_lines([*head, *rows.RECORD])
+        known = rows.read(self.runs) or header
+        if not known.startswith(header):
             fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; name another "
                  "directory with --output")
-        size = self.runs.stat().st_size
-        try:
-            with self.runs.open("a", encoding="utf-8") as file:
-                file.write(csv_lines(*lines[bool(known):]))
-        except OSError:  # a full disk: no part of a row stays
-            os.truncate(self.runs, size)
-            raise
+        rows.write(self.runs, known + csv_lines([*fields, *(row[name] for name in rows.RECORD)]))
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
@@ -359,7 +326,7 @@ class Sweep:
                 self.note_failure(stage, ", ".join(where), status, reason)
                 return
             self.made, self.again = self.made + 1, self.again + bool(again)
-            if (self.options.quick or not rows.is_disturbed(row, self.best)
+            if (self.options.quick or not rows.is_disturbed(row, rows.best_rates(self.rows))
                     or self.again >= AGAIN + AGAIN_PART * self.made):
                 return
             time.sleep(PAUSE_S)
@@ -371,11 +338,10 @@ class Sweep:
             self.notes[stage.name] = ("no device" if stage.is_gpu or not stage.is_peer
                                       else "left out", reason.partition("; try ")[0])
             return
-        words = [f"at {where}"] * bool(where)
-        if status is not None:
-            words.append("its row has other options or threads" if status == 0 else
-                         f"killed by signal {-status}" if status < 0 else f"exit status {status}")
-        self.notes[stage.name] = "failed", ": ".join([*words, *[reason] * bool(reason)])
+        how = {0: "its row has other options or threads", None: ""}.get(
+            status, f"exit status {status}")
+        self.notes[stage.name] = "failed", ": ".join(
+            filter(None, [where and f"at {where}", how, reason]))
         self.failed = max(self.failed, 2 if status == 2 else 1)
 
     def where(self, cell):
@@ -406,8 +372,7 @@ class Sweep:
                                                               + [words])))
             self.failed = max(self.failed, 1)
         self.note_programs()
-        names = ", ".join(name for name in FILES if (self.output / name).exists())
-        say(f"Written to {self.output}: {names}")
+        say(f"Written to {self.output}")
 
     def run(self):
         if self.ladder.toml["data"]:
@@ -450,11 +415,9 @@ def parse(arguments):
     ladder = ladders.find_ladder(parser.parse_known_args(arguments)[0].study, "--study")
     parser = Parser(
         prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
-        formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
-Builds the stages of a ladder, runs them over its grid and prints the tables. Writes
-report/results/<machine>/<ladder>/{runs,sweeps,programs}.csv and tables.txt.""", epilog="""\
-Ctrl-C keeps every finished run, and --resume goes on from there.
-Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
+        description="Builds the stages of a ladder, runs them over its grid and prints the tables. "
+        "Ctrl-C keeps every finished run, and --resume goes on from there.",
+        epilog="Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.")
 
     def add(option, text, metavar=None, group=parser, **keywords):
         keywords |= {"metavar": metavar} if metavar else {"action": "store_true", "default": None}
@@ -502,8 +465,6 @@ def main(arguments):
         signal.signal(number, running.leave)
     options, ladder = parse(arguments)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
-    if options.threads:
-        os.environ.pop("OMP_NUM_THREADS", None)  # each run has its own
     sweep = Sweep(ladder, options)
     try:
         sweep.run()
@@ -519,7 +480,4 @@ def main(arguments):
                 sweep.finish()
             resume = [] if options.resume else ["--resume"]
             say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
-    except OSError as error:
-        # A write that fails, such as on a full disk, does not say which file it is.
-        fail(f"{error.filename or sweep.output}: {error.strerror}", 1)
     return status, [(sweep.output, ladder)] if sweep.sweep else []

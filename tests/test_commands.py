@@ -80,9 +80,9 @@ def test_ctrl_c_ends_what_runs(tree):
     """A program of the harness, and what it has started, however deep: also if it comes again while
     they are ended."""
     tree.script("deps.sh", "")
-    tree.write("harness/check.py", """from harness import running
+    tree.write("harness/check.py", f"""from harness import running
 def main():
-    running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; touch begun; "
+    running.run(["sh", "-c", "trap 'touch {tree.root}/ending; sleep 0.3; exit' TERM; touch begun; "
                  "while :; do sleep 0.02; done"])""")
     process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
     wait_until(Path("begun").exists, process)
@@ -91,7 +91,7 @@ def main():
     os.killpg(process.pid, signal.SIGINT)
     assert "Traceback" not in tree.end(process, 130)
     assert_nothing_is_left(process)
-    assert not subprocess.run(["pgrep", "-f", "touch endin[g]"], check=False,
+    assert not subprocess.run(["pgrep", "-f", f"touch {tree.root}/endin[g]"], check=False,
                               stdout=subprocess.PIPE).stdout
 
 
