@@ -22,7 +22,8 @@ declare -A parts=(
     [steps]="360 ./run_all.sh --gpu --steps --resume ${SWEEP:-}" # each against the one before
     [grid]="240 ./run_all.sh --gpu --peers --resume ${SWEEP:-}"
     [bench]='90 make bench'
-    [profile]='180 status=0; for stage in $(/usr/bin/python3 -m harness ladders stages --cuda ""); do
+    [profile]='180 status=0
+        for stage in $(/usr/bin/python3 -m harness ladders stages --cuda ""); do
         [[ $stage == *.* ]] || make profile-gpu RESULTS=profiles STAGE="${stage##*/}" || status=1
         done; exit $status'
     [report]='60 make report')

@@ -222,7 +222,7 @@ class Ladder:
             try:
                 value = float(row.get(word.lstrip("/"), word.lstrip("/")))
             except ValueError:
-                fail(f"ladder.toml: found '{word}' in a sum of terms, expected a number or a column")
+                fail(f"ladder.toml: found '{word}' in a sum, expected a number or a column")
             return value if word[0] != "/" else 1 / value if value else math.inf
 
         return sum(math.prod(map(factor, term.split())) for term in terms)
@@ -261,18 +261,15 @@ class Ladder:
         return ["--data", os.fsdecode(located.stdout).rstrip("\n")]
 
     def words(self, options):
-        """The words of a program's command line: these options, and the data if it takes any.
-        "runs" is none of them: it says how often the program runs."""
-        return [*self.data, *(word for option, value in options.items() if option != "runs"
-                              for word in self.words_of(option, value))]
+        """The words of a program's command line: these options, and the data if it takes any."""
+        return [*self.data, *self.words_of(options)]
 
-    def words_of(self, option, value):
-        """An option and its value. One that is true or false in [settings] has no value."""
-        if not isinstance(self.settings.get(option), bool):
-            return [f"--{option}", str(value)]
-        if value not in (0, 1, "0", "1"):
-            fail(f"{option.upper()}: found '{value}', expected 0 or 1")
-        return [f"--{option}"] * int(value)
+    def words_of(self, options):
+        """Those of the options. One that is true or false in [settings] has no value. "runs" is
+        none of them: it says how often the program runs."""
+        return [word for option, value in options.items() if option != "runs" for word in (
+            [f"--{option}"] * int(value) if isinstance(self.settings.get(option), bool)
+            else [f"--{option}", str(value)])]
 
     @functools.cached_property
     def stages(self):

@@ -6,7 +6,6 @@ import os
 import resource
 import select
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile

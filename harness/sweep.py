@@ -29,8 +29,8 @@ from pathlib import Path
 from harness import ladders, rows, running
 from harness.ladders import ROOT, fail
 
-# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise and
-# costs more: over 20 s, one is enough. --steps has more, so that small differences show.
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
+# and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
@@ -41,9 +41,6 @@ ENOUGH_S, MOST_ROUNDS, MOST_GPU_ROUNDS = 1.0, 12, 250
 # sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
 AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
 
-# nohup has one of them ignored.
-SIGNALS = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-           if signal.getsignal(number) != signal.SIG_IGN]
 FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
 
 
@@ -247,7 +244,7 @@ class Sweep:
         times = [*self.times[stage.name, cell, threads].values()]
         kinds = ROUNDS["quick" if self.options.quick else self.kind]
         rounds = next(rounds for limit, rounds in kinds if (times or [0.001])[0] > limit)
-        if self.kind == "grid" and times and rounds == kinds[-1][1]:
+        if kinds is ROUNDS["grid"] and times and rounds == kinds[-1][1]:
             timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
             enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
             most = MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS
@@ -310,7 +307,8 @@ class Sweep:
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
-        where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
+        where = [f"{option} {self.cells[cell][option]}" for option in self.shown]
+        where += [f"threads {threads}"] * (len(self.threads) > 1)
         for again in range(1 + AGAIN):
             words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
             say(f"{', '.join(words)}; {self.left()} to go", is_progress=True)
@@ -344,10 +342,6 @@ class Sweep:
             filter(None, [where and f"at {where}", how, reason]))
         self.failed = max(self.failed, 2 if status == 2 else 1)
 
-    def where(self, cell):
-        """A cell in words: ["hidden 32", "batch 64"]."""
-        return [f"{option} {self.cells[cell][option]}" for option in self.shown]
-
     def run_all(self):
         """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
         after another. So a minute in which the machine is busy spoils one run of three, and the
@@ -367,9 +361,8 @@ class Sweep:
         # The runs of --growth have settings of their own, so they compute different things.
         strays = {} if self.options.growth else running.strays(self.rows, self.ladder)
         for (name, place), words in strays.items():
-            where = [f"{option} {value}" for option, value in zip(self.shown, reversed(place))]
-            self.notes.setdefault(name, ("differs", ": ".join([", ".join(where)] * bool(where)
-                                                              + [words])))
+            where = ", ".join(f"{option} {value}" for option, value in zip(self.shown, place[::-1]))
+            self.notes.setdefault(name, ("differs", ": ".join(filter(None, [where, words]))))
             self.failed = max(self.failed, 1)
         self.note_programs()
         say(f"Written to {self.output}")
@@ -438,7 +431,8 @@ def parse(arguments):
             type=value_of([kind], least))
     for option, value in ladder.settings.items():
         kind = known[ladder.column(option)]
-        add(option, f"({value})", **{} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)})
+        words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
+        add(option, f"({value})", **words)
     add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
         "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
@@ -461,19 +455,18 @@ def main(arguments):
     """Makes a sweep. Returns (exit status, [(folder of results, ladder)]), also after an
     interrupt, or [] if there are no results."""
     sys.argv = ["./run_all.sh", *arguments]
-    for number in SIGNALS:
-        signal.signal(number, running.leave)
     options, ladder = parse(arguments)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     sweep = Sweep(ladder, options)
     try:
         sweep.run()
         status = sweep.failed
-    except SystemExit as error:
-        status = error.code
-        if status not in [128 + number for number in SIGNALS]:
+    except (SystemExit, KeyboardInterrupt) as error:
+        ends = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+        status = getattr(error, "code", 130)
+        if status not in [128 + number for number in ends]:
             raise
-        for number in SIGNALS:
+        for number in ends:
             signal.signal(number, signal.SIG_IGN)
         if sweep.sweep:
             with contextlib.suppress(SystemExit):
