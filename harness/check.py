@@ -296,8 +296,7 @@ class Tester:
             cell = {**cell, rounds: 2,
                     items: min(int(options[items]), first + int(options[items]) % each)}
             self.items = max(self.items, cell[items])
-        return " ".join(word for option, value in cell.items() if option != "runs"
-                        for word in self.ladder.words_of(option, value))
+        return " ".join(self.ladder.words_of(cell))
 
     def options(self, case):
         return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]

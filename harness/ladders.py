@@ -11,16 +11,15 @@ are relative to the repository.
 """
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import importlib
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 try:
@@ -41,11 +40,8 @@ SPINNING = {"GOMP_SPINCOUNT": "2000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
-def show(text, indent=""):
-    """Prints a text. On a terminal, its lines break between words."""
-    if sys.stdout.isatty():
-        text = textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent=indent,
-                             break_long_words=False, break_on_hyphens=False)
+def show(text):
+    """Prints a text at once, in order with what the programs print that are started."""
     print(text, flush=True)
 
 
@@ -86,25 +82,15 @@ os.environ["MAKEFLAGS"] = (
     re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", _options) + _dashes + _variables)
 
 
-@functools.cache
-def declared(root):
-    """{(folder, variable): what a Makefile of a stage or of peers declares}: CONTRIBUTING.md lists
-    the variables. Make itself is asked, once for all."""
-    folders = [str(folder.relative_to(root)) for ladder in ladders() for folder in (
-        *ladder.folders, *[ladder.peers_folder] * (ladder.peers_folder / "Makefile").exists())]
-    command = ["make", "-s", "-f", str(Path(__file__).with_name("declared.mk")),
-               *(f"-I{each}" for each in folders), f"FOLDERS={' '.join(folders)}", "declared"]
-    asked = subprocess.run(command, cwd=root, capture_output=True, check=False, text=True,
-                           env={**os.environ, "MAKEFLAGS": ""})
-    if asked.returncode:
-        fail(next((line for line in asked.stderr.splitlines() if "warning" not in line), "make"))
-    lines = (line.split("|", 2) for line in asked.stdout.splitlines() if line.count("|") > 1)
-    return {(folder, name): value.strip() for folder, name, value in lines}
-
-
-def processors():
-    """How many processors the programs may use: those of the mask that we run with (taskset)."""
-    return len(os.sched_getaffinity(0))
+def processors(quota=Path("/sys/fs/cgroup/cpu.max")):
+    """How many processors the programs may use: those of the mask that we run with (taskset), or
+    fewer by a container's quota, such as docker's --cpus 4. OpenMP does not know of a quota. With a
+    thread for each processor, all would stand still as soon as it is used up."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+        paid, period = map(int, quota.read_text(encoding="utf-8").split())
+        count = max(1, min(count, paid // period))
+    return count
 
 
 def has_gpu():
@@ -129,13 +115,17 @@ class Stage:
             ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
 
     def declared(self, name):
-        """What its Makefile declares in this variable, or "". A peer's has its name before it."""
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
+        peer's has its name before it."""
         name = f"{self.name}_{name}" if self.is_peer else name
-        return declared(ROOT).get((str(self.folder.relative_to(ROOT)), name), "")
+        with contextlib.suppress(FileNotFoundError):  # peers may have no Makefile
+            text = (self.folder / "Makefile").read_text(encoding="utf-8")
+            return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
+        return ""
 
     @property
     def is_gpu(self):
-        return self.declared("DEVICE") == "gpu"
+        return self.is_cuda or self.declared("DEVICE") == "gpu"
 
     @property
     def command(self):
@@ -154,7 +144,9 @@ class Stage:
         would begin at the same core."""
         chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
         is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
-        return {**SPINNING, **(BINDING if is_bound else {}), **os.environ}
+        is_limited = processors() < len(os.sched_getaffinity(0))
+        return {**SPINNING, **(BINDING if is_bound else {}),
+                **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
 
     @functools.cached_property
     def sources(self):
@@ -169,12 +161,10 @@ class Stage:
             is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
             comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
             found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
-            for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if is_c else ():
-                left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
-                         for suffix in (Path(name).suffix, ".c")]
-            for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE):
-                left += [folder / f"{name}{suffix}" for suffix in (".py", ".pyx")
-                         for folder in (path.parent, ROOT / "bench/peers")]
+            for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
+                left += [(folder / name).with_suffix(suffix)
+                         for folder in (path.parent, ROOT, ROOT / "bench/peers")
+                         for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
     @property
@@ -229,7 +219,10 @@ class Ladder:
     def sum_of(terms, row):
         """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
         def factor(word):
-            value = float(row.get(word.lstrip("/"), word))
+            try:
+                value = float(row.get(word.lstrip("/"), word.lstrip("/")))
+            except ValueError:
+                fail(f"ladder.toml: found '{word}' in a sum, expected a number or a column")
             return value if word[0] != "/" else 1 / value if value else math.inf
 
         return sum(math.prod(map(factor, term.split())) for term in terms)
@@ -268,35 +261,27 @@ class Ladder:
         return ["--data", os.fsdecode(located.stdout).rstrip("\n")]
 
     def words(self, options):
-        """The words of a program's command line: these options, and the data if it takes any.
-        "runs" is none of them: it says how often the program runs."""
-        return [*self.data, *(word for option, value in options.items() if option != "runs"
-                              for word in self.words_of(option, value))]
+        """The words of a program's command line: these options, and the data if it takes any."""
+        return [*self.data, *self.words_of(options)]
 
-    def words_of(self, option, value):
-        """An option and its value. One that is true or false in [settings] has no value."""
-        if not isinstance(self.settings.get(option), bool):
-            return [f"--{option}", str(value)]
-        if value not in (0, 1, "0", "1"):
-            fail(f"{option.upper()}: found '{value}', expected 0 or 1")
-        return [f"--{option}"] * int(value)
-
-    @functools.cached_property
-    def folders(self):
-        """The folders of all stages. Their names go into make's lists."""
-        found = [path.parent for path in sorted(self.folder.glob("[0-9][0-9]*/Makefile"))]
-        for folder in found:
-            if not STAGE_NAME.fullmatch(folder.name):
-                fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name such as "
-                     "20_mine or 20.1_mine, in small letters")
-        return found
+    def words_of(self, options):
+        """Those of the options. One that is true or false in [settings] has no value. "runs" is
+        none of them: it says how often the program runs."""
+        return [word for option, value in options.items() if option != "runs" for word in (
+            [f"--{option}"] * int(value) if isinstance(self.settings.get(option), bool)
+            else [f"--{option}", str(value)])]
 
     @functools.cached_property
     def stages(self):
-        """All stages, steps included, in the order in which they are read."""
-        found = [Stage(self, folder, source) for folder in self.folders
-                 for source in sorted(folder.glob(f"{self.program}.c*"))
-                 if source.suffix in (".c", ".cu")]
+        """All stages, steps included, in the order in which they are read. make's lists take their
+        folders' names."""
+        found = [Stage(self, source.parent, source) for source in sorted(
+                     self.folder.glob(f"[0-9][0-9]*/{self.program}.c*"))
+                 if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
+        for stage in found:
+            if not STAGE_NAME.fullmatch(stage.name):
+                fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
+                     "such as 20_mine or 20.1_mine, in small letters")
         if not found:
             fail(f"found no stages in {self.folder.relative_to(ROOT)}")
         if self.toml["baseline"] not in ("", *(stage.name for stage in found)):
@@ -318,7 +303,7 @@ class Ladder:
 
     def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
-        among = self.stages if among is None else among
+        among = among or self.stages
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
             names = [stage.name for stage in among]
@@ -329,12 +314,12 @@ class Ladder:
         """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
         the way to it. Any other beginning has to be that of one stage only."""
         found = self.select(wanted, option, among)
-        for stages in ([stage for stage in found if stage.name == wanted],
-                       [stage for stage in found if stage.name.startswith(f"{wanted}_")], found):
-            if len(stages) == 1:
-                return stages[0]
-        fail(f"{option}: found '{wanted}', expected more of a name of: "
-             f"{' '.join(stage.name for stage in found)}")
+        found = ([stage for stage in found if stage.name == wanted]
+                 or [stage for stage in found if stage.name.startswith(f"{wanted}_")] or found)
+        if len(found) > 1:
+            fail(f"{option}: found '{wanted}', expected more of a name of: "
+                 f"{' '.join(stage.name for stage in found)}")
+        return found[0]
 
 
 @functools.cache
