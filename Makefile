@@ -1,7 +1,7 @@
 # Builds, tests and compares the stages. None is named here: harness/ladders.py finds them.
 
-# Recipes read what the command line sets from the environment: STAGE='a "b"' is one word there, which
-# no shell reads again.
+# Recipes read what the command line sets from the environment: STAGE='a "b"' is one word there,
+# which no shell reads again.
 
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see INSTALL.md)

@@ -3,24 +3,19 @@
     python3 -m harness check STAGE [STUDY] [TARGET] [PHASE]
     python3 -m harness check --selection NAME [--under COMMAND] [-v] [PROGRAM ...]
 
-A program is run from its command line, and so is harness/build/LADDER/reference, with the same
-options. The reference prints what is compared: see stages/reference.c. The options are those of
-[tests] in ladder.toml, where stages/ladder.toml explains the keys. FULL=1 tests more numbers of
-threads.
+A program and harness/build/LADDER/reference are run from their command lines with the same options:
+those of [tests] in ladder.toml, where stages/ladder.toml explains the keys. The reference prints
+what is compared: see stages/reference.c. FULL=1 tests more numbers of threads.
 
-The tests of a stage stop at the first mistake. They compare after the first updates of weights,
-too, before a mistake has spread, and say in plain words what is wrong with one. Then the stage's
-time is compared with its origin's, in a cell that is tested first. Without a GPU, a CUDA stage runs
-on a simulated device, without a time, and a case of its own runs there under the sanitizers.
+The tests of a stage stop at the first mistake, and say in plain words what is wrong with the first
+updates of weights. Then its time is compared with its origin's, in a cell that is tested first.
+Without a GPU, a CUDA stage runs on a simulated device, without a time, and a case of its own runs
+there under the sanitizers. RUNS=0 only asks whether the stage is right.
 
 TARGET=50% asks for this part of the ceiling: the multiply-adds of as many threads as the stage
 uses, measured right after each of its runs. TARGET=1.2x asks for so many times the speed of its
 origin. With PHASE=forward, that phase counts instead of the whole run. A target that is missed ends
-with 1. RUNS=0 only asks whether the stage is right.
-
-KEY=word is for grading. More tests are made, whose sizes and seeds are drawn from the key, and so
-are the samples and the seed of the cell that is timed. The clock is the one outside, whatever the
-program says. A CUDA stage has to launch a kernel. The last line is JSON.
+with 1. KEY=word is for grading: harness/README.md says what it changes.
 
 --selection tests programs to the end, with a table of [tests]: a stage's folder, a build of a stage
 with other flags, or a peer. Without any, all stages are tested, or all peers if the selection is
@@ -450,9 +445,10 @@ class Tester:
         if "updates" not in self.tests:
             return
         names = rounds, items, size = self.tests["updates"]
-        times, count, first = (int(re.search(rf"--{name} (\d+)", case)[1]) for name in names)
-        first = min(first, count)
-        for second, words in ((0, ""), (first, "a second"), (count % first, "a second that is short")):
+        times, count, most = (int(re.search(rf"--{name} (\d+)", case)[1]) for name in names)
+        first = min(most, count)
+        short = count % most if count > most else 0
+        for second, words in (0, ""), (most, "a second"), (short, "a second that is short"):
             if not times or (words and not second) or first + second > self.items:
                 continue
             # Before the first update, after it, and after the second.
@@ -466,7 +462,7 @@ class Tester:
                              f"right after the first {size}, WRONG after {words}" if words else
                              f"WRONG after the first {size}", explain_updates(
                     compared, run.values, [self.expected(each).values for each in cases],
-                    second or first, first, self.tests.get("hints", {})))
+                    second or first, most, self.tests.get("hints", {})))
 
     def explain(self, program, case, start, run, items, what, words=()):
         """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
@@ -594,9 +590,9 @@ def test_program(path, selection, part=1, under=(), verbose=False):
         raise Skipped(tester.left_out)
     tester.probe(program)
     is_short = program.starts_slowly and not FULL
-    tests = [*tester.pairs(99 if program.is_step or is_short else part)]
     few = is_short and (program.is_step or selection == "sanitized")
-    for text, case in tests[::3 if few else 1]:
+    tests = [*tester.pairs(99 if program.is_step or is_short else part)][::3 if few else 1]
+    for text, case in tests:
         try:
             if case in tester.tests["run_only"]:
                 tester.result(program, text)
@@ -612,9 +608,14 @@ def test_program(path, selection, part=1, under=(), verbose=False):
 def test_programs(paths, selection, under, verbose):
     """Tests programs, or all stages or peers. Returns the exit status."""
     failed = count = 0
-    for path in paths or [
-            each.program if each.is_peer else each.folder for ladder in ladders.ladders()
-            for each in (ladder.peers if selection == "peers" else ladder.stages)]:
+    if not paths and selection != "peers":
+        paths = [stage.folder for ladder in ladders.ladders() for stage in ladder.stages]
+    if not paths:
+        peers = [peer for ladder in ladders.ladders() for peer in ladder.peers]
+        for peer in peers:
+            subprocess.run(peer.build, cwd=ladders.ROOT, check=False)
+        paths = [peer.program for peer in peers]
+    for path in paths:
         try:
             wrongs, tests = test_program(path, selection, 1, under, verbose)
             failed, count = failed + len(wrongs), count + tests
@@ -638,12 +639,10 @@ def draw(ladder, key, options):
 
     cases = [re.sub(r"--([a-z-]+) (\S+)", lambda each: f"--{each[1]} {other(each[1], each[2])}",
                     f"{source.choice(tests['sizes'])} {case}".strip()) for case in tests["cases"]]
-    samples = [*tests["drawn"]][:1]
-    cell = {option: other(option, str({**ladder.settings, **options}[option]))
-            for option in samples}
     seeds = [source.randrange(1, 2**31) for _ in range(KEY_SEEDS)]
-    return cases, seeds, {**options, **cell, **({"seed": seeds[0]} if "seed" in ladder.settings
-                                                else {})}
+    for option in [*tests["drawn"]][:1]:  # the number of samples
+        options = {**options, option: other(option, str({**ladder.settings, **options}[option]))}
+    return cases, seeds, options | {"seed": seeds[0]} if "seed" in ladder.settings else options
 
 
 def count_launches(stage):
@@ -678,17 +677,16 @@ def tests_of(stage, program, options, cases, seeds):
 
 def read_target(stage, target, phase):
     """The number of a target. What is wrong with one ends the check before it has begun."""
-    found, toml, hint = re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target), stage.ladder.toml, ""
+    found, hint = re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target), ""
     if phase not in ("", *stage.ladder.phases):
         ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(stage.ladder.phases)}")
     if not found or float(found[1]) == 0:
         hint = "50% (of the ceiling) or 1.2x (as fast as its origin)"
     elif found[2] == "x" and not stage.before:
         hint = f"50%: {stage.name} is the first stage, so it has no origin"
-    elif found[2] == "%" and (stage.is_cuda or toml["bound"] == "memory"):
-        hint = f"1.2x: the ceiling is of a processor's multiply-adds, which do not bound {stage.name}"
-    elif found[2] == "%" and phase and phase not in toml["work"]:
-        hint = f"1.2x: {stage.ladder.name}/ladder.toml has no [work.{phase}]"
+    elif found[2] == "%" and (stage.is_cuda or stage.ladder.toml["bound"] == "memory" or (
+            phase and phase not in stage.ladder.toml["work"])):
+        hint = f"1.2x: nobody knows how many multiply-adds bound {stage.name}"
     if hint:
         ladders.fail(f"TARGET: found '{target}', expected such as {hint}")
     return float(found[1])
@@ -793,6 +791,8 @@ def check_stage(stage, target, phase, key, result):
         ladders.show("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
     if is_timed:
+        if target:
+            result["verdict"] = "not judged"  # until judge() returns
         result |= judge(stage, target, phase, options, key)
     return int(result["verdict"] not in ("right", "reached"))
 

@@ -73,7 +73,8 @@ def show_answers(stage, text, answer, sides):
     scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
     times = [f"{float(f'{each:.3g}'):,.9g}" if each else "-"
              for each in (predicted and scale * predicted, answer, scale * measured)]
-    print(f"{column.removesuffix('_s') + ', ' + unit:24}    predicted  your answer     measured\n"
+    head = f"{column.removesuffix('_s')}, {unit}"
+    print(f"{head:24}    predicted  your answer     measured\n"
           f"{stage.name:24}" + "".join(f"{each:>13}" for each in times) + "\n")
     ladders.show(f"Predicted for this machine: {column} = {formula}" if predicted else
                  "The prediction above is for the machine that it names."

@@ -30,8 +30,8 @@ from pathlib import Path
 from harness import ladders, rows, running
 from harness.ladders import ROOT, fail
 
-# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise and
-# costs more: over 20 s, one is enough. --steps has more, so that small differences show.
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
+# and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.

@@ -1,5 +1,6 @@
-"""What the tests share that run programs: a tiny data set, and how a program has to end. As a plugin
-of pytest it says at the end of all tests how many there were, and why some were skipped."""
+"""What the tests share that run programs: a tiny data set, and how a program has to end. As a
+plugin of pytest it orders the tests, and says at the end how many there were and why some were
+skipped."""
 
 import collections
 import csv
@@ -42,6 +43,11 @@ def run(command, status=0, limit=600, cwd=None, **variables):
 # The machine is busy while the tests run: no time is marked for that.
 os.environ.setdefault("OTHERS", "100")
 os.environ.setdefault("RATE", "0")
+
+
+def pytest_collection_modifyitems(items):
+    """The tests of stages take longest, so they come first."""
+    items.sort(key=lambda item: item.path.name != "test_stages.py")
 
 
 def pytest_unconfigure(config):

@@ -206,7 +206,8 @@ def test_quota(tree, tmp_path):
     smaller one."""
     (tmp_path / "group").write_text("0::/a/b\n")
     for name, text, expected in (("a/b", "max 100000", None), ("a/b", "450000 100000", 4),
-                                 ("a", "300000 100000", 3), (".", "50000 100000", 1)):
+                                 ("a", "300000 100000", 3), ("a/b", "200000 100000", 2),
+                                 (".", "50000 100000", 1)):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / "cpu.max").write_text(f"{text}\n")
         found = ladders.quota.__wrapped__(tmp_path / "group", tmp_path)
@@ -320,7 +321,7 @@ def test_two_sweeps_do_not_write_to_one_folder(tree):
     # The first one is killed, but the stage that it was running goes on.
     process.kill()
     process.wait()
-    assert "another run_all.sh is writing there" in tree.sweep("--resume", 2)
+    assert "another run_all.sh is writing there" in tree.sweep("--resume --stages 01", 2)
     Path("go").touch()
     tree.run("flock results true")
     tree.sweep("--resume")
