@@ -1,7 +1,6 @@
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
     python3 -m harness check STAGE [STUDY] [TARGET] [PHASE]
-    python3 -m harness check --selection NAME [--under COMMAND] [PROGRAM ...]
 
 A program and its ladder's reference are run with the same options: those of [tests] in ladder.toml,
 where stages/ladder.toml explains the keys. The reference prints what is compared: see
@@ -13,11 +12,9 @@ Without a GPU, a CUDA stage runs on a simulated device, without a time, and once
 the sanitizers. RUNS=0 only asks whether the stage is right. harness/README.md explains TARGET,
 PHASE and KEY.
 
---selection tests programs to the end, with a table of [tests]: a stage's folder, a build of a stage
-with other flags, or a peer. Without any, all peers. COMMAND is put before each command line.
+tests/test_stages.py tests all stages with the other tables of [tests], and test_peers.py the peers.
 """
 
-import argparse
 import contextlib
 import csv
 import dataclasses
@@ -41,7 +38,7 @@ from harness import compare, counts, ladders, pairs, running
 
 BUILD = Path(__file__).resolve().parent / "build"
 FULL = bool(os.environ.get("FULL"))
-LIMIT, LIMIT_OF_SELECTION = 60, 600  # seconds that a run may take
+LIMIT = 60  # seconds that a run may take
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large.
@@ -54,7 +51,7 @@ UNSET = ("look first for memory that is read before it is set, because the simul
 
 
 class Wrong(Exception):
-    """What is wrong with a program, or "" if it has been printed."""
+    """What is wrong with a program."""
 
     def __init__(self, text, status=1):
         super().__init__(text)
@@ -62,7 +59,11 @@ class Wrong(Exception):
 
 
 class Differs(Wrong):
-    """The program computes something else than the reference."""
+    """The program computes something else than the reference. explain() prints a table and why."""
+
+    def __init__(self, text, explain):
+        super().__init__(text)
+        self.explain = explain
 
 
 class Skipped(Exception):
@@ -155,28 +156,22 @@ def compare_part(name, found, expected, kind, bound):
     return Item(name, error, right, found[place], expected[place], element, wrong=wrong)
 
 
-class Expected(NamedTuple):
-    """What the reference computes, and how far from it a program may be."""
-    lines: list  # words of what it prints
-    values: np.ndarray  # float64, or None
-
-    def compare(self, run):
-        """The Items, in the order of the reference's lines."""
-        items, first = [], 0
-        for kind, name, *words in self.lines:
-            if kind == "result":
-                items.append(compare_column(name, run.row, *words))
-            elif kind == "part":
-                shape = rows, columns = int(words[0]), int(words[1])
-                place = slice(first, first := first + rows * columns)
-                items.append(compare_part(name, run.values[place].reshape(shape),
-                                          self.values[place].reshape(shape), words[2],
-                                          float(words[3])))
-                items[-1].slice = place
-            elif all(item.right for item in items):
-                error, bound = distance(name, run.values, self.values), float(words[0])
-                items += [] if error <= bound else [Item(kind, error, False, error, bound)]
-        return items
+def compare_all(run, lines, values):
+    """The Items, in the order of the lines that the reference has printed, and their values."""
+    items, first = [], 0
+    for kind, name, *words in lines:
+        if kind == "result":
+            items.append(compare_column(name, run.row, *words))
+        elif kind == "part":
+            shape = rows, columns = int(words[0]), int(words[1])
+            place = slice(first, first := first + rows * columns)
+            items.append(compare_part(name, run.values[place].reshape(shape),
+                                      values[place].reshape(shape), words[2], float(words[3])))
+            items[-1].slice = place
+        elif all(item.right for item in items):
+            error, bound = distance(name, run.values, values), float(words[0])
+            items += [] if error <= bound else [Item(kind, error, False, error, bound)]
+    return items
 
 
 @functools.cache
@@ -195,7 +190,8 @@ def drawn_data(ladder, items):
 
 @functools.lru_cache(maxsize=200)  # a few hundred MiB at most
 def expect(ladder, *options):
-    """What the reference computes with these options. Many programs are compared with it."""
+    """(words of each line that the reference prints with these options, the float64 numbers that it
+    saves, or None). Many programs are compared with them."""
     saved = Path(scratch().name, "expected")
     saved.unlink(missing_ok=True)
     command = [str(BUILD / ladder.name / "reference"), *options]
@@ -205,32 +201,18 @@ def expect(ladder, *options):
         text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         ladders.fail(f"{error}; `make -C tests programs` builds it", 1)
-    return Expected([line.split() for line in text.splitlines()],
-                    np.fromfile(saved) if saved.exists() else None)
-
-
-def find(path):
-    """The ladder and the stage or peer of a path. build/LADDER/STAGE.FLAGS is a build of a stage. The
-    main ladder, and no stage, if it is another program."""
-    for ladder in ladders.ladders():
-        for stage in (*ladder.stages, *ladder.peers):
-            if path in (stage.folder, stage.program) or (
-                    path.parent.name == ladder.name and path.name.startswith(f"{stage.name}.")):
-                return ladder, stage
-    return ladders.find_ladder(""), None
+    return ([line.split() for line in text.splitlines()],
+            np.fromfile(saved) if saved.exists() else None)
 
 
 class Program:
-    """A stage, a build of it with other flags, or a peer."""
+    """A stage or a peer, or another build of it."""
 
-    def __init__(self, path, stage=None, under=()):
-        path = Path(path).absolute()
-        self.ladder, stage = (stage.ladder, stage) if stage else find(path)
-        self.path = stage.program if stage and path == stage.folder else path
-        self.command = [*under, *(stage.command[:-1] if stage else ()), str(self.path)]
-        self.name = stage.name if stage and self.path.parent == stage.folder else path.name
-        self.is_step = bool(stage and stage.is_step)
-        self.starts_slowly = bool(stage and stage.command[1:])  # RUN takes longer than most runs
+    def __init__(self, stage, path=None, under=()):
+        self.path = Path(path or stage.program)
+        self.command = [*under, *stage.command[:-1], str(self.path)]
+        self.name = stage.name
+        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
         self.threads = False  # accepts --threads 2
         self.simulated = self.path.suffix == ".sim"
         self.hangs = False  # had to be stopped once, and is not run again
@@ -240,8 +222,8 @@ class Tester:
     """Runs programs of one ladder with the options of a selection, and compares them with its
     reference."""
 
-    def __init__(self, ladder, selection, cell=None, limit=LIMIT):
-        self.ladder, self.limit = ladder, limit
+    def __init__(self, ladder, selection, cell=None):
+        self.ladder = ladder
         if "tests" not in ladder.toml:
             ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
         tests = ladder.toml["tests"]
@@ -252,11 +234,8 @@ class Tester:
         self.items = DRAWN
         self.case = cell and self.case_of(cell)
         self.data = []
-        if ladder.toml["data"] and self.tests.get("real_data"):
-            data = Path(os.environ.get(ladder.data_variable) or ladder.data_set.with_suffix(""))
-            self.data = ["--data", str(data)]
-            if not [*data.glob("train*")] or (data / "SYNTHETIC").exists():
-                raise Skipped(f"no {ladder.data_set.stem} in {data}")
+        if self.tests.get("real_data"):
+            self.data = ladder.data
         elif ladder.toml["data"]:
             self.data = ["--data", str(drawn_data(ladder, self.items))]
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
@@ -304,7 +283,7 @@ class Tester:
             environment["SIM_SEED"] = str(start.order)
         if start.many:
             environment["LD_PRELOAD"] = str(self.many)
-        status, errors, _ = running.run(command, self.limit, env=environment)
+        status, errors, _ = running.run(command, LIMIT, env=environment)
         program.hangs |= status == running.TOO_SLOW
         row = {}
         if rows.exists():
@@ -318,7 +297,7 @@ class Tester:
         self.now = f"with {case}{start}"
         run = None if program.hangs else self.run(program, case, start, **variables)
         if program.hangs:
-            raise Wrong(f"{self.now}: hangs, or takes over {self.limit} s")
+            raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
             raise Wrong(f"{self.now}: ended by a signal: {signal.strsignal(-run.status)}"
                         + (f": {run.error}" if run.error else ""))
@@ -326,7 +305,7 @@ class Tester:
             raise Wrong(f"{self.now}: exit status {run.status}: {run.error}"
                         + f"; {UNSET}" * (program.simulated and " became " in run.error),
                         run.status if run.status in (2, NOT_HERE) else 1)
-        found, expected = run.values, self.expected(case).values
+        found, (_, expected) = run.values, self.expected(case)
         if expected is not None and (found is None or found.size != expected.size):
             raise Wrong(f"{self.now}: --{self.ladder.save}: found "
                         f"{0 if found is None else found.size} numbers, expected {expected.size}")
@@ -336,13 +315,13 @@ class Tester:
         """(a run that has ended well, its Items, whether they are right)"""
         run = self.result(program, case, start)
         with np.errstate(all="ignore"):
-            items = self.expected(case).compare(run)
+            items = compare_all(run, *self.expected(case))
         return run, items, all(item.right for item in items)
 
-    def test(self, program, case, twice=False, explains=False):
+    def test(self, program, case, twice=False):
         """Compares the program with the reference, however it is started. The order of its sums
         must not depend on the scheduler. mpirun takes a third of a second, so without FULL=1, what
-        it starts runs with 3 threads only. With `explains`, it prints what is wrong, and why."""
+        it starts runs with 3 threads only."""
         if twice is None:
             return self.result(program, case)
         starts, again = [AS_IT_IS], AS_IT_IS
@@ -352,11 +331,10 @@ class Tester:
                 starts = [AGAIN]
         for start in starts:
             run, items, right = self.compare(program, case, start)
-            if not right and explains:
-                self.test_updates(program, case, start)
-                self.explain(program, case, start, run, items, "WRONG")
             if not right:
-                raise Differs(f"{self.now}: {next(item for item in items if not item.right)}")
+                raise Differs(
+                    f"{self.now}: {next(item for item in items if not item.right)}",
+                    functools.partial(self.explain, program, case, start, run, items))
             if start.threads:
                 self.check_threads(case, start, run.row)
             if twice and start == again and self.differs_again(program, case, start, run):
@@ -377,20 +355,20 @@ class Tester:
     def differs_again(self, program, case, start, run, order=1):
         """Whether the same command, or another order of threads, gives another result."""
         other = self.result(program, case, start._replace(order=order * program.simulated))
-        names = [name for kind, name, *_ in self.expected(case).lines if kind == "result"]
+        names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
 
-    def test_seeds(self, program, case, seeds, explains=False):
+    def test_seeds(self, program, case, seeds):
         """Tests a case whose seeds nobody has tried. If rounding decides whether a hidden unit is
         on, a right program is further off than the bound. That is rare, and other initial weights
         show it. A wrong program is wrong with all."""
-        if "seed" not in self.ladder.settings:
-            return self.test(program, case, explains=explains)
-        for seed in seeds[:-1]:
-            with contextlib.suppress(Differs):
-                return self.test(program, f"{case} --seed {seed}")
-        return self.test(program, f"{case} --seed {seeds[-1]}", explains=explains)
+        if "seed" in self.ladder.settings:
+            for seed in seeds[:-1]:
+                with contextlib.suppress(Differs):
+                    return self.test(program, f"{case} --seed {seed}")
+            case = f"{case} --seed {seeds[-1]}"
+        return self.test(program, case)
 
     def probe(self, program):
         """Finds out whether a program runs here, and whether it takes --threads."""
@@ -414,36 +392,36 @@ class Tester:
                 for row, size in enumerate(sizes)
                 for column, case in enumerate(cases) if (row + column) % part == 0]
 
-    def test_updates(self, program, case, start):
-        """Compares after the first updates, before everything that follows from a mistake is wrong
-        as well. What one leaves behind shows only in the second one. A wrong number of items shows
-        only in a short one."""
-        if "updates" not in self.tests:
-            return
-        names = rounds, items, size = self.tests["updates"]
-        times, count, most = (int(re.search(rf"--{name} (\d+)", case)[1]) for name in names)
+    def explain(self, program, case, start, run, items):
+        """Prints what is wrong. First after the first updates, before everything that follows from
+        a mistake is wrong as well. What one leaves behind shows only in the second one. A wrong
+        number of items shows only in a short one."""
+        names = rounds, samples, size = self.tests.get("updates", ["", "", ""])
+        times, count, most = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
+                              for name in names)
         first = min(most, count)
-        for second in dict.fromkeys((0, most, max(count - most, 0) % most)):
-            if not times or first + second > self.items:
+        for second in dict.fromkeys((0, most, max(count - most, 0) % most)) if times else ():
+            if first + second > self.items:
                 continue
             # Before the first update, after it, and after the second.
             totals = (0, first), (1, first), *([(1, first + second)] if second else [])
-            cases = [re.sub(rf"--{items} \d+", f"--{items} {total}",
+            cases = [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
                             re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
                      for number, total in totals]
-            run, compared, right = self.compare(program, cases[-1], start)
+            early, compared, right = self.compare(program, cases[-1], start)
             if not right:
-                states = [self.expected(each).values for each in cases]
-                self.explain(
-                    program, cases[-1], start, run, compared, f"WRONG after the first {size}"
+                states = [self.expected(each)[1] for each in cases]
+                return self.show(
+                    program, cases[-1], start, early, compared, f"WRONG after the first {size}"
                     + (f" and a second one of {second}, and right before" if second else ""),
-                    [explain_update(item, run.values, states, second or first, most)
+                    [explain_update(item, early.values, states, second or first, most)
                      for item in compared if item.slice and not item.right])
+        return self.show(program, case, start, run, items, "WRONG")
 
-    def explain(self, program, case, start, run, items, what, words=()):
+    def show(self, program, case, start, run, items, what, words=()):
         """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
         width = max(len(item.name) for item in items)
-        ladders.show(f"{program.name}: {what} ({self.now.removeprefix('with ')})")
+        ladders.show(f"{program.name}: {what} ({case}{start})")
         print(f"\n{'':{width}}    error         first wrong         found     expected")
         for item in items:
             print(f"{item.name:{width}}  {item.error:7.1e}  " + (
@@ -459,7 +437,6 @@ class Tester:
             words = ["With 1 thread it is right: look at what the threads share.", *words]
         for line in filter(None, words):
             ladders.show(line)
-        raise Differs("")
 
 
 @np.errstate(all="ignore")
@@ -505,7 +482,7 @@ def build(stage, flags="", suffix=".sim"):
     if flags or (stage.is_cuda and not (path.exists() and ladders.has_gpu())):
         make("-C", folder, "sim", *flags.split())
         path = path.with_suffix(suffix)
-    return Program(path, stage)
+    return Program(stage, path)
 
 
 def check_cell(stages, cell):
@@ -516,48 +493,9 @@ def check_cell(stages, cell):
     tester = Tester(ladder, "cell", cell)
     for stage in stages:
         try:
-            tester.test_seeds(Program(stage.program, stage), tester.case, CELL_SEEDS)
+            tester.test_seeds(Program(stage), tester.case, CELL_SEEDS)
         except Wrong as wrong:
             ladders.fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)
-
-
-def test_program(path, selection, part=1, under=()):
-    """Tests a program in a part of a selection, to the end. Returns (what is wrong, how many tests
-    there were), or raises Skipped. Prints a line for each test. A step is like the stages beside
-    it, so it is tested with each size and each case, but with few pairs of them. Without FULL=1 so
-    is what mpirun starts, which takes a second: a third of that for steps and under sanitizers."""
-    program = Program(path, under=under)
-    tester, wrongs = Tester(program.ladder, selection, limit=LIMIT_OF_SELECTION), []
-    tester.probe(program)
-    is_short = program.starts_slowly and not FULL
-    few = is_short and (program.is_step or selection == "sanitized")
-    tests = tester.pairs(99 if program.is_step or is_short else part)[::3 if few else 1]
-    for text, twice in tests:
-        try:
-            tester.test(program, text, twice)
-            print(f"ok {program.name} {text}", flush=True)
-        except Wrong as wrong:
-            wrongs.append(f"WRONG {program.name} {wrong}")
-            print(wrongs[-1], flush=True)
-    return wrongs, len(tests)
-
-
-def test_programs(paths, selection, under):
-    """Tests programs, or all peers. Returns the exit status."""
-    failed = count = 0
-    if not paths:
-        peers = [peer for ladder in ladders.ladders() for peer in ladder.peers]
-        for peer in peers:
-            subprocess.run(peer.build, cwd=ladders.ROOT, check=False)
-        paths = [peer.program for peer in peers]
-    for path in paths:
-        try:
-            wrongs, tests = test_program(path, selection, 1, under)
-            failed, count = failed + len(wrongs), count + tests
-        except Skipped as why:
-            print(f"skipped {path}: {why}", flush=True)
-    print(f"{count} tests, {f'{failed} WRONG' if failed else 'all right'}")
-    return int(failed > 0)
 
 
 def draw(ladder, key, options):
@@ -588,17 +526,17 @@ def run_tests(stage, program, options, cases, seeds):
     tester.probe(program)
     tests = tester.pairs()
     for text, twice in tests:
-        tester.test(program, text, twice, explains=True)
+        tester.test(program, text, twice)
     for case in cases:
-        tester.test_seeds(program, case, seeds, explains=True)
+        tester.test_seeds(program, case, seeds)
     if cases or not program.simulated:
         cell = Tester(stage.ladder, "cell", options)
-        cell.test_seeds(program, cell.case, CELL_SEEDS, explains=True)
+        cell.test_seeds(program, cell.case, CELL_SEEDS)
     if program.simulated:
         tester = Tester(stage.ladder, "gpu")
         program = build(stage, "SANITIZE=1", ".sanitized.sim")
         for text, twice in tester.pairs():
-            tester.test(program, text, twice, explains=True)
+            tester.test(program, text, twice)
     return len(tests) + len(cases) + 1
 
 
@@ -629,22 +567,27 @@ def read_target(stage, target, phase):
 
 
 def part_of_ceiling(stage, phase, options):
-    """(rows, the seconds that the operations of each take at the ceiling, why it says nothing)"""
-    rows, seconds, others = [], [], running.watch_others()
+    """(rows, the percentages that their operations are of a second at the ceiling, why they say
+    nothing)"""
+    rows, wanted, others = [], [], running.watch_others()
     for _ in range(int(options["runs"])):
         row = compare.run(stage, stage.ladder.words(options))
         # Right after the run, the ceiling has the clock rate that the run has left.
         ceiling = running.rate(row["threads"]) * 1e9 / stage.ladder.width
         rows.append(row)
-        seconds.append(sum(stage.ladder.work(row, each, "operations") or 0
-                           for each in ([phase] if phase else stage.ladder.phases)) / ceiling)
-    return rows, seconds, running.why_no_verdict(others())
+        wanted.append(100 / ceiling * sum(
+            stage.ladder.work(row, each, "operations") or 0
+            for each in ([phase] if phase else stage.ladder.phases)))
+    return rows, wanted, running.why_no_verdict(others())
 
 
-def outside(rows, origin, time):
-    """The seconds of these runs by the clock outside, whatever the program says: those of the whole
-    program, without the least that its origin takes beside what it times."""
-    found = [row["program_s"] - min(row["program_s"] - row[time] for row in origin) for row in rows]
+def seconds(rows, column, origin):
+    """The times of these runs, or with the runs of its origin, those by the clock outside, whatever
+    the program says: of all of it, without the least that its origin takes beside what it times."""
+    if not origin:
+        return [row[column] for row in rows]
+    around = min(row["program_s"] - row[column] for row in origin)
+    found = [row["program_s"] - around for row in rows]
     if min(found) <= 0:
         ladders.fail("EPOCHS: found runs that are too short for the clock outside", 1)
     return found
@@ -657,25 +600,25 @@ def judge(stage, target, phase, options, key):
     column = f"{phase}_s" if phase else ladder.time
     for each in filter(None, (before, stage)):
         compare.build(each)
+    is_outside = key and not phase
     if target.endswith("%"):
-        says, why_not = "reaches {} % of the ceiling", ""
+        says = "reaches {} % of the ceiling"
         rows, wanted, why = part_of_ceiling(stage, phase, options)
-        origin = [compare.run(before or stage, ladder.words(options))]
+        origin = [compare.run(before or stage, ladder.words(options))
+                  for _ in range(pairs.FEWEST if is_outside else 0)]
     elif before:
         says = f"is {{}} times as fast as {before.name}"
         (origin, rows), why = compare.compare((before, stage), options)
-        wanted = [row[column] for row in origin]
+        wanted = seconds(origin, column, is_outside and origin)
     if not target:
         return {"verdict": "right"}
-    times = [row[column] for row in rows]
-    if key and not phase:
-        times = outside(rows, origin, ladder.time)
+    times = seconds(rows, column, is_outside and origin)
     if why:
         ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
     if not all(times + wanted):
         ladders.fail(f"PHASE: found '{phase}', which takes no time in {stage.name} or its origin")
-    found = pairs.ratio(times, [(100 if target.endswith("%") else 1) * each for each in wanted])
+    found = pairs.ratio(times, wanted)
     # What is shown counts.
     low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
     wanted = read_target(stage, target, phase)
@@ -703,8 +646,10 @@ def check_stage(stage, target, phase, key, result):
                 raise Wrong("launches no kernel")
     except (Wrong, Skipped) as wrong:
         result["verdict"] = "not checked" if isinstance(wrong, Skipped) else "wrong"
-        if str(wrong):
-            ladders.show(f"{stage.name}: {result['verdict'].upper()} {wrong}")
+        ladders.show(f"{stage.name}: {result['verdict'].upper()} {wrong}")
+        if isinstance(wrong, Differs):
+            with contextlib.suppress(Wrong):
+                wrong.explain()
         return 1
     print(f"{stage.name}: right, {result['tests']} tests", flush=True)
     result["verdict"] = "right"
@@ -717,16 +662,8 @@ def check_stage(stage, target, phase, key, result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--selection", metavar="NAME")
-    parser.add_argument("--under", metavar="COMMAND", default="")
-    parser.add_argument("words", nargs="*")
-    arguments = parser.parse_args()
-    if arguments.selection:
-        return test_programs(arguments.words, arguments.selection, shlex.split(arguments.under))
     key = os.environ.pop("KEY", "")  # a program that is checked sees no key
-    wanted, study, target, phase, *_ = [*arguments.words, "", "", "", ""]
+    wanted, study, target, phase, *_ = [*sys.argv[1:], "", "", "", ""]
     stage = ladders.find_ladder(study).find(wanted)
     result = {"stage": stage.name, "verdict": "not checked", "tests": 0, "target": target}
     status = check_stage(stage, target, phase, key, result)

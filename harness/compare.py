@@ -18,16 +18,6 @@ from harness import rows as results
 from harness.ladders import fail
 
 
-def verdict(name_a, name_b, ratio):
-    """What the runs say, in words. `ratio` says how many times as fast B is as A."""
-    if not ratio.is_seen:
-        return f"{ratio.pairs} pairs of runs: {ratio.text}."
-    if ratio.median < 1:
-        name_a, name_b = name_b, name_a
-        ratio = pairs.Ratio(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.pairs)
-    return f"{name_b} is {ratio.text} as fast as {name_a}, from {ratio.pairs} pairs of runs."
-
-
 def build(stage):
     # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
     if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=2, check=False).returncode:
@@ -73,19 +63,20 @@ def run_pairs(stages, words, count):
 def print_comparison(ladder, names, rows, why):
     """A line for the ladder's time, each phase that both have and the whole program, and the
     verdict, or why there is none."""
-    ratios, width = {}, max(13, *map(len, names)) + 2
+    ratios, width = [], max(13, *map(len, names)) + 2
     print(f"{'median':12}" + "".join(f"{name:>{width}}" for name in names)
           + f"   {names[1]} is ... as fast")
     for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases), "program_s"):
         times = [[row[column] for row in side] for side in rows]
-        if all(map(all, times)):
-            ratios[column] = pairs.ratio(times[1], times[0])
+        if all(map(all, times)):  # a phase may have nothing to do
+            ratios.append(pairs.ratio(times[1], times[0]))
             print(f"{column.removesuffix('_s'):12}" + "".join(
                 f"{f'{1e3 * median(side):.2f} ms':>{width}}" for side in times)
-                + f"   {ratios[column].text}")
-        elif column == ladder.time:  # a phase may have nothing to do
-            fail(f"{column}: found 0, expected runs that take longer")
-    ladders.show(f"No verdict: {why}." if why else verdict(*names, ratios[ladder.time]))
+                + f"   {ratios[-1].text}")
+    ladders.show(f"No verdict: {why}." if why else
+                 f"{ratios[0].pairs} pairs of runs: " + (
+                     f"{names[1]} is {ratios[0].text} as fast as {names[0]}."
+                     if ratios[0].is_seen else f"{ratios[0].text}."))
 
 
 def read_options(ladder, table):

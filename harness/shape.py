@@ -50,7 +50,7 @@ def shape_of(toml):
         "measures": [{"column!": TEXT, "title!": TEXT, "unit": TEXT,
                       "better": ("lower", "higher")}],
         "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "cases!": [TEXT],
-                  "updates": [TEXT], "hints": {"*": TEXT}, "drawn": {"*": NUMBER},
+                  "updates": [TEXT], "drawn": {"*": NUMBER},
                   "changed_lines": WHOLE}}
 
 
