@@ -205,28 +205,20 @@ def expect(ladder, *options):
             np.fromfile(saved) if saved.exists() else None)
 
 
-class Program:
-    """A stage or a peer, or another build of it."""
-
-    def __init__(self, stage, path=None, under=()):
-        self.path = Path(path or stage.program)
-        self.command = [*under, *stage.command[:-1], str(self.path)]
-        self.name = stage.name
-        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
-        self.threads = False  # accepts --threads 2
-        self.simulated = self.path.suffix == ".sim"
-        self.hangs = False  # had to be stopped once, and is not run again
-
-
 class Tester:
-    """Runs programs of one ladder with the options of a selection, and compares them with its
-    reference."""
+    """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
+    it with its ladder's reference."""
 
-    def __init__(self, ladder, selection, cell=None):
-        self.ladder = ladder
-        if "tests" not in ladder.toml:
-            ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
-        tests = ladder.toml["tests"]
+    def __init__(self, stage, selection, path=None, cell=None, under=()):
+        self.stage, self.ladder, self.path = stage, stage.ladder, Path(path or stage.program)
+        self.command = [*under, *stage.command[:-1], str(self.path)]
+        self.simulated = self.path.suffix == ".sim"
+        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
+        self.hangs = False  # had to be stopped once, and is not run again
+        if "tests" not in self.ladder.toml:
+            ladders.fail(f"{self.ladder.name}/ladder.toml: found no [tests]; see "
+                         "stages/ladder.toml")
+        tests = self.ladder.toml["tests"]
         self.tests = {"sizes": [""], "options": "", "last": "", "run_only": [], "all_threads": [],
                       "threads": not cell, "twice": tests["cases"], **tests,
                       **tests.get(selection, {})}
@@ -235,9 +227,9 @@ class Tester:
         self.case = cell and self.case_of(cell)
         self.data = []
         if self.tests.get("real_data"):
-            self.data = ladder.data
-        elif ladder.toml["data"]:
-            self.data = ["--data", str(drawn_data(ladder, self.items))]
+            self.data = self.ladder.data
+        elif self.ladder.toml["data"]:
+            self.data = ["--data", str(drawn_data(self.ladder, self.items))]
         # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
         # are not bound: checks run side by side, and all would begin at the same core.
         self.many = Path(scratch().name, "many.so")
@@ -247,6 +239,9 @@ class Tester:
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
                             "UBSAN_OPTIONS": "print_stacktrace=1", **ladders.SPINNING, **os.environ}
+        self.takes_threads = False
+        if not cell:
+            self.probe()
 
     def case_of(self, cell):
         """The case of a cell, from its options. An epoch is cut down to its first batches and its
@@ -268,15 +263,15 @@ class Tester:
     def expected(self, case):
         return expect(self.ladder, *self.options(case))
 
-    def run(self, program, case, start=AS_IT_IS, **variables):
+    def run(self, case, start=AS_IT_IS, **variables):
         """Runs a program once, and reads what it leaves behind."""
         saved, rows = (Path(scratch().name, name) for name in ("saved", "rows.csv"))
         for file in (saved, rows):
             file.unlink(missing_ok=True)
-        command = [*program.command, *self.options(case), "--csv", str(rows)]
+        command = [*self.command, *self.options(case), "--csv", str(rows)]
         if self.ladder.save:
             command += [f"--{self.ladder.save}", str(saved)]
-        if start.threads and program.threads:
+        if start.threads and self.takes_threads:
             command += ["--threads", str(start.threads)]
         environment = {**self.environment, **variables}
         if start.order:
@@ -284,7 +279,7 @@ class Tester:
         if start.many:
             environment["LD_PRELOAD"] = str(self.many)
         status, errors, _ = running.run(command, LIMIT, env=environment)
-        program.hangs |= status == running.TOO_SLOW
+        self.hangs |= status == running.TOO_SLOW
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:
@@ -292,18 +287,18 @@ class Tester:
         values = np.fromfile(saved, np.float32) if saved.exists() else None
         return Run(status, first_line(errors), values, row)
 
-    def result(self, program, case, start=AS_IT_IS, **variables):
+    def result(self, case, start=AS_IT_IS, **variables):
         """A run that has ended well."""
         self.now = f"with {case}{start}"
-        run = None if program.hangs else self.run(program, case, start, **variables)
-        if program.hangs:
+        run = None if self.hangs else self.run(case, start, **variables)
+        if self.hangs:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
             raise Wrong(f"{self.now}: ended by a signal: {signal.strsignal(-run.status)}"
                         + (f": {run.error}" if run.error else ""))
         if run.status or run.error:
             raise Wrong(f"{self.now}: exit status {run.status}: {run.error}"
-                        + f"; {UNSET}" * (program.simulated and " became " in run.error),
+                        + f"; {UNSET}" * (self.simulated and " became " in run.error),
                         run.status if run.status in (2, NOT_HERE) else 1)
         found, (_, expected) = run.values, self.expected(case)
         if expected is not None and (found is None or found.size != expected.size):
@@ -311,33 +306,33 @@ class Tester:
                         f"{0 if found is None else found.size} numbers, expected {expected.size}")
         return run
 
-    def compare(self, program, case, start):
+    def compare(self, case, start):
         """(a run that has ended well, its Items, whether they are right)"""
-        run = self.result(program, case, start)
+        run = self.result(case, start)
         with np.errstate(all="ignore"):
             items = compare_all(run, *self.expected(case))
         return run, items, all(item.right for item in items)
 
-    def test(self, program, case, twice=False):
+    def test(self, case, twice=False):
         """Compares the program with the reference, however it is started. The order of its sums
         must not depend on the scheduler. mpirun takes a third of a second, so without FULL=1, what
         it starts runs with 3 threads only."""
         if twice is None:
-            return self.result(program, case)
+            return self.result(case)
         starts, again = [AS_IT_IS], AS_IT_IS
-        if program.threads and self.tests["threads"]:
+        if self.takes_threads and self.tests["threads"]:
             again, starts = AGAIN, [AS_IT_IS, *THREADS]
-            if program.starts_slowly and not FULL:
+            if self.starts_slowly and not FULL:
                 starts = [AGAIN]
         for start in starts:
-            run, items, right = self.compare(program, case, start)
+            run, items, right = self.compare(case, start)
             if not right:
                 raise Differs(
                     f"{self.now}: {next(item for item in items if not item.right)}",
-                    functools.partial(self.explain, program, case, start, run, items))
+                    functools.partial(self.explain, case, start, run, items))
             if start.threads:
                 self.check_threads(case, start, run.row)
-            if twice and start == again and self.differs_again(program, case, start, run):
+            if twice and start == again and self.differs_again(case, start, run):
                 raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
                             "is not set")
         return None
@@ -352,31 +347,31 @@ class Tester:
             raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}"
                         + ", with 64 processors" * is_enough)
 
-    def differs_again(self, program, case, start, run, order=1):
+    def differs_again(self, case, start, run, order=1):
         """Whether the same command, or another order of threads, gives another result."""
-        other = self.result(program, case, start._replace(order=order * program.simulated))
+        other = self.result(case, start._replace(order=order * self.simulated))
         names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
 
-    def test_seeds(self, program, case, seeds):
+    def test_seeds(self, case, seeds):
         """Tests a case whose seeds nobody has tried. If rounding decides whether a hidden unit is
         on, a right program is further off than the bound. That is rare, and other initial weights
         show it. A wrong program is wrong with all."""
         if "seed" in self.ladder.settings:
             for seed in seeds[:-1]:
                 with contextlib.suppress(Differs):
-                    return self.test(program, f"{case} --seed {seed}")
+                    return self.test(f"{case} --seed {seed}")
             case = f"{case} --seed {seeds[-1]}"
-        return self.test(program, case)
+        return self.test(case)
 
-    def probe(self, program):
-        """Finds out whether a program runs here, and whether it takes --threads."""
-        if not os.access(program.path, os.X_OK):
+    def probe(self):
+        """Finds out whether the program runs here, and whether it takes --threads."""
+        if not os.access(self.path, os.X_OK):
             raise Skipped("not built on this machine")
-        case = f"{self.tests['sizes'][0]} {self.tests['cases'][0]}".strip()
-        for program.threads in (True, False):
-            run = self.run(program, case, Start(2))
+        case = self.pairs()[0][0]
+        for self.takes_threads in (True, False):
+            run = self.run(case, Start(2))
             if run.status == NOT_HERE:
                 raise Skipped(run.error)
             if run.status != 2:
@@ -392,7 +387,7 @@ class Tester:
                 for row, size in enumerate(sizes)
                 for column, case in enumerate(cases) if (row + column) % part == 0]
 
-    def explain(self, program, case, start, run, items):
+    def explain(self, case, start, run, items):
         """Prints what is wrong. First after the first updates, before everything that follows from
         a mistake is wrong as well. What one leaves behind shows only in the second one. A wrong
         number of items shows only in a short one."""
@@ -408,29 +403,29 @@ class Tester:
             cases = [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
                             re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
                      for number, total in totals]
-            early, compared, right = self.compare(program, cases[-1], start)
+            early, compared, right = self.compare(cases[-1], start)
             if not right:
                 states = [self.expected(each)[1] for each in cases]
                 return self.show(
-                    program, cases[-1], start, early, compared, f"WRONG after the first {size}"
+                    cases[-1], start, early, compared, f"WRONG after the first {size}"
                     + (f" and a second one of {second}, and right before" if second else ""),
                     [explain_update(item, early.values, states, second or first, most)
                      for item in compared if item.slice and not item.right])
-        return self.show(program, case, start, run, items, "WRONG")
+        return self.show(case, start, run, items, "WRONG")
 
-    def show(self, program, case, start, run, items, what, words=()):
+    def show(self, case, start, run, items, what, words=()):
         """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
         width = max(len(item.name) for item in items)
-        ladders.show(f"{program.name}: {what} ({case}{start})")
+        ladders.show(f"{self.stage.name}: {what} ({case}{start})")
         print(f"\n{'':{width}}    error         first wrong         found     expected")
         for item in items:
             print(f"{item.name:{width}}  {item.error:7.1e}  " + (
                 "right" if item.right else
                 f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"))
         print()
-        if program.simulated and run.values is not None and np.isnan(run.values).any():
+        if self.simulated and run.values is not None and np.isnan(run.values).any():
             words = [f"There are NaNs: {UNSET}."]
-        elif any(self.differs_again(program, case, start, run, order)
+        elif any(self.differs_again(case, start, run, order)
                  for order in range(1, 1 + RERUNS)):
             words = ["Another run gives another result: a race, or memory that is not set."]
         if start.threads > 1:
@@ -445,8 +440,9 @@ def explain_update(item, found, states, count, size):
     what is expected: before the first update, and after each."""
     rows, columns = np.nonzero(item.wrong)
     box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
-    name = item.name + "".join(f"[{each.start}..{each.stop - 1}]"
-                               for each in box[len(item.wrong) == 1:])
+    name = item.name
+    if item.wrong[box].shape != item.wrong.shape:
+        name += "".join(f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
     found, *states = (each[item.slice].reshape(item.wrong.shape)[box].ravel()
                       for each in (found, *states))
     first, before, after = [states[0], *states][-3:]
@@ -474,26 +470,25 @@ def make(*words):
 
 
 def build(stage, flags="", suffix=".sim"):
-    """Builds a stage for this machine, or with flags for the simulated device. Returns its
-    Program. Without nvcc there is none for the GPU, even if there is a GPU."""
+    """Builds a stage for this machine, or with flags for the simulated device. Returns the
+    program's path. Without nvcc there is none for the GPU, even if there is a GPU."""
     folder, path = str(stage.folder.relative_to(ladders.ROOT)), stage.program
     if not flags and (not stage.is_cuda or ladders.has_gpu()):
         make(folder)
     if flags or (stage.is_cuda and not (path.exists() and ladders.has_gpu())):
         make("-C", folder, "sim", *flags.split())
         path = path.with_suffix(suffix)
-    return Program(stage, path)
+    return path
 
 
 def check_cell(stages, cell):
     """Ends the program if one of these stages or peers does not compute what the reference does
     where it is to be timed: with the options of this cell."""
-    ladder = next(iter(stages)).ladder
-    make("-C", "harness", f"build/{ladder.name}/reference")
-    tester = Tester(ladder, "cell", cell)
     for stage in stages:
+        make("-C", "harness", f"build/{stage.ladder.name}/reference")
+        tester = Tester(stage, "cell", cell=cell)
         try:
-            tester.test_seeds(Program(stage), tester.case, CELL_SEEDS)
+            tester.test_seeds(tester.case, CELL_SEEDS)
         except Wrong as wrong:
             ladders.fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)
 
@@ -520,29 +515,27 @@ def draw(ladder, key, options):
     return cases, seeds, options | {"seed": seeds[0]} if "seed" in ladder.settings else options
 
 
-def run_tests(stage, program, options, cases, seeds):
-    """Tests a stage up to its first mistake, which is explained. Returns how many tests it were."""
-    tester = Tester(stage.ladder, "check")
-    tester.probe(program)
+def run_tests(stage, path, options, cases, seeds):
+    """Tests a stage up to its first mistake. Returns how many tests it were."""
+    tester = Tester(stage, "check", path)
     tests = tester.pairs()
-    for text, twice in tests:
-        tester.test(program, text, twice)
+    for test in tests:
+        tester.test(*test)
     for case in cases:
-        tester.test_seeds(program, case, seeds)
-    if cases or not program.simulated:
-        cell = Tester(stage.ladder, "cell", options)
-        cell.test_seeds(program, cell.case, CELL_SEEDS)
-    if program.simulated:
-        tester = Tester(stage.ladder, "gpu")
-        program = build(stage, "SANITIZE=1", ".sanitized.sim")
-        for text, twice in tester.pairs():
-            tester.test(program, text, twice)
+        tester.test_seeds(case, seeds)
+    if cases or not tester.simulated:
+        cell = Tester(stage, "cell", path, options)
+        cell.test_seeds(cell.case, CELL_SEEDS)
+    if tester.simulated:
+        tester = Tester(stage, "gpu", build(stage, "SANITIZE=1", ".sanitized.sim"))
+        for test in tester.pairs():
+            tester.test(*test)
     return len(tests) + len(cases) + 1
 
 
-def count_launches(stage):
-    """How many kernels a CUDA stage launches in the case of the selection `gpu`."""
-    tester = Tester(stage.ladder, "gpu")
+def count_launches(stage, path):
+    """How many kernels a CUDA stage launches in the first case of the selection `gpu`."""
+    tester = Tester(stage, "gpu", path)
     run = " ".join(tester.options(tester.pairs()[0][0]))
     return sum(row["launches"] for row in counts.count(stage, [{"cell": "", "run": run}])
                if row["blocks"])
@@ -636,12 +629,12 @@ def check_stage(stage, target, phase, key, result):
     options, cases, seeds = compare.read_options(stage.ladder, "check"), [], []
     if key:
         cases, seeds, options = draw(stage.ladder, key, options)
-    program = build(stage)
+    path = build(stage)
     make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     try:
-        result["tests"] = run_tests(stage, program, options, cases, seeds)
+        result["tests"] = run_tests(stage, path, options, cases, seeds)
         if key and stage.is_cuda:
-            result["launches"] = count_launches(stage)
+            result["launches"] = count_launches(stage, path)
             if not result["launches"]:
                 raise Wrong("launches no kernel")
     except (Wrong, Skipped) as wrong:
@@ -653,7 +646,7 @@ def check_stage(stage, target, phase, key, result):
         return 1
     print(f"{stage.name}: right, {result['tests']} tests", flush=True)
     result["verdict"] = "right"
-    if program.simulated:
+    if path != stage.program:
         ladders.show("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
     result |= ({"verdict": "not judged"} if target else {}) if options["runs"] == "0" else judge(

@@ -73,6 +73,8 @@ def print_comparison(ladder, names, rows, why):
             print(f"{column.removesuffix('_s'):12}" + "".join(
                 f"{f'{1e3 * median(side):.2f} ms':>{width}}" for side in times)
                 + f"   {ratios[-1].text}")
+        elif column == ladder.time:
+            fail(f"{column}: found 0, expected runs that take longer")
     ladders.show(f"No verdict: {why}." if why else
                  f"{ratios[0].pairs} pairs of runs: " + (
                      f"{names[1]} is {ratios[0].text} as fast as {names[0]}."

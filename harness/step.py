@@ -111,8 +111,8 @@ def step(ladder, stage):
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
-        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on a "
-              "simulated device.")
+        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
+              "a simulated device.")
     show("What the profile shows")
 
 
@@ -128,7 +128,7 @@ def new(ladder, origin, name):
         source.replace(f"Stage {was}", f"Stage {number}, from {origin.name}", 1), encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8")
     (folder / "Makefile").write_text(
-        f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare this stage with.\n"
+        f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
         f"ORIGIN = {origin.name}\n", encoding="utf-8")
     (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
     ladders.show(f"Made {folder.relative_to(ROOT)} from {origin.name}.")

@@ -26,13 +26,12 @@ def numpy(tmp_path):
 def compare(peer, selection, path=None):
     """Compares a program's weights with the float64 reference."""
     make("-C", "harness", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
-    program, tester = check.Program(peer, path), check.Tester(peer.ladder, selection)
     try:
-        tester.probe(program)
+        tester = check.Tester(peer, selection, path)
     except check.Skipped as why:
         pytest.skip(str(why))
-    for text, twice in tester.pairs():
-        tester.test(program, text, twice)
+    for test in tester.pairs():
+        tester.test(*test)
 
 
 @pytest.mark.parametrize("peer", [

@@ -65,7 +65,8 @@ def is_left_out(stage, selection):
 
 # What takes longest comes first, so that the short ones fill the gaps: mpirun, then 00.
 TESTS = sorted((each for each in all_tests() if each[1] not in EXTRA
-                or each[1] in each[0].ladder.toml["tests"]), key=lambda each: (not each[0].declared("RUN"), each[0].name))
+                or each[1] in each[0].ladder.toml["tests"]),
+               key=lambda each: (not each[0].declared("RUN"), each[0].name))
 
 
 @pytest.mark.parametrize("stage, selection, build", [
@@ -89,20 +90,18 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
         pytest.skip("found no real data")
     selection, _, tool = selection.partition("gpu_")
     under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
-    program = check.Program(stage, build and FOLDER / build, under)
     try:
-        tester = check.Tester(stage.ladder, selection or "gpu")
-        tester.probe(program)
+        tester = check.Tester(stage, selection or "gpu", build and FOLDER / build, under=under)
     except check.Skipped as why:
         pytest.skip(str(why))
     # A step is like the stages beside it, so it is tested with each size and each case, but with
     # few pairs of them. Without FULL=1 so is what mpirun starts, which takes a second: a third of
     # that for steps and under sanitizers.
-    is_short = program.starts_slowly and not FULL
+    is_short = tester.starts_slowly and not FULL
     few = is_short and (stage.is_step or selection == "sanitized")
     part = 99 if stage.is_step or is_short else 1 if FULL else 3
-    for text, twice in tester.pairs(part)[::3 if few else 1]:
-        tester.test(program, text, twice)
+    for test in tester.pairs(part)[::3 if few else 1]:
+        tester.test(*test)
 
 
 if __name__ == "__main__":
