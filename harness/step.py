@@ -17,7 +17,7 @@ import subprocess
 import sys
 from statistics import median
 
-from harness import ladders, rows, running
+from harness import ladders, running
 from harness.ladders import ROOT, fail
 
 
@@ -35,41 +35,20 @@ def diff(ladder, stage):
 
 
 def ask(unit):
-    """The reader's answer, which is asked for on a terminal, or 0."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return 0
-    words = input(f"Your answer in {unit}? Press Enter to go on: ").replace(",", "").strip()
-    return float(words) if re.fullmatch(r"\d*\.?\d+", words) else 0
+    """The reader's answer, which is asked for on a terminal."""
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    return input(f"Your answer in {unit}? Press Enter to go on: ") if is_asked else ""
 
 
-def show_answers(stage, text, answer, sides):
-    """Prints the time that the README's text predicts, the reader's and the measured one, in the
-    ladder's unit. `sides` are the rows of the stage before, if there is one, and of the stage."""
-    ladder, row = stage.ladder, sides[-1][0]
-    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], row)
-    # A formula is in seconds, as README.md explains.
-    column, formula = (re.findall(r"<!-- predicted: (\w+) = (.*) -->", text) or
-                       [(ladder.time, "")])[0]
-    before, measured = (median(each[column] for each in sides[side]) / units for side in (0, -1))
-    threads = row["threads"] or 1
-    known = {**row, "before": before, "flops": 1e9 * running.rate(threads) / ladder.width}
-    machine = subprocess.run([ROOT / "harness/machine.sh", "--name"], stdout=subprocess.PIPE,
-                             text=True, check=True).stdout.strip()
-    file = ROOT / "report/results" / machine / "bench/ceilings.json"
-    if file.exists():
-        known |= {what: rate for what, count, rate in rows.read_ceilings(file) if count == threads}
-    missing = {*re.findall(r"[A-Za-z]\w*", formula)} - known.keys()
-    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
-    predicted = formula and not missing and scale * ladder.sum_of(formula.split(" + "), known)
-    print(f"{column.removesuffix('_s')}, {unit}")
-    for name, value in ("predicted", predicted), ("your answer", answer), (
-            "measured", scale * measured):
-        words = f"{float(f'{value:.3g}'):,.9g}" if value else "-"
-        print(f"{name:12}{words:>12}")
-    ladders.show(f"\nPredicted for this machine: {column} = {formula}" if predicted else
-                 "\nThe prediction above is for the machine that it names."
-                 + f" For this one, it needs {' and '.join(missing)} of `make bench`."
-                 * bool(missing))
+def show_answers(ladder, answer, runs):
+    """Prints the reader's answer beside the measured times, in the ladder's unit."""
+    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], runs[0])
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]] / units
+    print(f"\n{unit}\n{'your answer':13}{answer or '-':>12}")
+    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
+        times = [row[column] for row in runs]
+        if all(times):
+            print(f"{column.removesuffix('_s'):13}{scale * median(times):12.4g}")
 
 
 def step(ladder, stage):
@@ -103,11 +82,11 @@ def step(ladder, stage):
     print("## On this machine\n")
     try:
         if stage.before:
-            sides, _ = compare.compare_in_cell((stage.before, stage), options)
+            (_, runs), _ = compare.compare_in_cell((stage.before, stage), options)
         else:
             compare.build(stage)
-            sides = [[compare.run(stage, ladder.words(options))]]
-        show_answers(stage, text, answer, sides)
+            runs = [compare.run(stage, ladder.words(options))]
+        show_answers(ladder, answer, runs)
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
