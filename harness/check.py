@@ -38,7 +38,7 @@ from harness import compare, counts, ladders, pairs, running
 
 BUILD = Path(__file__).resolve().parent / "build"
 FULL = bool(os.environ.get("FULL"))
-LIMIT = 60  # seconds that a run may take
+LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large.

@@ -1,5 +1,5 @@
-"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of every program. If
-there is nvcc, tests also that they compile for a real device without a warning."""
+"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of every program.
+If there is nvcc, tests also that they compile for a real device without a warning."""
 
 import re
 import shutil
