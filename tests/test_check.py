@@ -156,10 +156,10 @@ def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
     assert len(first[0]) == len(LADDER.toml["tests"]["cases"])
     assert 3200 <= int(first[2]["train"]) <= 6400 and first[2]["hidden"] == 128
     checkout.plant("00", r"int main\(.*{", r"""\g<0>
-    if (getenv("KEY"))
+    if (getenv("KEY") || (getenv("MAKEFLAGS") && __builtin_strstr(getenv("MAKEFLAGS"), "KEY")))
         abort();""")
     checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
-    last = checkout.check("STAGE=20", 0, RUNS=0, KEY="secret").splitlines()[-1]
+    last = checkout.check("STAGE=20 KEY=secret", 0, RUNS=0).splitlines()[-1]
     assert json.loads(last)["verdict"] == "right"
 
 
