@@ -552,67 +552,48 @@ def read_target(stage, target, phase):
     return float(found[1])
 
 
-def part_of_ceiling(stage, phase, options):
-    """(rows, the percentages that their operations are of a second at the ceiling, why they say
-    nothing)"""
-    rows, wanted, others = [], [], running.watch_others()
-    for _ in range(int(options["runs"])):
-        row = compare.run(stage, stage.ladder.words(options))
-        # Right after the run, the ceiling has the clock rate that the run has left.
-        ceiling = running.rate(row["threads"]) * 1e9 / stage.ladder.width
-        rows.append(row)
-        wanted.append(100 / ceiling * sum(
-            stage.ladder.work(row, each, "operations") or 0
-            for each in ([phase] if phase else stage.ladder.phases)))
-    return rows, wanted, running.why_no_verdict(others())
-
-
-def seconds(rows, column, origin):
-    """The times of these runs, or with the runs of its origin, those by the clock outside, whatever
-    the program says: of all of it, without the least that its origin takes beside what it times."""
-    if not origin:
-        return [row[column] for row in rows]
-    around = min(row["program_s"] - row[column] for row in origin)
-    found = [row["program_s"] - around for row in rows]
-    if min(found) <= 0:
-        ladders.fail("EPOCHS: found runs that are too short for the clock outside", 1)
-    return found
-
-
 def judge(stage, target, phase, options, key):
     """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
     with a target, what is "reached", from "low" to "high"."""
-    before, ladder = stage.before, stage.ladder
+    before, ladder = stage.before or stage, stage.ladder
     column = f"{phase}_s" if phase else ladder.time
-    for each in filter(None, (before, stage)):
+    for each in (before, stage):
         compare.build(each)
-    is_outside = key and not phase
-    if target.endswith("%"):
-        says = "reaches {} % of the ceiling"
-        rows, wanted, why = part_of_ceiling(stage, phase, options)
-        origin = [compare.run(before or stage, ladder.words(options))
-                  for _ in range(pairs.FEWEST if is_outside else 0)]
-    elif before:
-        says = f"is {{}} times as fast as {before.name}"
-        (origin, rows), why = compare.compare((before, stage), options)
-        wanted = seconds(origin, column, is_outside and origin)
+    sides, why = compare.compare((before, stage), options)
     if not target:
         return {"verdict": "right"}
-    times = seconds(rows, column, is_outside and origin)
     if why:
         ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
-    if not all(times + wanted):
-        ladders.fail(f"PHASE: found '{phase}', which takes no time in {stage.name} or its origin")
+    wanted, times = ([row[column] for row in side] for side in sides)
+    if key and not phase:
+        # By the clock outside, whatever the program says: all of it, without the least that its
+        # origin takes beside what it times.
+        around = min(row["program_s"] - row[column] for row in sides[0])
+        wanted, times = ([row["program_s"] - around for row in side] for side in sides)
+    says = f"is {{}} times as fast as {before.name}"
+    if target.endswith("%"):
+        says = "reaches {} % of the ceiling"
+        wanted = [100 * seconds_of_work(stage, phase, row) for row in sides[1]]
+    if min(times + wanted) <= 0:
+        ladders.fail("TARGET: found runs that are too short for it", 1)
     found = pairs.ratio(times, wanted)
     # What is shown counts.
     low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
-    wanted = read_target(stage, target, phase)
-    verdict = "reached" if low >= wanted else "MISSED" if high < wanted else "undecided"
+    aim = read_target(stage, target, phase)
+    verdict = "reached" if low >= aim else "MISSED" if high < aim else "undecided"
     ladders.show(f"{stage.name}: TARGET={target} {verdict}: {column.removesuffix('_s')} "
                  f"{says.format(pairs.digits(found.median))} {found.interval}"
                  + "; more RUNS narrow it" * (verdict == "undecided"))
     return {"verdict": verdict, "reached": found.median, "low": low, "high": high}
+
+
+def seconds_of_work(stage, phase, row):
+    """What a run's operations take at the rate of multiply-adds alone that was measured with it, on
+    as many threads as it uses."""
+    return sum(stage.ladder.work(row, each, "operations") or 0
+               for each in ([phase] if phase else stage.ladder.phases)) / (
+                   row["rate"] * 1e9 / stage.ladder.width)
 
 
 def check_stage(stage, target, phase, key, result):
@@ -642,8 +623,10 @@ def check_stage(stage, target, phase, key, result):
     if path != stage.program:
         ladders.show("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
-    result |= ({"verdict": "not judged"} if target else {}) if options["runs"] == "0" else judge(
-        stage, target, phase, options, key)
+    if options["runs"] == "0":
+        result["verdict"] = "not judged" if target else "right"
+    elif target or stage.before:
+        result |= judge(stage, target, phase, options, key)
     return int(result["verdict"] not in ("right", "reached"))
 
 

@@ -191,13 +191,11 @@ def test_a_target_that_cannot_be_asked_for_is_one_line(
     assert end.value.code == 2 and found.count("\n") == 1 and said in found
 
 
-def test_the_part_of_the_ceiling_is_that_of_as_many_threads_as_the_stage_uses(monkeypatch):
-    row = {"threads": 2.0, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4}
-    monkeypatch.setattr(running, "rate", lambda threads: threads)
-    monkeypatch.setattr(compare, "run", lambda *words: row)
-    for phase, part in ("", 100 * 319.6e3 / 2e6), ("forward", 100 * 158.8e3 / 2e6):
-        _, found, _ = check.part_of_ceiling(LADDER.find("00"), phase, {"runs": 8})
-        assert found == [pytest.approx(part / 1000, 1e-9)] * 8, phase  # of a second
+def test_the_part_of_the_ceiling_is_that_of_the_rate_just_then():
+    row = {"rate": 2e-9, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4}
+    for phase, operations in ("", 319.6e3), ("forward", 158.8e3):
+        assert check.seconds_of_work(LADDER.find("00"), phase, row) == pytest.approx(
+            operations / 2, 1e-9), phase
 
 
 @pytest.mark.parametrize("text, status", [
