@@ -10,7 +10,6 @@
 #     COUNT=1          builds train.counted.sim, which counts what kernels do with memory
 
 DEVICE = gpu
-ifndef DECLARED # harness/declared.mk asks only what the stage's own Makefile says
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
 
@@ -79,4 +78,3 @@ clean:
 	    $(SIM)/simulator.flags
 
 .PHONY: sim clean
-endif

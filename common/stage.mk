@@ -1,5 +1,4 @@
 # Every CPU stage's Makefile includes this: see program.mk.
-ifndef DECLARED # harness/declared.mk asks only what the stage's own Makefile says
 
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
@@ -29,4 +28,3 @@ clean:
 	rm -f $(OUTPUT) $(OUTPUT).flags $(SHARED)
 
 .PHONY: clean
-endif

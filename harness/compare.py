@@ -28,9 +28,9 @@ def build(stage):
              + hint * (stage.is_cuda and not stage.is_peer), 77)
 
 
-def run(stage, words, threads=0):
-    """Runs once and returns the row, with the record of how the machine was: on so many threads."""
-    row, status, errors, _ = running.measure(stage, words, threads)
+def run(stage, words):
+    """Runs once and returns the row, with the record of how the machine was."""
+    row, status, errors, _ = running.measure(stage, words)
     if not row:
         reason = (errors.splitlines() or ["no reason given"])[-1].removeprefix(f"{stage.name}: ")
         fail(f"{stage.name}: " + (f"exit status {status}: " if status else "") + reason,
@@ -42,14 +42,14 @@ def run_pairs(stages, words, count):
     """(rows of both stages, why they say nothing). The first run of each does not count. At most
     half as many rounds again take the place of disturbed ones."""
     rounds, kept = [], []
-    threads = [0 if stage.is_gpu else run(stage, words)["threads"] for stage in stages]
+    for stage in stages:
+        run(stage, words)
     others = running.watch_others()
     while len(kept) < count and len(rounds) < count + count // 2:
         if sys.stderr.isatty():
             print(f"pair {len(kept) + 1} of {count}", end="\r", file=sys.stderr, flush=True)
         # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
-        both = {side: run(stages[side], words, threads[side])
-                for side in ((0, 1), (1, 0))[len(rounds) % 2]}
+        both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[len(rounds) % 2]}
         rounds.append((both[0], both[1]))
         best = results.best_rates([row for each in rounds for row in each])
         kept = [each for each in rounds if not any(results.is_disturbed(row, best) for row in each)]

@@ -18,10 +18,8 @@ import importlib
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 try:
@@ -42,11 +40,8 @@ SPINNING = {"GOMP_SPINCOUNT": "2000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
-def show(text, indent=""):
-    """Prints a text. On a terminal, its lines break between words."""
-    if sys.stdout.isatty():
-        text = textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent=indent,
-                             break_long_words=False, break_on_hyphens=False)
+def show(text):
+    """Prints a text at once, in order with what the programs print that are started."""
     print(text, flush=True)
 
 
@@ -87,40 +82,15 @@ os.environ["MAKEFLAGS"] = (
     re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", _options) + _dashes + _variables)
 
 
-@functools.cache
-def declared(root):
-    """{(folder, variable): what a Makefile of a stage or of peers declares}: CONTRIBUTING.md lists
-    the variables. Make itself is asked, once for all."""
-    folders = [str(folder.relative_to(root)) for ladder in ladders() for folder in (
-        *ladder.folders, *[ladder.peers_folder] * (ladder.peers_folder / "Makefile").exists())]
-    command = ["make", "-s", "-f", str(Path(__file__).with_name("declared.mk")),
-               *(f"-I{each}" for each in folders), f"FOLDERS={' '.join(folders)}", "declared"]
-    asked = subprocess.run(command, cwd=root, capture_output=True, check=False, text=True,
-                           env={**os.environ, "MAKEFLAGS": ""})
-    if asked.returncode:
-        fail(next((line for line in asked.stderr.splitlines() if "warning" not in line), "make"))
-    lines = (line.split("|", 2) for line in asked.stdout.splitlines() if line.count("|") > 1)
-    return {(folder, name): value.strip() for folder, name, value in lines}
-
-
-@functools.cache
-def quota(groups=Path("/proc/self/cgroup"), top=Path("/sys/fs/cgroup")):
-    """How many processors the quotas of the control groups pay for, such as docker's --cpus 4.
-    OpenMP does not know of them. With a thread for each processor of the machine, all would stand
-    still as soon as the quota is used up."""
-    found = [math.inf]
-    group = top / groups.read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2].strip("/")
-    for folder in (group, *group.parents):  # one above may have a smaller quota
-        with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-            paid, period = map(int, (folder / "cpu.max").read_text(encoding="utf-8").split())
-            found.append(max(1, paid // period))
-    return min(found)
-
-
-def processors():
+def processors(quota=Path("/sys/fs/cgroup/cpu.max")):
     """How many processors the programs may use: those of the mask that we run with (taskset), or
-    fewer by a quota."""
-    return min(len(os.sched_getaffinity(0)), quota())
+    fewer by a container's quota, such as docker's --cpus 4. OpenMP does not know of a quota. With a
+    thread for each processor, all would stand still as soon as it is used up."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+        paid, period = map(int, quota.read_text(encoding="utf-8").split())
+        count = max(1, min(count, paid // period))
+    return count
 
 
 def has_gpu():
@@ -145,13 +115,17 @@ class Stage:
             ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
 
     def declared(self, name):
-        """What its Makefile declares in this variable, or "". A peer's has its name before it."""
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
+        peer's has its name before it."""
         name = f"{self.name}_{name}" if self.is_peer else name
-        return declared(ROOT).get((str(self.folder.relative_to(ROOT)), name), "")
+        with contextlib.suppress(FileNotFoundError):  # peers may have no Makefile
+            text = (self.folder / "Makefile").read_text(encoding="utf-8")
+            return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
+        return ""
 
     @property
     def is_gpu(self):
-        return self.declared("DEVICE") == "gpu"
+        return self.is_cuda or self.declared("DEVICE") == "gpu"
 
     @property
     def command(self):
@@ -187,12 +161,10 @@ class Stage:
             is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
             comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
             found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
-            for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if is_c else ():
-                left += [(folder / name).with_suffix(suffix) for folder in (ROOT, path.parent)
-                         for suffix in (Path(name).suffix, ".c")]
-            for name in re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE):
-                left += [folder / f"{name}{suffix}" for suffix in (".py", ".pyx")
-                         for folder in (path.parent, ROOT / "bench/peers")]
+            for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
+                left += [(folder / name).with_suffix(suffix)
+                         for folder in (path.parent, ROOT, ROOT / "bench/peers")
+                         for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
     @property
@@ -247,7 +219,10 @@ class Ladder:
     def sum_of(terms, row):
         """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
         def factor(word):
-            value = float(row.get(word.lstrip("/"), word))
+            try:
+                value = float(row.get(word.lstrip("/"), word.lstrip("/")))
+            except ValueError:
+                fail(f"ladder.toml: found '{word}' in a sum of terms, expected a number or a column")
             return value if word[0] != "/" else 1 / value if value else math.inf
 
         return sum(math.prod(map(factor, term.split())) for term in terms)
@@ -300,21 +275,16 @@ class Ladder:
         return [f"--{option}"] * int(value)
 
     @functools.cached_property
-    def folders(self):
-        """The folders of all stages. Their names go into make's lists."""
-        found = [path.parent for path in sorted(self.folder.glob("[0-9][0-9]*/Makefile"))]
-        for folder in found:
-            if not STAGE_NAME.fullmatch(folder.name):
-                fail(f"found the folder {str(folder.relative_to(ROOT))!r}, expected a name such as "
-                     "20_mine or 20.1_mine, in small letters")
-        return found
-
-    @functools.cached_property
     def stages(self):
-        """All stages, steps included, in the order in which they are read."""
-        found = [Stage(self, folder, source) for folder in self.folders
-                 for source in sorted(folder.glob(f"{self.program}.c*"))
-                 if source.suffix in (".c", ".cu")]
+        """All stages, steps included, in the order in which they are read. make's lists take their
+        folders' names."""
+        found = [Stage(self, source.parent, source) for source in sorted(
+                     self.folder.glob(f"[0-9][0-9]*/{self.program}.c*"))
+                 if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
+        for stage in found:
+            if not STAGE_NAME.fullmatch(stage.name):
+                fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
+                     "such as 20_mine or 20.1_mine, in small letters")
         if not found:
             fail(f"found no stages in {self.folder.relative_to(ROOT)}")
         if self.toml["baseline"] not in ("", *(stage.name for stage in found)):
@@ -336,7 +306,7 @@ class Ladder:
 
     def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
-        among = self.stages if among is None else among
+        among = among or self.stages
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
             names = [stage.name for stage in among]
@@ -347,12 +317,12 @@ class Ladder:
         """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
         the way to it. Any other beginning has to be that of one stage only."""
         found = self.select(wanted, option, among)
-        for stages in ([stage for stage in found if stage.name == wanted],
-                       [stage for stage in found if stage.name.startswith(f"{wanted}_")], found):
-            if len(stages) == 1:
-                return stages[0]
-        fail(f"{option}: found '{wanted}', expected more of a name of: "
-             f"{' '.join(stage.name for stage in found)}")
+        found = ([stage for stage in found if stage.name == wanted]
+                 or [stage for stage in found if stage.name.startswith(f"{wanted}_")] or found)
+        if len(found) > 1:
+            fail(f"{option}: found '{wanted}', expected more of a name of: "
+                 f"{' '.join(stage.name for stage in found)}")
+        return found[0]
 
 
 @functools.cache

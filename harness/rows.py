@@ -9,7 +9,7 @@ header. An empty field means that the column does not apply. A sweep adds the co
     began    when the run began
     load     the machine's load average over the minute before
     others   percent of the processors that other programs used meanwhile
-    rate     GFLOP/s of multiply-adds alone, on as many threads as the run uses, just before it
+    rate     GFLOP/s of multiply-adds alone, on as many threads as the run has used, just after it
 
 Beside the rows lie sweeps.csv, with lines "sweep,key,value", and programs.csv: what became of each
 program in each sweep, and a hash of the sources that it was measured on. A sweep's key "kind" is
@@ -36,7 +36,7 @@ PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those 
 # Columns of epochs.csv, which has a row for each epoch: those of a run have the same number.
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
 NOISY = 0.1  # a cell with a run farther than this part from its median is marked
-# A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best before it,
+# A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
 # or if other programs used more than OTHERS percent of the processors meanwhile.
 RATE, OTHERS = 90, 10
 

@@ -103,32 +103,34 @@ def rate(threads):
     return float(text) / 1e9
 
 
-def measure(stage, words, threads, environment=None, **options):
+def measure(stage, words, environment=None, **options):
     """(row, status, errors, text): runs a stage or a peer once. The row has the record of how the
-    machine was: see RECORD in rows.py. Without threads it has no rate. The row also has the wall
-    time of the whole program and the processor time of all its threads. `text` is the row as the
-    program wrote it. Without a row, `status` is the exit status, or None where the row is missing
-    or cannot be right, and the last line of `errors` says why."""
-    record = {"rate": round(rate(threads), 1) if threads else None,
-              "began": time.strftime("%FT%TZ", time.gmtime()),
-              "load": round(os.getloadavg()[0], 2)}
-    others = watch_others()
+    machine was: see RECORD in rows.py. On a GPU it has no rate. The row also has the wall time of
+    the whole program and the processor time of all its threads. `text` is the row as the program
+    wrote it. Without a row, `status` is the exit status, or None where the row is missing or cannot
+    be right, and the last line of `errors` says why."""
+    began, load, others = time.strftime("%FT%TZ", time.gmtime()), os.getloadavg()[0], watch_others()
     with tempfile.TemporaryDirectory() as folder:
         path, before = Path(folder, "row.csv"), resource.getrusage(resource.RUSAGE_CHILDREN)
         status, errors, seconds = run([*stage.command, *words, "--quiet", "--csv", str(path)],
                                       env=environment or stage.environment, **options)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        record |= {"others": round(others(), 1), "program_s": seconds, "processor_s":
-                   used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime}
+        disturbed = round(others(), 1)
         if status:
             return None, status, errors, ""
         found = path.exists() and results.records(results.read_rows(path, stage.ladder))
         if not found:
             return None, None, "wrote no row to its --csv", ""
-        fault = clock_fault(found[-1], stage.ladder, seconds)
+        row = found[-1]
+        fault = clock_fault(row, stage.ladder, seconds)
         if fault:
             return None, None, f"its times cannot be right: {fault}", ""
-        return found[-1] | record, 0, errors, results.read(path)
+        # Only now it is known how many threads it has used.
+        row["rate"] = round(rate(row["threads"] or 1), 1) if row["device"] == "cpu" else None
+        return row | {
+            "began": began, "load": round(load, 2), "others": disturbed, "program_s": seconds,
+            "processor_s": used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime,
+        }, 0, errors, results.read(path)
 
 
 def processor_seconds():
@@ -180,39 +182,34 @@ def clock_fault(row, ladder, seconds):
     return ""
 
 
-def computed(row, ladder):
-    """{column: value}: what a run computed, and not how long it took or how much it needed."""
-    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
-    return {column: value for column, value in row.items() if value is not None
-            and column not in known and not column.endswith(("_s", "_mib", "gflops"))}
-
-
 def difference(row, expected, ladder):
     """(column, found, expected) of the first result that is further from the expected one than
-    rounding explains, or None. [results] in ladder.toml says how far that is, or else 1 %."""
-    for column, value in computed(row, ladder).items():
-        if column in expected:
-            larger = max(abs(value), abs(expected[column]))
-            terms = ladder.toml["results"].get(column)
-            limit = ladder.sum_of(terms, {**row, column: larger}) if terms else 0.01 * larger
-            if not abs(value - expected[column]) <= limit:
-                return column, value, expected[column]
+    rounding explains, or None. Both are rows, and their results are what they computed, not how
+    long it took. [results] in ladder.toml says how far that is, or else 1 %."""
+    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
+    for column, value in row.items():
+        other = expected.get(column)
+        if column in known or None in (value, other) or column.endswith(("_s", "_mib", "gflops")):
+            continue
+        larger = max(abs(value), abs(other))
+        terms = ladder.toml["results"].get(column)
+        limit = ladder.sum_of(terms, {**row, column: larger}) if terms else 0.01 * larger
+        if not abs(value - other) <= limit:
+            return column, value, other
     return None
 
 
 def strays(runs, ladder):
     """{(stage, cell): words} of the stages and peers that do not compute the same as the others.
     What is expected of a cell is what its baseline has: the times are compared with the baseline's,
-    and it is the plainest program. Without it, the median of the others is expected."""
-    cells, found = defaultdict(list), {}
+    and it is the plainest program. Without it, what most agree with is expected."""
+    cells, found, baseline = defaultdict(list), {}, ladder.toml["baseline"]
     for row in runs:
         cells[results.cell_of(row, ladder)].append(row)
     for cell, rows in cells.items():
-        one_each = {row["stage"]: computed(row, ladder) for row in rows}
-        baseline = ladder.toml["baseline"]
-        known = [one_each[baseline]] if baseline in one_each else [*one_each.values()]
-        expected = {column: statistics.median_low([one[column] for one in known if column in one])
-                    for each in known for column in each}
+        one_each = {row["stage"]: row for row in rows}
+        expected = one_each.get(baseline) or min(one_each.values(), key=lambda one: sum(
+            bool(difference(other, one, ladder)) for other in one_each.values()))
         for row in rows:
             column, value, other = difference(row, expected, ladder) or ("", 0, 0)
             if column:

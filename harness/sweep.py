@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import csv
 import fcntl
-import gzip
 import io
 import itertools
 import math
@@ -42,23 +41,6 @@ ENOUGH_S, MOST_ROUNDS, MOST_GPU_ROUNDS = 1.0, 12, 250
 # sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
 AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
 
-# --growth leaves out what comes after a point that takes longer: the textbook at 4,096 hidden units
-# takes minutes and shows nothing new.
-GROWTH_LIMIT_S = 5.0
-
-# Each library has to choose its kernels itself. A variable left in the environment can halve a
-# peer's speed or its precision, and sweeps.csv does not show it.
-PEER_VARIABLES = re.compile(
-    "(BLIS_|CUBLAS_|DNNL_|JAX_|KMP_|LIBXSMM_|MKL_|NPY_|NUMBA_|ONEDNN_|OPENBLAS_|TORCH).*|"
-    "ATEN_CPU_CAPABILITY|CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|XLA_FLAGS")
-
-# What keeps each library to AVX2. So MARCH=x86-64-v3 stands for a machine without AVX-512.
-AVX2_VARIABLES = {
-    "ATEN_CPU_CAPABILITY": "avx2", "LIBXSMM_TARGET": "hsw", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "NUMBA_CPU_NAME": "haswell", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell",
-    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
-}
-
 # nohup has one of them ignored.
 SIGNALS = [number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
            if signal.getsignal(number) != signal.SIG_IGN]
@@ -82,31 +64,15 @@ def csv_lines(*lines):
 
 def say(text, is_progress=False):
     """Says something in a line. On a terminal, progress is a line that the next one replaces."""
-    is_terminal = sys.stderr.isatty()
-    if is_progress and is_terminal:
-        text = text[:shutil.get_terminal_size().columns - 1]
+    begin = "\r\033[K" * sys.stderr.isatty()
     with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
-        print(("\r\033[K" if is_terminal else "") + text, file=sys.stderr, flush=True,
-              end="" if is_progress and is_terminal else "\n")
+        print(begin + text, end="" if begin and is_progress else "\n", file=sys.stderr, flush=True)
 
 
 def build_failure(log):
-    """The line of make's output that says why it failed: the compiler's first error, or what the
-    linker missed. What make and the compiler say last only follows from it."""
-    why = re.compile(r"\b(error|fatal) *: (?!ld returned|linker)|undefined reference|find -l")
-    lines = [line for line in log.splitlines() if not re.match(r"make.*\] Error", line)] or [""]
-    return next(filter(why.search, lines), lines[-1]).replace(f"{ROOT}/", "")
-
-
-def checksum(folder):
-    """The CRC-32 of the labels in a folder of data. Two sets of the same name, such as MNIST and
-    Fashion-MNIST, differ in it."""
-    found = 0
-    for path in sorted(folder.iterdir()):
-        if re.search(r"labels|\.csv", path.name) and path.is_file():
-            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-                found = zlib.crc32(file.read(), found)
-    return found
+    """The first line of make's output that says what is wrong: the others follow from it."""
+    why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$", log)
+    return why[0].replace(f"{ROOT}/", "")
 
 
 class Sweep:
@@ -121,27 +87,23 @@ class Sweep:
                   for stage in ladder.select(wanted, "--stages")]
         self.stages = [stage for stage in ladder.stages if stage in chosen or
                        (not options.stages and (options.steps or not stage.is_step))]
-        quick = toml["quick"] if options.quick else {}
         rungs = toml["rungs"] if options.steps else {}
-        settings = {option: given.get(option, quick.get(option, rungs.get(option, value)))
-                    for option, value in ladder.settings.items()}
+        known = ladder.settings | rungs | (toml["quick"] if options.quick else {}) | given
+        settings = {option: known[option] for option in ladder.settings}
         axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
         self.shown = axes[::-1]  # the options that tell people which cell it is
         # The stages of a cell run one after another, because they are compared with each other.
-        grid = [*itertools.product(*(
-            given.get(axis["option"]) or axis.get("quick" if options.quick else "values")
-            or axis["values"] for axis in ladder.axes))]
+        quick = "quick" if options.quick else "values"
+        grid = [*itertools.product(*(given.get(axis["option"]) or axis.get(quick, axis["values"])
+                                     for axis in ladder.axes))]
         if options.steps and not given.keys() & axes:
             grid = rungs.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
-        self.before = {}       # {a cell of --growth: the one with the next smaller value}
         if options.growth:
-            base, count = settings | toml["growth"]["base"], ladders.processors()
-            self.shown, cells = [*toml["growth"]["values"]], [base]
-            for option, values in toml["growth"]["values"].items():
-                line = [{**base, option: value} for value in values]
-                self.before |= zip(map(self.key_of, line[1:]), map(self.key_of, line))
-                cells += line
+            values, count = toml["growth"]["values"], ladders.processors()
+            self.shown, base = [*values], settings | toml["growth"]["base"]
+            cells = [base, *({**base, option: value} for option in values
+                             for value in values[option])]
             self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
         self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
@@ -150,12 +112,8 @@ class Sweep:
         self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
         self.rows = []         # those that count
         self.used = {}         # {(stage's name, cell): most threads}
-        self.most = {}         # {stage's name: the rounds of a cell at most}
-        self.last = {}         # {stage's name: the seconds of its last run}
-        self.took = {}         # {(stage's name, threads): the threads that it used then}
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
-        self.best = {}         # {threads: the best rate of multiply-adds so far}
         self.made = self.again = 0  # runs of this sweep, and those that were made again
 
     def key_of(self, row, name_of=str):
@@ -168,19 +126,20 @@ class Sweep:
     # --- the folder of the results ---
 
     def find_data(self):
-        is_given = self.options.data and (
-            not self.options.all or self.ladder.data_set == ladders.ladders()[0].data_set)
-        located = ask(*self.ladder.locate(self.options.data if is_given else ""))
+        located = ask(*self.ladder.locate(self.options.data or ""))
         self.ladder.data = ["--data", located]
         self.dataset = self.ladder.data_module.kind({*os.listdir(located)})
-        self.data = f"{self.dataset}, labels {checksum(Path(located)):08x}"
+        # Two sets of the same name, such as MNIST and Fashion-MNIST, differ in their labels.
+        labels = b"".join(path.read_bytes() for path in sorted(Path(located).iterdir())
+                          if re.search(r"labels|\.csv", path.name))
+        self.data = f"{self.dataset}, labels {zlib.crc32(labels):08x}"
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each
         other."""
-        machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * self.options.quick
-        self.output = Path(self.options.output or ROOT / "report/results" / machine,
-                           self.ladder.name * (self.options.all or not self.options.output))
+        machine = ask(f"{ROOT}/harness/machine.sh", "--name") + "-quick" * bool(self.options.quick)
+        self.output = Path(self.options.output
+                           or ROOT / "report/results" / machine / self.ladder.name)
         self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
         self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
         try:
@@ -195,16 +154,13 @@ class Sweep:
             fail(f"{self.output}: cannot write there; name another directory with --output")
 
     def describe(self):
-        """{key: value} of this sweep. Notes {program: the flags of its compiler}."""
+        """{key: value} of this sweep."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        lines = ask(f"{ROOT}/harness/machine.sh", self.ladder.name, env=environment).splitlines()
-        for folder in {stage.folder for stage in self.stages if stage.is_peer}:
-            lines += ask("make", "--silent", "--no-print-directory", "-C", str(folder),
-                         "versions").splitlines()
-        found = dict(line.split(": ", 1) for line in lines)
-        self.flags = {key.removeprefix("flags of "): found.pop(key)
-                      for key in [*found] if key.startswith("flags of ")}
+        text = ask(f"{ROOT}/harness/machine.sh", env=environment)
+        if any(stage.is_peer for stage in self.stages):
+            text += "\n" + ask("make", "-s", "-C", str(self.ladder.peers_folder), "versions")
+        found = dict(line.split(": ", 1) for line in text.splitlines())
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
         others = running.watch_others()
@@ -214,9 +170,7 @@ class Sweep:
 
     def move_aside(self, mine):
         """Copies earlier results to a folder, and takes the rows of these sweeps out."""
-        date = time.strftime("%F_%H%M%S", time.localtime(self.runs.stat().st_mtime))
-        names = (f"{date}-{number}" if number > 1 else date for number in itertools.count(1))
-        aside = next(self.output / name for name in names if not (self.output / name).exists())
+        aside = self.output / time.strftime("%F_%H%M%S")
         aside.mkdir()
         for path in filter(Path.exists, (self.output / name for name in FILES)):
             shutil.copy2(path, aside)
@@ -233,10 +187,6 @@ class Sweep:
         sweep, sweeps = self.describe(), rows.read_sweeps(self.output)
         mine = {number: known for number, known in sweeps.items()
                 if known.get("kind", "grid") == self.kind}
-        for file in (self.runs, self.epochs)[:1 + self.has_epochs]:
-            if not rows.read(file).endswith("\n") and file.stat().st_size:
-                fail(f"{file}: line {len(rows.read(file).splitlines())}: ends within a row; delete "
-                     "that row to resume")
         if mine and not self.options.resume:
             self.move_aside(mine)
             mine = {}
@@ -244,61 +194,43 @@ class Sweep:
                  if row["sweep"] in mine]
         for row in found:
             self.count(row)
-        for known in mine.values() if found else ():
-            # The rows may not show --threads: a serial stage always has one thread.
-            if known.get("threads", sweep["threads"]) != sweep["threads"]:
-                fail(f"--resume: {self.output} was not made with {sweep['threads']} threads: "
-                     "expected the same --threads, or another --output")
-            if (known.get("data", "").startswith(f"{self.dataset},")
-                    and known["data"] != self.data):
-                fail(f"--resume: {self.output} has runs on other files of '{self.dataset}': "
-                     "expected the same --data, or another --output")
+        for known, key in itertools.product(mine.values() if found else (), ("threads", "data")):
+            # The rows may not show it: a serial stage always has one thread.
+            if known.get(key, sweep[key]) != sweep[key]:
+                fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
+                     f"'{sweep[key]}': expected the same --{key}, or another --output")
         self.sweep, self.programs = max(sweeps, default=0) + 1, rows.read_programs(self.output)
-        self.note_sweep(sweep)
+        path = self.output / "sweeps.csv"
+        rows.write(path, (path.exists() and rows.read(path) or csv_lines(rows.SWEEPS))
+                   + csv_lines(*((self.sweep, *item) for item in sweep.items())))
         why = running.why_no_verdict(float(sweep["others"]))
         if why:
             say(f"Busy, so times will say little: {why}")
 
-    def note_sweep(self, found):
-        """Adds lines to sweeps.csv."""
-        path = self.output / "sweeps.csv"
-        old = path.exists() and rows.read(path) or csv_lines(rows.SWEEPS)
-        rows.write(path, old + csv_lines(*((self.sweep, *item) for item in found.items())))
-
     def note_programs(self):
         """Writes what became of each program to programs.csv, below what it was before."""
-        run = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}
-        own = [(self.sweep, stage.name, *self.notes.get(
-                    stage.name, ("ran" if stage.name in run else "not run", "")),
-                stage.sources, self.flags.get(stage.name, "")) for stage in self.stages]
+        run, own = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}, []
+        for stage in self.stages:
+            flags = Path(f"{stage.program}.flags")  # make has written what it compiled with
+            own.append((self.sweep, stage.name, *self.notes.get(
+                stage.name, ("ran" if stage.name in run else "not run", "")), stage.sources,
+                flags.read_text(encoding="utf-8").strip() if flags.exists() else ""))
         rows.write(self.output / "programs.csv", csv_lines(
             rows.PROGRAMS, *(row.values() for row in self.programs), *own))
-
-    def note_gpu(self, when):
-        """Adds the GPU's clocks, power limit and temperature to sweeps.csv: idle, it is not what it
-        is after an hour of work. Without a GPU there is no line."""
-        state = ask(f"{ROOT}/harness/machine.sh", "--gpu")
-        if state:
-            self.note_sweep({f"gpu {when}": state})
 
     # --- what the rows so far show ---
 
     def count(self, row):
-        """Counts a run, if it has the sweep's data and one of its cells."""
+        """Counts a run, if it has one of the sweep's cells."""
         name, cell = row["stage"], self.key_of(row, self.ladder.column)
-        if row["dataset"] != self.dataset or cell not in self.cells:
+        if cell not in self.cells:
             return
         # A run may use fewer threads than --threads gives, and a GPU none.
         threads = min((number for number in self.threads if number >= (row["threads"] or 1)),
                       default=self.threads[0])
         self.rows.append(row)
-        self.took[name, threads] = row["threads"]
         self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
         self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
-        self.last[name] = row.get("program_s") or row[self.ladder.time]
-        self.most[name] = MOST_ROUNDS if row["device"] == "cpu" else MOST_GPU_ROUNDS
-        self.best = rows.best_rates([row, *(
-            {"threads": count, "rate": rate} for count, rate in self.best.items())])
 
     def numbers(self, stage, cell):
         """The numbers of threads that a cell is run with. The largest is the first, and its run
@@ -308,54 +240,35 @@ class Sweep:
         threads = [number for number in self.threads if number <= used]
         return threads if self.kind != "growth" or cell == next(iter(self.cells)) else threads[:1]
 
-    def is_beyond(self, stage, cell):
-        """Whether --growth leaves out a cell."""
-        before = self.before.get(cell)
-        times = [seconds for threads in self.threads
-                 for seconds in self.times[stage.name, before, threads].values()]
-        return before is not None and (
-            min(times, default=0) > GROWTH_LIMIT_S or self.is_beyond(stage, before))
-
-    def planned(self, name, times):
-        """The rounds that a cell needs, as the times so far show."""
-        kind = "quick" if self.options.quick else self.kind
-        if self.options.repeats or not times:
-            return self.options.repeats or ROUNDS[kind][-1][1]
-        rounds = next((rounds for limit, rounds in ROUNDS[kind] if times[0] > limit))
-        if kind == "grid" and rounds == ROUNDS[kind][-1][1]:
-            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
-            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
-            rounds = max(rounds, min(enough, self.most[name]))
-        return rounds
-
     def missing(self, stage, cell, threads):
-        """The rounds that are still needed."""
-        if stage.name in self.notes or self.is_beyond(stage, cell):
+        """The rounds that are still needed, as the times so far show."""
+        if stage.name in self.notes:
             return 0
         times = [*self.times[stage.name, cell, threads].values()]
-        return max(0, self.planned(stage.name, times) - len(times))
+        kinds = ROUNDS["quick" if self.options.quick else self.kind]
+        rounds = next(rounds for limit, rounds in kinds if (times or [0.001])[0] > limit)
+        if self.kind == "grid" and times and rounds == kinds[-1][1]:
+            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
+            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
+            most = MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS
+            rounds = max(rounds, min(enough, most))
+        return max(0, (self.options.repeats or rounds) - len(times))
 
     def left(self):
-        """What is still needed, in words. Until all stages have run, the time is not known."""
-        runs, seconds = 0, 0.0
-        for stage, cell in itertools.product(self.stages, self.cells):
-            missing = sum(self.missing(stage, cell, threads)
-                          for threads in self.numbers(stage, cell))
-            runs += missing
-            seconds += missing and missing * self.last.get(stage.name, math.nan)
-        return f"{runs} to go" + ("" if math.isnan(seconds) else f", about {seconds:.0f} s"
-                                  if seconds < 100 else f", about {seconds / 60:.0f} min")
+        """How many runs are still needed, as far as it is known."""
+        return sum(self.missing(stage, cell, threads) for stage in self.stages
+                   for cell in self.cells for threads in self.numbers(stage, cell))
 
     # --- the runs ---
 
     def build(self):
         running.ceiling()
         has_gpu = ladders.has_gpu()
-        for number, stage in enumerate(self.stages):
+        for stage in self.stages:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
                 self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
                 continue
-            say(f"Building {stage.name}; {len(self.stages) - number} to go", is_progress=True)
+            say(f"Building {stage.name}", is_progress=True)
             status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
@@ -371,18 +284,14 @@ class Sweep:
         words = self.ladder.words(options)
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         size, row = self.epochs.stat().st_size if self.has_epochs else 0, None
-        used = 0 if stage.is_gpu else self.took.get(
-            (stage.name, threads), threads or ladders.processors())
         if self.has_epochs:
             words += [f"--{self.ladder.epochs}", str(self.epochs)]
         try:
             # The program inherits the lock: if the sweep is killed, it holds until that ends.
-            row, status, errors, text = running.measure(stage, words, used, environment,
+            row, status, errors, text = running.measure(stage, words, environment,
                                                         pass_fds=[self.lock])
             if row:
                 row |= {"sweep": self.sweep, "round": number}
-                if used and row["threads"] and row["threads"] != used:  # only now it is known
-                    row["rate"] = round(running.rate(row["threads"]), 1)
                 self.append(text, row)
             return row, status, errors
         finally:
@@ -390,27 +299,21 @@ class Sweep:
                 os.truncate(self.epochs, size)
 
     def append(self, text, row):
-        """Appends a program's row, as it wrote it, and the record to runs.csv, in one write."""
+        """Adds a program's row, as it wrote it, and the record to runs.csv."""
         head, *_, fields = csv.reader(io.StringIO(text, newline=""))
-        lines = [[*head, *rows.RECORD], [*fields, *(row[name] for name in rows.RECORD)]]
-        known = rows.read(self.runs).partition("\n")[0]
-        if known and known != csv_lines(lines[0]).rstrip("\n"):
+        header = csv_lines([*head, *rows.RECORD])
+        known = rows.read(self.runs) or header
+        if not known.startswith(header):
             fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; name another "
                  "directory with --output")
-        size = self.runs.stat().st_size
-        try:
-            with self.runs.open("a", encoding="utf-8") as file:
-                file.write(csv_lines(*lines[bool(known):]))
-        except OSError:  # a full disk: no part of a row stays
-            os.truncate(self.runs, size)
-            raise
+        rows.write(self.runs, known + csv_lines([*fields, *(row[name] for name in rows.RECORD)]))
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
         where = self.where(cell) + [f"threads {threads}"] * (len(self.threads) > 1)
         for again in range(1 + AGAIN):
             words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
-            say(f"{', '.join(words)}; {self.left()}", is_progress=True)
+            say(f"{', '.join(words)}; {self.left()} to go", is_progress=True)
             row, status, errors = self.start(stage, self.cells[cell], threads, number)
             reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
             if errors and reason not in self.said:
@@ -423,7 +326,7 @@ class Sweep:
                 self.note_failure(stage, ", ".join(where), status, reason)
                 return
             self.made, self.again = self.made + 1, self.again + bool(again)
-            if (self.options.quick or not rows.is_disturbed(row, self.best)
+            if (self.options.quick or not rows.is_disturbed(row, rows.best_rates(self.rows))
                     or self.again >= AGAIN + AGAIN_PART * self.made):
                 return
             time.sleep(PAUSE_S)
@@ -435,11 +338,10 @@ class Sweep:
             self.notes[stage.name] = ("no device" if stage.is_gpu or not stage.is_peer
                                       else "left out", reason.partition("; try ")[0])
             return
-        words = [f"at {where}"] * bool(where)
-        if status is not None:
-            words.append("its row has other options or threads" if status == 0 else
-                         f"killed by signal {-status}" if status < 0 else f"exit status {status}")
-        self.notes[stage.name] = "failed", ": ".join([*words, *[reason] * bool(reason)])
+        how = {0: "its row has other options or threads", None: ""}.get(
+            status, f"exit status {status}")
+        self.notes[stage.name] = "failed", ": ".join(
+            filter(None, [where and f"at {where}", how, reason]))
         self.failed = max(self.failed, 2 if status == 2 else 1)
 
     def where(self, cell):
@@ -469,20 +371,14 @@ class Sweep:
             self.notes.setdefault(name, ("differs", ": ".join([", ".join(where)] * bool(where)
                                                               + [words])))
             self.failed = max(self.failed, 1)
-        self.note_gpu("after")
         self.note_programs()
-        names = ", ".join(name for name in FILES if (self.output / name).exists())
-        say(f"Written to {self.output}: {names}")
+        say(f"Written to {self.output}")
 
     def run(self):
         if self.ladder.toml["data"]:
             self.find_data()
         self.open_folder()
         if self.options.peers:
-            for name in filter(PEER_VARIABLES.fullmatch, [*os.environ]):
-                del os.environ[name]
-            if os.environ.get("MARCH") == "x86-64-v3":
-                os.environ.update(AVX2_VARIABLES)
             self.stages += self.ladder.peers  # from here on they are stages
         if self.options.gpu:
             self.stages = [stage for stage in self.stages if stage.is_gpu]
@@ -491,7 +387,6 @@ class Sweep:
             say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
         self.note_programs()
-        self.note_gpu("before")
         self.run_all()
         self.finish()
 
@@ -501,108 +396,88 @@ class Parser(argparse.ArgumentParser):
         fail(message.removeprefix("argument "))
 
 
-def value_of(kind, least=None, is_list=False):
-    """Returns what turns an option's text into a value, or into a list of values."""
+def value_of(kind, least=None):
+    """Returns what turns an option's text into a value: `kind` is its type, or [it] for a list."""
     def convert(text):
         try:
-            values = [ladders.number(part, kind, least)
-                      for part in (text.split(",") if is_list else [text])]
+            if isinstance(kind, list):
+                return [ladders.number(part, kind[0], least) for part in text.split(",")]
+            return ladders.number(text, kind, least)
         except ValueError as expected:
-            more = ", or several, such as 8,16" if is_list and kind is not str else ""
-            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}{more}") from None
-        return values if is_list else values[0]
+            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}") from None
     return convert
 
 
 def parse(arguments):
-    """(options, ladders). A ladder's axes and settings are options too."""
+    """(options, ladder). The ladder's axes and settings are options too."""
     parser = Parser(prog="run_all.sh", allow_abbrev=False, add_help=False)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--study", metavar="NAME", help="a ladder in studies/ (the one in stages/)")
-    which.add_argument("--all", action="store_true", help="all ladders, one after another")
-    chosen, _ = parser.parse_known_args(arguments)
-    found = ladders.ladders() if chosen.all else [ladders.find_ladder(chosen.study, "--study")]
-
+    parser.add_argument("--study", metavar="NAME", help="a ladder in studies/ (that in stages/)")
+    ladder = ladders.find_ladder(parser.parse_known_args(arguments)[0].study, "--study")
     parser = Parser(
         prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
-        formatter_class=argparse.RawDescriptionHelpFormatter, description="""\
-Builds the stages of a ladder, runs them over its grid and prints the tables. Writes
-report/results/<machine>/<ladder>/{runs,sweeps,programs}.csv and tables.txt.""", epilog="""\
-Ctrl-C keeps every finished run, and --resume goes on from there.
-Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.""")
+        description="Builds the stages of a ladder, runs them over its grid and prints the tables. "
+        "Ctrl-C keeps every finished run, and --resume goes on from there.",
+        epilog="Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.")
 
-    def add(option, text, **keywords):
-        parser.add_argument(f"--{option}", dest=option, help=text,
-                            **keywords or {"action": "store_true"})
+    def add(option, text, metavar=None, group=parser, **keywords):
+        keywords |= {"metavar": metavar} if metavar else {"action": "store_true", "default": None}
+        group.add_argument(f"--{option}", dest=option, help=text, **keywords)
 
-    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", metavar="LIST",
-        type=value_of(str, is_list=True))
-    measured = parser.add_mutually_exclusive_group()
-    measured.add_argument("--steps", action="store_true", help="measure instead all stages and "
-                          "steps, such as 01.1_name, in two cells and 16 rounds")
-    measured.add_argument("--growth", action="store_true",
-                          help="measure instead how the cost grows with each option")
+    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", "LIST",
+        type=value_of([str]))
+    kinds = parser.add_mutually_exclusive_group()
+    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
+        "rounds", group=kinds)
+    add("growth", "measure instead how the cost grows with each option", group=kinds)
     add("peers", "also run what you might use instead of the stages")
     add("gpu", "only what needs a GPU")
-    ladder, kinds = found[0], rows.parameters(found[0])
-    for axis in [] if chosen.all else ladder.axes:
-        kind = kinds[ladder.column(axis["option"])]
-        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
-            metavar="LIST", type=value_of(*kind, is_list=True))
-    for option, value in {} if chosen.all else ladder.settings.items():
-        if isinstance(value, bool):
-            add(option, f"({'on' if value else 'off'})", action="store_true", default=None)
-        else:
-            add(option, f"({value})", metavar="N", type=value_of(*kinds[ladder.column(option)]))
+    known = rows.parameters(ladder)
+    for axis in ladder.axes:
+        kind, least = known[ladder.column(axis["option"])]
+        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})", "LIST",
+            type=value_of([kind], least))
+    for option, value in ladder.settings.items():
+        kind = known[ladder.column(option)]
+        add(option, f"({value})", **{} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)})
     add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; with --steps 16, or 8 over 1 s)", metavar="N", type=value_of(int, 1))
+        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
-        metavar="LIST", type=value_of(int, 1, is_list=True))
+        "LIST", type=value_of([int], 1))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
         "repeated; results go to report/results/<machine>-quick")
     add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
-        "synthetic set)", metavar="DIR", type=os.path.abspath)
-    add("output", "where the results go, instead of report/results/<machine>/<ladder>",
-        metavar="DIR", type=os.path.abspath)
+        "synthetic set)", "DIR", type=os.path.abspath)
+    add("output", "where the results go, instead of report/results/<machine>/<ladder>", "DIR",
+        type=os.path.abspath)
     add("resume", "keep earlier runs and do the missing ones; without it, earlier results of the "
         "same kind move to a folder beside the new ones, named after their date")
-    options, unknown = parser.parse_known_args(arguments)
-    if options.growth and not all(ladder.toml["growth"] for ladder in found):
-        fail(f"--growth: found no [growth] in {found[0].name}/ladder.toml")
-    if unknown:
-        fail(f"unknown option '{unknown[0]}'; see ./run_all.sh --help")
-    return options, found
+    options = parser.parse_args(arguments)
+    if options.growth and not ladder.toml["growth"]:
+        fail(f"--growth: found no [growth] in {ladder.name}/ladder.toml")
+    return options, ladder
 
 
 def main(arguments):
-    """Makes sweeps. Returns (exit status, [(folder of results, ladder)]), also after an
-    interrupt."""
+    """Makes a sweep. Returns (exit status, [(folder of results, ladder)]), also after an
+    interrupt, or [] if there are no results."""
     sys.argv = ["./run_all.sh", *arguments]
     for number in SIGNALS:
         signal.signal(number, running.leave)
-    sweeps = []
+    options, ladder = parse(arguments)
+    os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
+    sweep = Sweep(ladder, options)
     try:
-        options, found = parse(arguments)
-        os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
-        if options.threads:
-            os.environ.pop("OMP_NUM_THREADS", None)  # each run has its own
-        for sweep in [Sweep(ladder, options) for ladder in found]:
-            sweeps.append(sweep)
-            sweep.run()
-        status = max(sweep.failed for sweep in sweeps)
+        sweep.run()
+        status = sweep.failed
     except SystemExit as error:
         status = error.code
         if status not in [128 + number for number in SIGNALS]:
             raise
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        if sweeps and sweeps[-1].sweep:
+        if sweep.sweep:
             with contextlib.suppress(SystemExit):
-                sweeps[-1].finish()
+                sweep.finish()
             resume = [] if options.resume else ["--resume"]
             say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
-    except OSError as error:
-        # A write that fails, such as on a full disk, does not say which file it is.
-        place = error.filename or getattr(sweeps[-1] if sweeps else None, "output", ROOT)
-        fail(f"{place}: {error.strerror}", 1)
-    return status, [(sweep.output, sweep.ladder) for sweep in sweeps if sweep.sweep]
+    return status, [(sweep.output, ladder)] if sweep.sweep else []

@@ -80,9 +80,9 @@ def test_ctrl_c_ends_what_runs(tree):
     """A program of the harness, and what it has started, however deep: also if it comes again while
     they are ended."""
     tree.script("deps.sh", "")
-    tree.write("harness/check.py", """from harness import running
+    tree.write("harness/check.py", f"""from harness import running
 def main():
-    running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; touch begun; "
+    running.run(["sh", "-c", "trap 'touch {tree.root}/ending; sleep 0.3; exit' TERM; touch begun; "
                  "while :; do sleep 0.02; done"])""")
     process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
     wait_until(Path("begun").exists, process)
@@ -91,7 +91,7 @@ def main():
     os.killpg(process.pid, signal.SIGINT)
     assert "Traceback" not in tree.end(process, 130)
     assert_nothing_is_left(process)
-    assert not subprocess.run(["pgrep", "-f", "touch endin[g]"], check=False,
+    assert not subprocess.run(["pgrep", "-f", f"touch {tree.root}/endin[g]"], check=False,
                               stdout=subprocess.PIPE).stdout
 
 
@@ -101,7 +101,7 @@ def test_a_description_names_neither_host_nor_user(tree):
     output = tree.run("harness/machine.sh")
     for name in (platform.node(), os.environ["HOME"], str(tree.root)):
         assert name not in output
-    assert re.search(r"^built for: [a-z0-9.+-]*, [A-Z0-9-]*$", output, re.MULTILINE)
+    assert re.search(r"^built for: [a-z0-9.+-]+$", output, re.MULTILINE)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
@@ -114,7 +114,7 @@ def test_the_name_of_a_machine(tree):
                     f'"Model name: {model}"')
         assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
             "harness/machine.sh --name", MARCH="x86-64-v2"))
-    assert "\nbuilt for: x86-64-v2, SSE2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
+    assert "\nbuilt for: x86-64-v2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 

@@ -66,18 +66,18 @@ def test_words(ratio, words):
 @pytest.fixture
 def run(monkeypatch):
     """run(RATES, LOSSES, BUSY) compares two stages that are made up: the rates of multiply-adds
-    before their runs, the losses of both, and how much others use."""
+    after their runs, the losses of both, and how much others use."""
     for name in ("OTHERS", "RATE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(running, "ceiling", lambda: None)
 
     def run(rates=(), losses=(0.3, 0.3), busy=0):
-        left, stages = iter(rates), [SimpleNamespace(
+        left, stages = iter([None, None, *rates]), [SimpleNamespace(
             name=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
 
-        def one(stage, words, threads=0):
+        def one(stage, words):
             is_b = stage.name == "b"
-            rate = next(left, 100) if threads else None
+            rate = next(left, 100)
             return {"threads": 1, "rate": rate, "others": 0, "train_s": 1.0 + is_b, "forward_s": 0,
                     "backward_s": 0.5, "program_s": 3, "dataset": "mnist",
                     "final_loss": losses[is_b]}
