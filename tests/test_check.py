@@ -176,7 +176,7 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
 
 
 @pytest.mark.parametrize("stage, target, phase, said", [
-    ("01", "50", "", "such as 50% (of the ceiling) or 1.2x (as fast as its origin)"),
+    ("01", "50", "", "such as 1.2x (as fast as its origin) or 50% (of the ceiling)"),
     ("01", "0%", "forward", "50% (of"), ("01", "٥٠%", "forward", "50% (of"),
     ("01", "50%", "fwd", "PHASE: found 'fwd', expected one of: forward backward"),
     ("00", "1.2x", "forward", "for 00_serial such as 50% (of the ceiling)\n"),
