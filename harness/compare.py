@@ -18,16 +18,6 @@ from harness import rows as results
 from harness.ladders import fail
 
 
-def verdict(name_a, name_b, ratio):
-    """What the runs say, in words. `ratio` says how many times as fast B is as A."""
-    if not ratio.is_seen:
-        return f"{ratio.pairs} pairs of runs: {ratio.text}."
-    if ratio.median < 1:
-        name_a, name_b = name_b, name_a
-        ratio = pairs.Ratio(1 / ratio.median, 1 / ratio.high, 1 / ratio.low, ratio.pairs)
-    return f"{name_b} is {ratio.text} as fast as {name_a}, from {ratio.pairs} pairs of runs."
-
-
 def build(stage):
     # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
     if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=2, check=False).returncode:
@@ -50,27 +40,19 @@ def run(stage, words):
 
 def run_pairs(stages, words, count):
     """(rows of both stages, why they say nothing). The first run of each does not count. At most
-    half as many rounds again take the place of disturbed ones. An interrupt ends the runs."""
+    half as many rounds again take the place of disturbed ones."""
     rounds, kept = [], []
-    try:
-        for stage in stages:
-            run(stage, words)
-        others = running.watch_others()
-        while len(kept) < count and len(rounds) < count + count // 2:
-            if sys.stderr.isatty():
-                print(f"\rpair {len(kept) + 1} of {count} ", end="", file=sys.stderr, flush=True)
-            # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
-            both = {side: run(stages[side], words)
-                    for side in ((0, 1), (1, 0))[len(rounds) % 2]}
-            rounds.append((both[0], both[1]))
-            best = results.best_rates([row for each in rounds for row in each])
-            kept = [each for each in rounds
-                    if not any(results.is_disturbed(row, best) for row in each)]
-    except KeyboardInterrupt:
-        if len(rounds) < pairs.FEWEST:
-            sys.exit(130)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+    for stage in stages:
+        run(stage, words)
+    others = running.watch_others()
+    while len(kept) < count and len(rounds) < count + count // 2:
+        if sys.stderr.isatty():
+            print(f"pair {len(kept) + 1} of {count}", end="\r", file=sys.stderr, flush=True)
+        # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
+        both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[len(rounds) % 2]}
+        rounds.append((both[0], both[1]))
+        best = results.best_rates([row for each in rounds for row in each])
+        kept = [each for each in rounds if not any(results.is_disturbed(row, best) for row in each)]
     why = running.why_no_verdict(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
@@ -79,33 +61,24 @@ def run_pairs(stages, words, count):
 
 
 def print_comparison(ladder, names, rows, why):
-    """A line for the ladder's time and each phase that both have, and the verdict, or why there is
-    none. Returns {"train", or a phase: the Ratio of how many times as fast B is}."""
-    ratios, width = {}, max(13, *map(len, names)) + 2
+    """A line for the ladder's time, each phase that both have and the whole program, and the
+    verdict, or why there is none."""
+    ratios, width = [], max(13, *map(len, names)) + 2
     print(f"{'median':12}" + "".join(f"{name:>{width}}" for name in names)
           + f"   {names[1]} is ... as fast")
-
-    def show(column, says):
-        cells = [f"{1e3 * median(row[column] for row in side):.2f} ms" for side in rows]
-        print(f"{column.removesuffix('_s'):12}" + "".join(f"{cell:>{width}}" for cell in cells)
-              + f"   {says}")
-
-    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
+    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases), "program_s"):
         times = [[row[column] for row in side] for side in rows]
-        if all(map(all, times)):
-            ratio = ratios[column.removesuffix("_s")] = pairs.ratio(times[1], times[0])
-            show(column, ratio.text)
-        elif column == ladder.time:  # a phase may have nothing to do
+        if all(map(all, times)):  # a phase may have nothing to do
+            ratios.append(pairs.ratio(times[1], times[0]))
+            print(f"{column.removesuffix('_s'):12}" + "".join(
+                f"{f'{1e3 * median(side):.2f} ms':>{width}}" for side in times)
+                + f"   {ratios[-1].text}")
+        elif column == ladder.time:
             fail(f"{column}: found 0, expected runs that take longer")
-    show("program_s", "wall time, with loading the data")
-    show("processor_s", "processor time of its threads together")
-    if 1 < len(rows[0]) < pairs.FEWEST:
-        ladders.show(
-            f"In brackets is the range of only {len(rows[0])} pairs: it misses the true ratio in "
-            f"{100 * 2**(1 - len(rows[0])):.3g} of 100 cases. With RUNS={pairs.FEWEST}, in 1.")
     ladders.show(f"No verdict: {why}." if why else
-                 verdict(*names, ratios[ladder.time.removesuffix("_s")]))
-    return ratios
+                 f"{ratios[0].pairs} pairs of runs: " + (
+                     f"{names[1]} is {ratios[0].text} as fast as {names[0]}."
+                     if ratios[0].is_seen else f"{ratios[0].text}."))
 
 
 def read_options(ladder, table):
@@ -123,7 +96,7 @@ def read_options(ladder, table):
 
 def compare(stages, options):
     """Runs two stages that are built, with these options, and prints what the runs say. Returns the
-    rows of both, the ratios, and why they say nothing."""
+    rows of both, and why they say nothing."""
     ladder, names = stages[0].ladder, [stage.name for stage in stages]
     running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
@@ -131,20 +104,21 @@ def compare(stages, options):
         *(f"{option} {value}" for option, value in options.items() if option != "runs"),
         f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
     # Where the two do not compute the same, no time says anything.
-    column, found, other = next(filter(None, (
-        running.difference(a, b, ladder) for a, b in zip(*rows))), ("", 0, 0))
-    if column:
-        fail(f"the two do not compute the same, so their times are not compared: {column} is "
-             f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)
-    return rows, print_comparison(ladder, names, rows, why), why
+    for a, b in zip(*rows):
+        column, found, other = running.difference(a, b, ladder) or ("", 0, 0)
+        if column:
+            fail(f"the two do not compute the same, so their times are not compared: {column} is "
+                 f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)
+    print_comparison(ladder, names, rows, why)
+    return rows, why
 
 
 def compare_in_cell(stages, options):
     """Builds two stages, tests them where they will be timed, and compares them: see compare()."""
-    for stage in dict.fromkeys(stages):
-        build(stage)
     from harness import check  # which imports this module
 
+    for stage in dict.fromkeys(stages):
+        build(stage)
     check.check_cell(dict.fromkeys(stages), options)
     return compare(stages, options)
 
@@ -153,10 +127,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", help="a ladder (the main one)")
-    parser.add_argument("a", metavar="A", help="a stage or a peer, by name or the beginning of it")
-    parser.add_argument("b", metavar="B")
+    parser.add_argument("names", metavar="STAGE", nargs=2, help="a name, or the beginning of it")
     arguments = parser.parse_args()
     ladder = ladders.find_ladder(arguments.study)
-    among = ladder.stages + ladder.peers
-    stages = ladder.find(arguments.a, "A", among), ladder.find(arguments.b, "B", among)
-    compare_in_cell(stages, read_options(ladder, "compare"))
+    compare_in_cell([ladder.find(name, option, ladder.stages + ladder.peers)
+                     for option, name in zip("AB", arguments.names)],
+                    read_options(ladder, "compare"))

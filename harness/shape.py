@@ -22,7 +22,7 @@ TABLES = {"axes": ({"option": "", "name": "", "values": []}, {"quick": []}),
           "measures": ({"column": "", "title": ""}, {"unit": "", "better": ""}),
           "counts": ({"cell": "", "run": ""}, {"less": ""}),
           "growth": ({}, {"base": {}, "values": {}}),
-          "tests": ({}, {**CASES, **dict.fromkeys(SELECTIONS, {}), "updates": [], "hints": {},
+          "tests": ({}, {**CASES, **dict.fromkeys(SELECTIONS, {}), "updates": [],
                          "drawn": {}, "changed_lines": 1})}
 ONE_OF = {"numbers": ("float32", "float64"), "bound": ("arithmetic", "memory"),
           "better": ("lower", "higher")}

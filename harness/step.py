@@ -17,90 +17,42 @@ import subprocess
 import sys
 from statistics import median
 
-from harness import ladders, rows, running
+from harness import ladders, running
 from harness.ladders import ROOT, fail
-
-# The parts of a stage's README that a reader sees, in this order.
-SECTIONS = ("The idea", "Predict before you measure", "What the diff shows", "The arithmetic",
-            "The prediction", "What the profile shows")
-
-
-def show_diff(stage, before):
-    # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
-    status = subprocess.run(
-        ["git", "diff", "--no-index", "--histogram", "--function-context",
-         *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
-        cwd=ROOT, check=False).returncode
-    if status not in (0, 1, -signal.SIGPIPE):
-        sys.exit(max(status, 1))
 
 
 def diff(ladder, stage):
     stage = ladder.find(stage)
     if not stage.before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    show_diff(stage, stage.before)
+    # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
+    status = subprocess.run(
+        ["git", "diff", "--no-index", "--histogram", "--function-context",
+         *(str(each.source.relative_to(ROOT)) for each in (stage.before, stage))],
+        cwd=ROOT, check=False).returncode
+    if status not in (0, 1, -signal.SIGPIPE):
+        sys.exit(max(status, 1))
 
 
 def ask(unit):
-    """The reader's answer, which is asked for on a terminal, or 0."""
-    while sys.stdin.isatty() and sys.stdout.isatty():
-        words = input(f"Your answer in {unit}? Press Enter to go on: ").replace(",", "")
-        if re.fullmatch(r"(\d*\.?\d+)?", words.strip()):
-            return float(words or 0)
-        print(f"Found '{words}', expected a number such as 350.")
-    return 0
+    """The reader's answer, which is asked for on a terminal."""
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    return input(f"Your answer in {unit}? Press Enter to go on: ") if is_asked else ""
 
 
-def show_answers(stage, text, answer, sides):
-    """Prints the time that the README's text predicts, the reader's and the measured one, in the
-    ladder's unit. `sides` are the rows of the stage before, if there is one, and of the stage."""
-    ladder, row = stage.ladder, sides[-1][0]
-    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], row)
-    # A formula is in seconds, as README.md explains.
-    column, formula = (re.findall(r"<!-- predicted: (\w+) = (.*) -->", text) or
-                       [(ladder.time, "")])[0]
-    before, measured = (median(each[column] for each in sides[side]) / units for side in (0, -1))
-    threads = row["threads"] or 1
-    known = {**row, "before": before, "flops": 1e9 * running.rate(threads) / ladder.width}
-    machine = subprocess.run([ROOT / "harness/machine.sh", "--name"], stdout=subprocess.PIPE,
-                             text=True, check=True).stdout.strip()
-    file = ROOT / "report/results" / machine / "bench/ceilings.json"
-    if file.exists():
-        known |= {what: rate for what, count, rate in rows.read_ceilings(file) if count == threads}
-    missing = {*re.findall(r"[A-Za-z]\w*", formula)} - known.keys()
-    predicted = formula and not missing and ladder.sum_of(formula.split(" + "), known)
-    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
-    times = [f"{float(f'{each:.3g}'):,.9g}" if each else "-"
-             for each in (predicted and scale * predicted, answer, scale * measured)]
-    head = f"{column.removesuffix('_s')}, {unit}"
-    print(f"{head:24}    predicted  your answer     measured\n"
-          f"{stage.name:24}" + "".join(f"{each:>13}" for each in times) + "\n")
-    ladders.show(f"Predicted for this machine: {column} = {formula}" if predicted else
-                 "The prediction above is for the machine that it names."
-                 + f" For this one, it needs {' and '.join(missing)} of `make bench`."
-                 * bool(missing))
-
-
-def measure(stage, options):
-    """Builds a stage and those before it, and compares them. Returns the rows of the last two."""
-    from harness import compare  # needs numpy, and a diff does not
-
-    others = [stage.before] if stage.before else []
-    if not stage.is_step and others and others[0].is_step:  # the README is about all its steps
-        first = next(each for each in stage.ladder.stages if each.name[:2] == stage.name[:2])
-        others += [first.before] if first.before else []
-    sides = []
-    for other in reversed(others):
-        sides = compare.compare_in_cell((other, stage), options)[0]
-    if not others:
-        compare.build(stage)
-        sides = [[compare.run(stage, stage.ladder.words(options))]]
-    return sides
+def show_answers(ladder, answer, runs):
+    """Prints the reader's answer beside the measured times, in the ladder's unit."""
+    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], runs[0])
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]] / units
+    print(f"\n{unit}\n{'your answer':13}{answer or '-':>12}")
+    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
+        times = [row[column] for row in runs]
+        if all(times):
+            print(f"{column.removesuffix('_s'):13}{scale * median(times):12.4g}")
 
 
 def step(ladder, stage):
-    from harness import compare
+    from harness import compare  # needs numpy, and a diff does not
 
     stage = ladder.find(stage)
     readme = stage.folder / "README.md"
@@ -111,58 +63,54 @@ def step(ladder, stage):
     title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
     contents = dict(zip(parts[::2], parts[1::2]))
 
-    def section(name):
-        if name in contents:
-            print(f"## {name}\n\n{contents[name].strip()}\n")
+    def show(*names):
+        for name in names:
+            if name in contents:
+                print(f"## {name}\n\n{contents[name].strip()}\n")
 
     print(title.split("\n")[0] + "\n")
-    section(SECTIONS[0])
+    show("The idea")
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
         print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
-    section(SECTIONS[1])
+    show("Predict before you measure")
     answer = ask(ladder.toml["unit"])
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
-        show_diff(stage, stage.before)
-    for name in SECTIONS[2:-1]:
-        section(name)
+        diff(ladder, stage.name)
+    show("What the diff shows", "The arithmetic", "The prediction")
     options = compare.read_options(ladder, "step")
     print("## On this machine\n")
     try:
-        show_answers(stage, text, answer, measure(stage, options))
+        if stage.before:
+            (_, runs), _ = compare.compare_in_cell((stage.before, stage), options)
+        else:
+            compare.build(stage)
+            runs = [compare.run(stage, ladder.words(options))]
+        show_answers(ladder, answer, runs)
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
-        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests it on a simulated "
-              "device.")
-    section(SECTIONS[-1])
+        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
+              "a simulated device.")
+    show("What the profile shows")
 
 
 def new(ladder, origin, name):
-    origin = ladder.find(origin, "FROM")
-    if not ladders.STAGE_NAME.fullmatch(name):
-        fail(f"NAME: found '{name}', expected two digits, an underscore and a word, such as "
-             "20_mine")
-    number, title = name.split("_", 1)
-    taken = [*ladder.folder.glob(f"{number}_*")]
-    if taken:
-        fail(f"NAME: found '{name}', expected another number: {taken[0].relative_to(ROOT)} has "
-             "this one")
-    folder, was = ladder.folder / name, origin.name.split("_")[0]
+    origin, number = ladder.find(origin, "FROM"), name.split("_")[0]
+    if not ladders.STAGE_NAME.fullmatch(name) or [*ladder.folder.glob(f"{number}_*")]:
+        fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
+             "word, such as 20_mine")
+    folder, was, move = ladder.folder / name, origin.name.split("_")[0], name[len(number) + 1:]
     folder.mkdir()
     source = origin.source.read_text(encoding="utf-8")
     (folder / origin.source.name).write_text(
         source.replace(f"Stage {was}", f"Stage {number}, from {origin.name}", 1), encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8")
-    kept = re.sub(r"^(# What `make diff`.*|MOVE.*|ORIGIN.*)\n", "", makefile, flags=re.MULTILINE)
-    move = title.replace("_", " ")
     (folder / "Makefile").write_text(
-        f"MOVE = {move}\n# What `make diff`, `step` and `check` compare this stage with.\n"
-        f"ORIGIN = {origin.name}\n{kept}", encoding="utf-8")
-    (folder / "README.md").write_text(f"# {name}: {move}\n" + "".join(
-        f"\n## {section}\n\n(Not written yet.)\n" for section in SECTIONS), encoding="utf-8")
-    made = sorted(str(path.relative_to(ROOT)) for path in folder.iterdir())
-    ladders.show(f"Made from {origin.name}: {' '.join(made)}")
+        f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
+        f"ORIGIN = {origin.name}\n", encoding="utf-8")
+    (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
+    ladders.show(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
     # Nobody has to know yet how fast a copy is.
     return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={os.environ.get('RUNS') or 0}")
 
@@ -174,9 +122,8 @@ def study(_, name):
              "study has, such as heat")
     shutil.copytree(ROOT / "tests/pi", folder,
                     ignore=shutil.ignore_patterns("build", "run", "*.flags"))
-    ladders.show(f"Made studies/{name}: two stages that sum a series to pi. Replace the work in "
-                 "run.[ch], reference.c and the stages, and say so in ladder.toml. CONTRIBUTING.md "
-                 "explains them.")
+    ladders.show(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
+                 "what to replace.")
     return check(f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 

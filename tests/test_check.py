@@ -84,7 +84,7 @@ MISTAKES = {
     # The initial weights have to be equal to the bit: -0 is not 0.
     "minus zero": ("00", r" = draw_weight\(&generator, PIXELS\)",
                    r"\g<0>, network.bias1[0] = -0.0f", "b1",
-                   "WRONG (--hidden 33 --batch 8 --train 8 --epochs 0"),
+                   "WRONG with --hidden 33 --batch 8 --train 8 --epochs 0"),
     # The largest size of the tests has 100 units, the cell that is timed 128.
     "wide": ("01", r"(static void backward\(.*\n.* vectors = )network->vectors",
              r"\1network->units > 100 ? 1 : network->vectors", "W1 b1 W2", "..127] did not move."),
@@ -94,7 +94,7 @@ MISTAKES = {
     "130 images": ("00", r"static void backward\((.*\n)*?}$", gradient_of_130, "W1 b1 W2 b2",
                    "--batch 202 --train 202"),
     "overflow": ("00", r"max = z\[(0\]|o\] > max \? z\[o\] : max)", "max = 0", "",
-                 "--learning-rate 25: its loss is not a number"),
+                 "--learning-rate 25: exit status 1: 20_mine: the loss became"),
     "abort": ("01", ".* = batch->samples, vectors = .*", r"\g<0>if (n == 128) abort();", "",
               "--batch 128 --train 165 --epochs 10 --seed 19: ended by a signal: Aborted"),
 }
@@ -103,11 +103,6 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_mistake_is_named(checkout, name):
     checkout.finds(*MISTAKES[name], RUNS=0)
-    if name == "no b2":
-        said = run("/usr/bin/python3 -m harness check --selection builds stages/20_mine", 1,
-                   cwd=checkout.root).stdout
-        assert re.search(r"WRONG stages/20_mine .*the first that differs is W1\[0\]\[", said)
-        assert re.search(r"^\d+ tests, \d+ WRONG$", said, re.M)
 
 
 def test_a_race_is_found(checkout):  # other weights are wrong in every run
@@ -127,12 +122,12 @@ def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern
 
 def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):
     make("-C", "harness", "build/stages/reference")
-    monkeypatch.setattr(check, "LIMIT_OF_SELECTION", 0.2)
-    check.tester_of.cache_clear()
-    hangs = script(tmp_path / "hangs", 'echo >>"$0.runs"\nsleep 1000')
-    wrong, count = check.test_program(hangs, "builds")
-    check.tester_of.cache_clear()
-    assert len(wrong) == count and all("hangs, or takes over 0.2 s" in each for each in wrong)
+    monkeypatch.setattr(check, "LIMIT", 0.2)
+    tester = check.Tester(LADDER.find("00"), "builds", script(
+        tmp_path / "hangs", 'echo >>"$0.runs"\nsleep 1000'))
+    for test in tester.pairs()[:2]:
+        with pytest.raises(check.Wrong, match=f"{test[0]}: hangs, or takes over 0.2 s"):
+            tester.test(*test)
     assert (tmp_path / "hangs.runs").read_text() == "\n"
 
 
@@ -168,13 +163,9 @@ def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
     assert json.loads(last)["verdict"] == "right"
 
 
-def test_a_cuda_stage_with_a_key_has_to_launch_a_kernel(monkeypatch):
-    stage = LADDER.find("04")
-    make("-C", "harness", "build/stages/reference", "build/many_processors.so")
-    monkeypatch.setattr(check, "build", lambda *_: check.Program(built(LADDER.find("00"))))
-    assert check.count_launches(stage) == 0
-    monkeypatch.undo()
-    assert check.count_launches(stage) > 0
+def test_a_cuda_stages_launches_are_counted():
+    stage = LADDER.find("03")
+    assert check.count_launches(stage, built(stage)) == 21
 
 
 @needs_no_gpu
@@ -185,11 +176,11 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
 
 
 @pytest.mark.parametrize("stage, target, phase, said", [
-    ("01", "50", "", "50% (of the ceiling) or 1.2x (as fast as its origin)"),
+    ("01", "50", "", "such as 1.2x (as fast as its origin) or 50% (of the ceiling)"),
     ("01", "0%", "forward", "50% (of"), ("01", "٥٠%", "forward", "50% (of"),
     ("01", "50%", "fwd", "PHASE: found 'fwd', expected one of: forward backward"),
-    ("00", "1.2x", "forward", "50%: 00_serial is the first stage, so it has no origin"),
-    ("04", "50%", "forward", "1.2x: "), ("01", "50%", "backward", "1.2x: ")])
+    ("00", "1.2x", "forward", "for 00_serial such as 50% (of the ceiling)\n"),
+    ("04", "50%", "forward", "such as 1.2x ("), ("01", "50%", "backward", "such as 1.2x (")])
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
     monkeypatch.delitem(LADDER.toml["work"], "backward")
@@ -197,19 +188,14 @@ def test_a_target_that_cannot_be_asked_for_is_one_line(
     with pytest.raises(SystemExit) as end:
         check.main()
     found = capsys.readouterr().err
-    if phase != "fwd":
-        said = f"TARGET: found '{target}', expected such as {said}"
-    assert end.value.code == 2 and found.count("\n") == 1 and f": {said}" in found
+    assert end.value.code == 2 and found.count("\n") == 1 and said in found
 
 
-def test_the_part_of_the_ceiling_is_that_of_as_many_threads_as_the_stage_uses(monkeypatch):
-    row = {"threads": 2.0, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4}
-    monkeypatch.setattr(running, "rate", lambda threads: threads)
-    monkeypatch.setattr(compare, "run", lambda *words: row)
-    for phase, part in ("", 100 * 319.6e3 / 2e6), ("forward", 100 * 158.8e3 / 2e6):
-        found, _ = check.part_of_ceiling(LADDER.find("00"), phase, {"runs": 8},
-                                         lambda rows: [0.001] * len(rows))
-        assert found.median == pytest.approx(part, 1e-9), phase
+def test_the_part_of_the_ceiling_is_that_of_the_rate_just_then():
+    row = {"rate": 2e-9, "epochs": 2, "train_samples": 10, "hidden": 5, "batch": 4}
+    for phase, operations in ("", 319.6e3), ("forward", 158.8e3):
+        assert check.seconds_of_work(LADDER.find("00"), phase, row) == pytest.approx(
+            operations / 2, 1e-9), phase
 
 
 @pytest.mark.parametrize("text, status", [
@@ -321,26 +307,24 @@ W1 = np.arange(60) < 50
 
 
 @pytest.mark.parametrize("said, found, options", [
-    ("The update of W1 is 2 times the right one", np.where(W1, 2, 1) * AFTER, {}),
-    ("The update of b1 is 1 times the right one + 1 times the one before: is its gradient set to "
-     "zero?", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
-    ("The update of W1 is 0.53125 times the right one: divided by 32, not 17?", 17 / 32 * AFTER,
+    ("The update of W1 is 2 times the right one.", np.where(W1, 2, 1) * AFTER, {}),
+    ("The update of b1 is 1 times the right one + 1 times the one before: is its gradient set "
+     "to zero?", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
+    ("The update of W1 is 0.53125 times the right one: is it divided by 17?",
+     17 / 32 * AFTER, {"count": 17}),
+    ("The update of b1 is 17 times the right one: is it divided by 17?", 17 * AFTER,
      {"count": 17}),
-    ("The update of W1 is 17 times the right one: not divided by 17?", 17 * AFTER, {"count": 17}),
-    # A wrong loss of right weights does not blame forward alone.
-    ("how train takes the epoch's mean", AFTER, {"loss": 1.5}),
-    ("look at forward first", 2 * AFTER, {"loss": 1.5})])
+    ("b1 did not move.", W1 * AFTER, {})])
 def test_the_words_for_an_update(said, found, options):
     """Of W1 (5 × 10) and b1 (10), after an update by so many images of 32."""
-    states, loss = options.get("states", [BEFORE, AFTER]), {"final_loss": options.get("loss", 1)}
-    items = [check.compare_column("final_loss", loss, 1, 0.01, 0)]
+    states, words = options.get("states", [BEFORE, AFTER]), []
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
-        items.append(check.compare_part(name, found[place].reshape(shape).astype(np.float32),
-                                        states[-1][place].reshape(shape), "norm", 5e-5))
-        items[-1].slice = place
-    words = check.explain_updates(items, found, states, options.get("count", 32), 32,
-                                  LADDER.toml["tests"]["hints"])
-    assert said in " ".join(words)
+        item = check.compare_part(name, found[place].reshape(shape).astype(np.float32),
+                                  states[-1][place].reshape(shape), "norm", 5e-5)
+        item.slice = place
+        if not item.right:
+            words.append(check.explain_update(item, found, states, options.get("count", 32), 32))
+    assert said in words
 
 
 ASAN = """\

@@ -54,15 +54,13 @@ def test_only_runs_of_a_round_are_compared():
     assert pairs.ratio([2.0], [5.0]).text == "2.50× once" and pairs.ratio([], []) is None
 
 
-@pytest.mark.parametrize(("ratio", "words", "verdict"), [
-    ((1.01, 0.99, 1.03), "no difference seen (0.990 to 1.030)", "30 pairs of runs: no difference"),
-    ((1.008, 1.002, 1.022), "1.008× (1.002 to 1.022)", "b is 1.008× (1.002 to 1.022) as fast"),
-    ((0.5, 0.4, 0.55), "0.500× (0.400 to 0.550)", "a is 2.00× (1.82 to 2.50) as fast as b"),
-    ((254.4, 250, 260), "254× (250 to 260)", "b is 254× (250 to 260) as fast as a"),
-    ((0.0123, 0.012, 0.0125), "0.0123× (0.0120 to 0.0125)", "a is 81.3× (80.0 to 83.3)")])
-def test_words(ratio, words, verdict):
+@pytest.mark.parametrize(("ratio", "words"), [
+    ((1.01, 0.99, 1.03), "no difference seen (0.990 to 1.030)"),
+    ((1.008, 1.002, 1.022), "1.008× (1.002 to 1.022)"),
+    ((254.4, 250, 260), "254× (250 to 260)"),
+    ((0.0123, 0.012, 0.0125), "0.0123× (0.0120 to 0.0125)")])
+def test_words(ratio, words):
     assert pairs.Ratio(*ratio, 30).text == words
-    assert compare.verdict("a", "b", pairs.Ratio(*ratio, 30)).startswith(verdict)
 
 
 @pytest.fixture
@@ -80,10 +78,8 @@ def run(monkeypatch):
         def one(stage, words):
             is_b = stage.name == "b"
             rate = next(left, 100)
-            if rate == "Ctrl-C":
-                raise KeyboardInterrupt
             return {"threads": 1, "rate": rate, "others": 0, "train_s": 1.0 + is_b, "forward_s": 0,
-                    "backward_s": 0.5, "program_s": 3, "processor_s": 3, "dataset": "mnist",
+                    "backward_s": 0.5, "program_s": 3, "dataset": "mnist",
                     "final_loss": losses[is_b]}
 
         monkeypatch.setattr(compare, "run", one)
@@ -98,15 +94,15 @@ def test_a_comparison(run, capsys):
     run()
     text = capsys.readouterr().out
     assert "8 runs of each in turn" in text and "forward" not in text
-    assert "a is 2.00× (2.00 to 2.00) as fast as b, from 8 pairs of runs.\n" in text
+    assert "8 pairs of runs: b is 0.500× (0.500 to 0.500) as fast as a.\n" in text
 
 
 def test_disturbed_rounds_are_made_again(run, capsys):
-    (a, _), _, why = run([100, 100, 89, 100])
+    (a, _), why = run([100, 100, 89, 100])
     assert not why and [row["rate"] for row in a] == [100] * 8
     # At most half as many: then there is no verdict. Nor is there on a busy machine.
     for words in ({"rates": [100, 100, *[50] * 40]}, {"busy": 11}):
-        (a, _), _, why = run(**words)
+        (a, _), why = run(**words)
         assert why and f"\nNo verdict: {why}" in capsys.readouterr().out
     assert len(a) == 8
 
@@ -116,13 +112,6 @@ def test_stages_that_do_not_compute_the_same(run, capsys):
         run(losses=(0.3, 0.4))
     assert ended.value.code == 1
     assert "final_loss is 0.3 in a and 0.4 in b" in capsys.readouterr().err
-
-
-def test_an_interrupt_ends_the_runs(run, capsys):
-    """What was measured says what it can."""
-    with pytest.raises(SystemExit):
-        run([100] * 4 + ["Ctrl-C"])
-    assert len(run([*[100] * 16, "Ctrl-C"])[0][0]) == 8
 
 
 def test_others_are_those_that_are_not_ours(monkeypatch):

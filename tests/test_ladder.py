@@ -2,7 +2,6 @@
 declares, `make step` shows a step, and a copy of a stage works as a stage."""
 
 import itertools
-import json
 import os
 import re
 import shutil
@@ -13,7 +12,7 @@ import pytest
 from conftest import wait_until
 from programs import draw_data
 
-from harness import ladders, rows
+from harness import ladders
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -115,29 +114,18 @@ def repository(checkout, tmp_path):
 
 
 def test_step(repository):
-    """It prints the README and the diff, and measures. It predicts from what `make bench` has
-    measured on this machine."""
+    """It prints the README and the diff, and measures."""
     readme = Path("stages/00_serial/README.md").read_text()
-    folder = Path("report/results", repository.run("harness/machine.sh --name").strip(), "bench")
-    shutil.rmtree(folder, ignore_errors=True)
     output = repository.run(f"make -s step STAGE=00 {QUICK}")
     parts = ("# 00_serial", "## The idea", "## Predict before you measure", "## The arithmetic",
              "## The prediction", "## On this machine", "## What the profile shows")
     places = [output.index(f"\n{text}" if text[1] == "#" else text) for text in parts]
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--", output)
-    assert re.search(r"\ntrain, µs a batch +predicted +your answer +measured\n00_serial +- +- +\d.*"
-                     r"\n\nThe prediction above .* it needs addition of `make bench`\.", output)
-    repository.write(folder / "ceilings.json", json.dumps({"benchmarks": [
-        {"name": "ceilings/addition", "run_name": "ceilings/addition", "aggregate_name": "median",
-         "real_time": 2}]}))
-    assert re.search(r"\n00_serial +105,000 +- +\d.*\n\nPredicted for this machine: .* /addition\n",
-                     repository.run(f"make -s step STAGE=00 {QUICK}"))  # 256 · 128 · 1598 · 2 ns
-    # The README speaks of all of 02's steps, so the time before them is shown, too.
+    assert re.search(r"\nµs a batch\nyour answer +-\ntrain +\d.*\nforward +\d", output)
     output = repository.run(f"make -s step STAGE=02 {QUICK}")
     assert "\n+// Stage 02: " in output and "picture: stages/02_openmp/picture.svg" in output
-    for before in (r"02\.\d_[a-z_]*", "01_vectorized"):
-        assert re.search(rf"^median +{before} +02_openmp", output, re.MULTILINE)
+    assert re.search(r"^median +02\.\d_[a-z_]* +02_openmp", output, re.MULTILINE)
 
 
 @pytest.mark.skipif(not shutil.which("script"), reason="found no script (bsdutils)")
@@ -148,31 +136,14 @@ def test_step_on_a_terminal(repository):
     process = repository.start("""bash -c 'script -qec "python3 -m harness step step stages 00" \
         /dev/null <keys >output'""", TRAIN="64", PATH=f"/usr/bin:{os.environ['PATH']}")
     with open("keys", "w") as keys:
-        for number, words in ((1, "many"), (2, "24,500")):
-            wait_until(lambda: Path("output").read_text().count("on: ") == number,  # noqa: B023
-                       process)
-            assert "The prediction" not in Path("output").read_text()
-            print(words, file=keys, flush=True)
+        wait_until(lambda: "on: " in Path("output").read_text(), process)
+        assert "The prediction" not in Path("output").read_text()
+        print("24,500", file=keys, flush=True)
         repository.end(process)
     output = Path("output").read_text()
-    assert "Found 'many', expected a number such as 350." in output
-    assert re.search(r"\n00_serial +\S+ +24,500 +\d", output)
+    assert re.search(r"\nyour answer +24,500\s+train +\d", output)
     Path("stages/00_serial/README.md").unlink()
-    assert re.search(r"\n00_serial +- +- +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
-
-
-def test_declared_predictions():
-    """They are of a time, and made of numbers, columns and ceilings."""
-    known = {"flops", "L1", "L2", "L3", "memory", "addition", "barrier", "parallel_region", "before"}
-    count = 0
-    for stage in STAGES:
-        ladder, readme = stage.ladder, (stage.folder / "README.md").read_text()
-        for column, formula in re.findall("<!-- predicted: (.*?) = (.*?) -->", readme):
-            count += 1
-            assert column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)), stage.name
-            values = dict.fromkeys({*known, *rows.parameters(ladder), "threads"}, 1.0)
-            assert ladder.sum_of(formula.split(" + "), values | {"before": 1e6}) > 0, stage.name
-    assert count > 1
+    assert re.search(r"\ntrain +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
 
 
 @pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -194,7 +165,7 @@ def test_a_copy_of_a_step(repository):
     made = run("make -s new-stage FROM=01.0 NAME=20_mine TRAIN=640")
     assert "\n20_mine: right, " in made and "median" not in made
     assert "// Stage 20, from 01.0_first:" in Path("stages/20_mine/train.c").read_text()
-    assert "NAME: found '20_x', expected another number" in run(
+    assert "NAME: found '20_x', expected two digits that no stage has" in run(
         "make -s new-stage FROM=01.0 NAME=20_x", 2)
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
     assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "

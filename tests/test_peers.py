@@ -1,5 +1,5 @@
 """Tests the peers and `run_all.sh --peers`: a peer takes and writes what a stage does, and nothing
-depends on a peer. `python3 -m harness check --selection peers` tests all that are installed."""
+depends on a peer. FULL=1 compares all that are installed with the reference."""
 
 import os
 import re
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from programs import ROOT, Trainer, built, make, needs_full, run, script
 
-from harness import ladders
+from harness import check, ladders
 
 PEERS = ROOT / "stages/peers"
+ALL = [peer for ladder in ladders.ladders() for peer in ladder.peers]
 
 
 @pytest.fixture
@@ -22,21 +23,24 @@ def numpy(tmp_path):
     return peer
 
 
-def check(program, selection, status=0):
+def compare(peer, selection, path=None):
     """Compares a program's weights with the float64 reference."""
-    make("-C", "harness", "build/stages/reference", "build/many_processors.so")
-    return run(["python3", ROOT / "harness", "check", "--selection", selection, program],
-               status).stdout
+    make("-C", "harness", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
+    try:
+        tester = check.Tester(peer, selection, path)
+    except check.Skipped as why:
+        pytest.skip(str(why))
+    for test in tester.pairs():
+        tester.test(*test)
 
 
-@pytest.mark.parametrize("name", ["peer_openblas", *(
-    pytest.param(name, marks=needs_full)
-    for name in ("peer_openblas_pypi", "peer_libxsmm", "peer_onednn"))])
-def test_the_weights_of_the_peers_in_c_are_the_references(name):
-    made = make("-C", "stages/peers", name)
-    if not (PEERS / name).exists():
-        pytest.skip(made.strip())
-    check(PEERS / name, "peers")
+@pytest.mark.parametrize("peer", [
+    pytest.param(peer, id=f"{peer.ladder.name}/{peer.name}",
+                 marks=[] if peer.source == PEERS / "peer_openblas.c" else [needs_full])
+    for peer in ALL])
+def test_its_weights_are_the_references(peer):
+    run(peer.build, None, cwd=ROOT)
+    compare(peer, "peers")
 
 
 # It averages each batch over a sample too many.
@@ -55,9 +59,11 @@ peer.main(Wrong)
 
 
 def test_wrong_weights_are_refused(numpy, tmp_path):
+    peer = ladders.find_ladder("").find("peer_numpy", among=ALL)
     few = "gpu"  # a selection of few runs: each takes a third of a second
-    check(numpy.program, few)
-    assert "WRONG" in check(script(tmp_path / "peer_wrong.py", WRONG.format(PEERS=PEERS)), few, 1)
+    compare(peer, few)
+    with pytest.raises(check.Differs):
+        compare(peer, few, script(tmp_path / "peer_wrong.py", WRONG.format(PEERS=PEERS)))
 
 
 def test_a_peers_rows_go_into_a_stages_file_and_have_no_times_of_the_phases(numpy, tmp_path):

@@ -1,13 +1,17 @@
 """Every stage against its ladder's reference, in each selection of [tests] in ladder.toml: see
 harness/check.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
-the pairs of a size and a case, and what takes long and rarely finds more is left out.
+the pairs of a size and a case, and what takes long and rarely finds more is left out. On a GPU,
+compute-sanitizer finds accesses out of bounds, reads of unset memory, races, and barriers that some
+threads do not reach.
 
 The Makefile runs this file to ask which builds it needs.
 """
 
 import platform
 import re
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from programs import FULL, built, make, needs_full
@@ -16,6 +20,10 @@ from programs import TESTS as FOLDER
 from harness import check, ladders
 
 ALWAYS = "stages", "sanitized", "simulated", "cell"
+EXTRA = "wide", "simulated_wide", "long"  # that a ladder need not have
+TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
+         if shutil.which("compute-sanitizer")]
+check.LIMIT = 600  # seconds: sanitizers are slow
 
 
 def levels():
@@ -35,7 +43,8 @@ def all_tests():
         for stage in ladder.stages:
             build = f"build/{ladder.name}/{stage.name}"
             if not stage.is_cuda or has_gpu:
-                yield from ((stage, each, "") for each in ("stages", "wide", "long"))
+                yield from ((stage, each, "") for each in (
+                    "stages", "wide", "long", *(TOOLS if stage.is_cuda else [])))
             if stage.is_cuda:
                 yield stage, "simulated", f"{build}.sim"
                 yield stage, "simulated_wide", f"{build}.sim"
@@ -55,12 +64,15 @@ def is_left_out(stage, selection):
 
 
 # What takes longest comes first, so that the short ones fill the gaps: mpirun, then 00.
-TESTS = sorted(all_tests(), key=lambda each: (not each[0].declared("RUN"), each[0].name))
+TESTS = sorted((each for each in all_tests() if each[1] not in EXTRA
+                or each[1] in each[0].ladder.toml["tests"]),
+               key=lambda each: (not each[0].declared("RUN"), each[0].name))
 
 
 @pytest.mark.parametrize("stage, selection, build", [
     pytest.param(*each, marks=[needs_full] if is_left_out(*each[:2]) else [], id="-".join(filter(
         None, (f"{each[0].ladder.name}/{each[0].name}", each[1],
+               "on_gpu" if each[0].is_cuda and not each[2] else "",
                each[2].rpartition(".")[2] if each[1] == "builds" else ""))))
     for each in TESTS])
 def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatch):
@@ -74,12 +86,22 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     if selection == "cell":
         check.check_cell([stage], check.compare.read_options(stage.ladder, "check"))
         return
+    if selection == "long" and Path(stage.ladder.data[1], "SYNTHETIC").exists():
+        pytest.skip("found no real data")
+    selection, _, tool = selection.partition("gpu_")
+    under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
     try:
-        wrong, count = check.test_program(FOLDER / build if build else stage.folder, selection,
-                                          1 if FULL else 3)
+        tester = check.Tester(stage, selection or "gpu", build and FOLDER / build, under=under)
     except check.Skipped as why:
         pytest.skip(str(why))
-    assert count and not wrong
+    # A step is like the stages beside it, so it is tested with each size and each case, but with
+    # few pairs of them. Without FULL=1 so is what mpirun starts, which takes a second: a third of
+    # that for steps and under sanitizers.
+    is_short = tester.starts_slowly and not FULL
+    few = is_short and (stage.is_step or selection == "sanitized")
+    part = 99 if stage.is_step or is_short else 1 if FULL else 3
+    for test in tester.pairs(part)[::3 if few else 1]:
+        tester.test(*test)
 
 
 if __name__ == "__main__":
