@@ -68,21 +68,6 @@ static void timer_equals_two_passes(void **state) {
     check_against_two_passes(1e6, 0.01);
 }
 
-static void laps_add_up_to_the_time_that_passed(void **state) {
-    (void)state;
-    const struct timespec pause = {.tv_nsec = 2000000};
-    struct timer timer = {0};
-    const double start = seconds();
-    double clock = start;
-    for (int i = 0; i < 5; ++i) {
-        nanosleep(&pause, NULL);
-        clock = timer_lap(&timer, clock);
-    }
-    assert_int_equal(timer.count, 5);
-    assert_true(timer.min >= 0.002);
-    assert_true(fabs(timer.total - (clock - start)) < 1e-9);
-}
-
 static void allocated_arrays_are_zero_and_aligned(void **state) {
     (void)state;
     for (size_t count = 1; count < 100; ++count)
@@ -147,19 +132,6 @@ static void values_are_exact(void **state) {
     write_idx("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", TRAIN, TEST);
     check_loaded(TRAIN, TEST);
     check_loaded(1, 1);
-}
-
-static void batches_cover_the_data_set(void **state) {
-    (void)state;
-    float images[TRAIN * PIXELS];
-    uint8_t labels[TRAIN];
-    const struct dataset dataset = {TRAIN, images, labels};
-    assert_int_equal(batch_at(&dataset, 0, 3).samples, 3);
-    assert_int_equal(batch_at(&dataset, 6, 3).samples, 1);
-    assert_ptr_equal(batch_at(&dataset, 6, 3).images, images + (size_t)6 * PIXELS);
-    assert_ptr_equal(batch_at(&dataset, 6, 3).labels, labels + 6);
-    assert_int_equal(largest_batch(&(struct options){.batch = 3, .train_samples = 7}), 3);
-    assert_int_equal(largest_batch(&(struct options){.batch = 99, .train_samples = 7}), 7);
 }
 
 // What a row is made of. Not all of it is a column.
@@ -249,10 +221,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timer_equals_two_passes),
         cmocka_unit_test(timer_repeated),
-        cmocka_unit_test(laps_add_up_to_the_time_that_passed),
         cmocka_unit_test(allocated_arrays_are_zero_and_aligned),
         cmocka_unit_test(values_are_exact),
-        cmocka_unit_test(batches_cover_the_data_set),
         cmocka_unit_test(header_and_row_come_from_the_same_list),
         cmocka_unit_test(numbers_read_back_equal),
     };

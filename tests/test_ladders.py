@@ -53,7 +53,6 @@ def call(monkeypatch, capsys):
 
 @pytest.mark.parametrize(("words", "found"), [
     ("ladders", "stages other"),
-    ("stages stages", "stages/00_serial stages/02_gpu"),
     ("stages other", "00_serial 01.1_order 01.2_wide 01_vectorized 02_gpu 02_gpu_too"),
     ("stages --cpu other", "00_serial 01.1_order 01.2_wide 01_vectorized"),
     ("stages --cuda", "stages/02_gpu studies/other/02_gpu studies/other/02_gpu_too"),
@@ -95,10 +94,6 @@ def test_what_a_makefile_declares(root, capsys):
 @pytest.mark.parametrize(("old", "new", "says"), [
     ('title = "Pi', 'tilte = "Pi', "found the key 'tilte', expected 'title'"),
     ('program = "run"', "", "program: found nothing, expected this key"),
-    ('"Pi, by', '1 # "', "title: found 1, expected text"),
-    ("[[axes]]", "[axes]", "axes: found a table, expected a list"),
-    ("[3000000]", '3', "headline[0]: found 3, expected a list"),
-    ("values = [1000000", 'value = [1000000', "axes[0]: found the key 'value', expected 'values'"),
     ("quick = [1", 'quick = [true, 1', "axes[3]: found True, expected a whole number"),
     ('"terms"\nname', '"threads"\nname', "option: found 'threads', expected small letters, "),
     ('"time_s"\nbase', '"time"\nbase', "time: found 'time', expected a column that ends in _s"),
@@ -106,7 +101,6 @@ def test_what_a_makefile_declares(root, capsys):
     ('better = "lower"', 'better = "less"', "measures[0].better: found 'less', expected one of: "
      "lower higher"),
     ('better = "lower"', '[compare]\nterm = 1', "compare: found the key 'term', expected 'terms'"),
-    ('better = "lower"', '[compare]\nterms = "x"', "compare.terms: found 'x', expected a whole"),
     ('better = "lower"', '[results]\npi = ["0.1 p"]', "work, units or results: found 'p' in '0.1"),
     ("[tests]", "[tests", "Expected ']'")])
 def test_a_mistake(root, call, old, new, says):
@@ -116,11 +110,9 @@ def test_a_mistake(root, call, old, new, says):
     assert call("stages other", 2).startswith(f"studies/other/ladder.toml: {says}")
 
 
-@pytest.mark.parametrize("name", ["02_a b", "02_A", "2_a"])
-def test_a_folder_that_make_cannot_take(root, call, name):
-    (root / "studies/other/02_gpu").rename(root / "studies/other" / name)
-    said = "found the folder" if name[0] == "0" else "STAGE: found '02_gpu'"
-    assert call("stages other 02_gpu", 2).startswith(said) or name == "2_a"
+def test_a_folder_that_make_cannot_take(root, call):
+    (root / "studies/other/02_gpu").rename(root / "studies/other/02_a b")
+    assert call("stages other 02_gpu", 2).startswith("found the folder")
 
 
 def test_a_third_ladder_is_a_folder(checkout):
@@ -128,12 +120,10 @@ def test_a_third_ladder_is_a_folder(checkout):
     run, quick = checkout.run, "RUNS=8 TERMS=100000"
     assert "\n01_unrolled: right, " in run("make -s new-study NAME=pi")
     assert "NAME: found 'pi', expected small letters" in run("make -s new-study NAME=pi", 2)
-    assert " studies/pi/01_unrolled" in run("make -n")
     assert "\n  01_unrolled " in run("./run_all.sh --study pi --quick")
     assert "01_unrolled" in run(f"make -s compare STUDY=pi A=00 B=01 {quick}")
-    for target in ("step", "diff"):
-        output = run(f"make -s {target} STUDY=pi STAGE=01 {quick}")
-        assert "\n+    double sums[4] = {0};\n" in output
+    output = run(f"make -s step STUDY=pi STAGE=01 {quick}")
+    assert "\n+    double sums[4] = {0};\n" in output
     assert "\n02_mine: right, " in run(f"make -s new-stage STUDY=pi FROM=01 NAME=02_mine {quick}")
     checkout.edit("studies/pi/02_mine/run.c", "2.0 * k + 1", "2.0 * k + 3")
     assert "02_mine: WRONG" in run(f"make -s check STUDY=pi STAGE=02_mine {quick}", 2)

@@ -81,9 +81,10 @@ def test_a_study(tree):
     for options in ("", "--exact", "--terms 60"):
         tree.sweep(f"--study pi --resume {options}")
     assert tree.rows("stage hidden exact") == "00_sum,50,0 00_sum,50,1 00_sum,60,0"
-    common = "--epochs 5 --pace 0.1 --batch 4"
+    rest = "--epochs 5 --pace 0.1"
     assert [re.sub(".*/run (.*) --quiet.*", r"\1", call) for call in tree.calls()] == [
-        f"{common} --terms 50", f"{common} --terms 50 --exact", f"{common} --terms 60"]
+        f"--batch 4 --terms 50 {rest}", f"--batch 4 --terms 50 --exact {rest}",
+        f"--batch 4 --terms 60 {rest}"]
     assert "unknown option '--hidden'" in tree.sweep("--study pi --hidden 8", 2)
     tree.stage("00_one", "exit 3")
     tree.run(f"{PROGRAM} --output all --repeats 1 --all", 1)
