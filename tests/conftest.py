@@ -28,7 +28,6 @@ title = "Made up"
 program = "run"
 time = "time_s"
 data = "../data/mnist.set"
-heading = "{epochs} epochs at {pace}"
 phases = ["forward", "backward"]
 [[axes]]
 option = "batch"
@@ -116,16 +115,17 @@ def run_here(words, environment):
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = words
+    status = 1
     try:
         runpy.run_path("harness/__main__.py", run_name="__main__")
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        sys.stdout.flush()
-        os._exit(1 if isinstance(end.code, str) else end.code or 0)
+        status = end.code or 0
     except BaseException:
         traceback.print_exc()
-        os._exit(1)
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+    sys.stdout.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 class Tree:
@@ -158,10 +158,7 @@ class Tree:
         folder = f"{ladder}/{name}"
         self.write(f"{folder}/{source}", "")
         self.write(f"{folder}/Makefile", "run: ;\n")
-        self.program(f"{folder}/run", name, commands)
-
-    def program(self, path, name, commands=""):
-        self.script(path, PROGRAM.format(name=name, commands=commands))
+        self.script(f"{folder}/run", PROGRAM.format(name=name, commands=commands))
 
     def start(self, words, **variables):
         """Starts a command in a session of its own, as from a terminal: Ctrl-C ends it."""

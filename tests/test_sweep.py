@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import LADDER, REPOSITORY, SWEEP, wait_until
+from conftest import LADDER, PROGRAM, REPOSITORY, SWEEP, wait_until
 
-PROGRAM = SWEEP.partition(" --")[0]
+RUN_ALL = SWEEP.partition(" --")[0]
 
 # --- which runs are made ---
 
@@ -33,7 +33,7 @@ def test_grid(tree):
     # A quick look has a grid and a folder of its own, and a run of over 0.5 s is not repeated.
     tree.stage("00_one", "time_s=0.6")
     tree.edit("stages/ladder.toml", "[8, 16]", "[8, 16]\nquick = [16]\n[quick]\nepochs = 1")
-    tree.run(f"{PROGRAM} --quick --batch 4")
+    tree.run(f"{RUN_ALL} --quick --batch 4")
     assert tree.counts("stage hidden epochs", "report/results/made-up-quick/stages/runs.csv") == {
         "00_one,16,1": 1, "01_two,16,1": 3}
 
@@ -87,7 +87,7 @@ def test_a_study(tree):
         f"--batch 4 --terms 60 {rest}"]
     assert "unknown option '--hidden'" in tree.sweep("--study pi --hidden 8", 2)
     tree.stage("00_one", "exit 3")
-    tree.run(f"{PROGRAM} --output all --repeats 1 --all", 1)
+    tree.run(f"{RUN_ALL} --output all --repeats 1 --all", 1)
     assert tree.rows("stage", "all/stages/runs.csv") == "01_two"
     assert tree.rows("stage", "all/pi/runs.csv") == "00_sum"
 
@@ -407,7 +407,7 @@ def test_peers(tree):
     do without it, too."""
     tree.write("stages/peers/Makefile", "peer_%: ;\nversions:\n\t@echo peers: none\n")
     tree.write("stages/peers/peer_one.c", "")
-    tree.program("stages/peers/peer_one", "peer_one", "env >seen")
+    tree.script("stages/peers/peer_one", PROGRAM.format(name="peer_one", commands="env >seen"))
     tree.sweep("--peers --stages 00", MKL_NUM_THREADS="1", ONEDNN_MAX_CPU_ISA="1", TORCH_X="1",
                OMP_PLACES="cores")
     assert tree.rows("stage") == "00_one peer_one"

@@ -228,10 +228,6 @@ __global__ void add_parts(float *parts, unsigned *arrived, int fence) {
         parts[0] += parts[block]; // of all blocks
 }
 
-static void blocks_arrive(float *x, int fence) {
-    add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), fence);
-}
-
 __global__ void halve(unsigned char *x) {
     x[threadIdx.x] /= 2;
 }
@@ -253,16 +249,6 @@ __global__ void return_early(float *x, int n) {
 PROGRAM(barrier_not_reached_by_all) {
     return_early<<<1, 64>>>(x, 64); // right: the next launch must not count its threads
     return_early<<<dim3(2, 3), 64>>>(x, 31);
-}
-
-__global__ void part(float *x) {
-    if (threadIdx.x < 10) {
-        x[threadIdx.x] = 1;
-        __syncthreads(); // different for some
-    } else {
-        x[threadIdx.x] = 2;
-        __syncthreads(); // different for the others
-    }
 }
 
 __global__ void shuffle_with_all(float *x) {
@@ -303,17 +289,6 @@ PROGRAM(allocation_in_capture) {
     print_error(cudaMalloc(&memory, BYTES), stream);
 }
 
-PROGRAM(wait_in_capture) {
-    cudaStream_t stream = begin_capture();
-    print_error(cudaStreamSynchronize(stream), stream);
-}
-
-PROGRAM(copy_in_capture) {
-    static float host[N];
-    cudaStream_t stream = begin_capture();
-    print_error(cudaMemcpy(host, x, BYTES, cudaMemcpyDeviceToHost), stream);
-}
-
 PROGRAM(launch_into_default_stream_in_capture) {
     cudaStream_t stream = begin_capture();
     fill<<<1, N>>>(x, N, 1);
@@ -337,27 +312,6 @@ PROGRAM(time_of_captured_event) {
     cudaEventDestroy(event);
 }
 
-// Returns the graph of fill(x, N, value) in a stream.
-static cudaGraphExec_t graph_of_fill(cudaStream_t stream, float *x, float value) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-    fill<<<1, N, 0, stream>>>(x, N, value);
-    cudaStreamEndCapture(stream, &graph);
-    cudaGraphInstantiateWithFlags(&exec, graph, 0);
-    cudaGraphDestroy(graph);
-    return exec;
-}
-
-PROGRAM(captured_work_is_not_done) {
-    cudaStream_t stream;
-    cudaStreamCreate(&stream);
-    cudaGraphExec_t exec = graph_of_fill(stream, x, 1);
-    print(x); // zeros, as they were
-    cudaGraphExecDestroy(exec);
-    cudaStreamDestroy(stream);
-}
-
 PROGRAM(graph_of_freed_memory) {
     static float host[N];
     cudaGraph_t graph;
@@ -371,9 +325,13 @@ PROGRAM(graph_of_freed_memory) {
 }
 
 PROGRAM(graph_never_destroyed) {
-    cudaStream_t stream;
-    cudaStreamCreate(&stream);
-    cudaGraphLaunch(graph_of_fill(stream, x, 1), stream);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStream_t stream = begin_capture();
+    fill<<<1, N, 0, stream>>>(x, N, 1);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
 }
 
@@ -421,18 +379,6 @@ static void launch_wait_in_some(int blocks, int threads) {
     cudaLaunchCooperativeKernel(wait_in_some, BLOCKS, 64, arguments);
 }
 
-__global__ void share_much(float *x) {
-    __shared__ float tile[10000];
-    tile[threadIdx.x] = 1;
-    cooperative_groups::this_grid().sync();
-    x[threadIdx.x] = tile[threadIdx.x];
-}
-
-PROGRAM(too_much_shared_memory_for_all_blocks) {
-    void *arguments[] = {&x};
-    cudaLaunchCooperativeKernel(share_much, BLOCKS, 32, arguments);
-}
-
 // ---- Threads that wait in a loop.
 
 // The first block waits for what the second has.
@@ -459,15 +405,6 @@ static void launch_hand_over(float *x, bool fence_before, bool fence_behind) {
     print(x);
 }
 
-// A lock that is opened without a fence.
-__global__ void lock_without_fence(float *x, int *lock) {
-    while (atomicCAS(lock, 0, 1) != 0)
-        continue;
-    __threadfence();
-    x[0] += 1; // under the lock
-    atomicExch(lock, 0);
-}
-
 // A thread of each block waits for a number of blocks. The others wait for it.
 __global__ void wait_for_blocks(int *arrived, int n) {
     if (threadIdx.x == 0) {
@@ -476,10 +413,6 @@ __global__ void wait_for_blocks(int *arrived, int n) {
             continue;
     }
     __syncthreads(); // behind the loop
-}
-
-static void launch_wait_for_blocks(float *x, int blocks, int threads, int n) {
-    wait_for_blocks<<<blocks, threads>>>((int *)x, n);
 }
 
 // ---- The same with a volatile word: two blocks hand numbers over to each other.
@@ -571,9 +504,6 @@ int main(int argc, char **argv) {
         print(x);
     };
     all["launch_error_nobody_asked_for"] = [](float *x) { fill<<<1, 2048>>>(x, N, 1); };
-    all["threads_without_fence"] = [](float *x) {
-        lock_without_fence<<<1, 2>>>(x, (int *)(x + N / 2));
-    };
     all["host_reads_device_memory"] = [](float *x) { printf("%g\n", (double)x[3]); };
     all["kernel_reads_null"] = [](float *x) { copy<<<1, N>>>(x, nullptr, 0, N); };
     all["read_behind_device_memory"] = [](float *x) {
@@ -587,9 +517,8 @@ int main(int argc, char **argv) {
     };
     all["misaligned_vector"] = [](float *x) { misalign<<<1, 1>>>((float4 *)x, x); };
     all["too_much_shared_memory"] = [](float *x) { fill_much<<<1, 32, 8192 * sizeof(float)>>>(x); };
-    all["missing_fence"] = [](float *x) { blocks_arrive(x, 0); };
-    all["fence"] = [](float *x) { blocks_arrive(x, 1); };
-    all["different_barriers"] = [](float *x) { part<<<1, 64>>>(x); };
+    all["missing_fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 0); };
+    all["fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 1); };
     all["lane_missing_in_shuffle"] = [](float *x) { shuffle_with_all<<<1, 64>>>(x); };
     all["lane_not_in_mask"] = [](float *x) { wait_with_lower_half<<<1, 32>>>(x); };
     all["capture_of_default_stream"] = [](float *) {
@@ -604,16 +533,16 @@ int main(int argc, char **argv) {
     all["grid_barrier_not_reached_by_all_threads"] = [](float *) {
         launch_wait_in_some(BLOCKS, 31);
     };
-    all["hand_over_without_fences"] = [](float *x) { launch_hand_over(x, false, false); };
     all["hand_over_without_fence_before"] = [](float *x) { launch_hand_over(x, false, true); };
     all["hand_over_without_fence_behind"] = [](float *x) { launch_hand_over(x, true, false); };
     all["hand_over_with_fences"] = [](float *x) { launch_hand_over(x, true, true); };
-    all["wait_that_never_ends"] = [](float *x) { launch_wait_for_blocks(x, 2, 32, 3); };
-    all["wait_in_one_block"] = [](float *x) { launch_wait_for_blocks(x, 1, 32, 2); };
-    all["wait_for_blocks_without_room"] = [](float *x) { launch_wait_for_blocks(x, 20, 1024, 20); };
+    all["wait_that_never_ends"] = [](float *x) { wait_for_blocks<<<2, 32>>>((int *)x, 3); };
+    all["wait_in_one_block"] = [](float *x) { wait_for_blocks<<<1, 32>>>((int *)x, 2); };
+    all["wait_for_blocks_without_room"] = [](float *x) {
+        wait_for_blocks<<<20, 1024>>>((int *)x, 20);
+    };
     all["leaked_device_memory"] = [](float *) { device_memory(); };
     all["volatile_with_fences"] = [](float *x) { launch_volatile(x, true, true, true); };
-    all["volatile_without_fences"] = [](float *x) { launch_volatile(x, false, false, true); };
     all["volatile_without_fence_before"] = [](float *x) { launch_volatile(x, false, true, true); };
     all["volatile_without_fence_behind"] = [](float *x) { launch_volatile(x, true, false, true); };
     all["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
