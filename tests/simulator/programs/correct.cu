@@ -137,33 +137,6 @@ static void test_reduction() {
     CHECK(cudaFree(values_device));
 }
 
-// Tests dynamic shared memory in two parts, and a shuffle of half a warp.
-__global__ void reverse(int *values) {
-    extern __shared__ int both[];
-    int *const halves[2] = {both, both + blockDim.x};
-    halves[threadIdx.x % 2][threadIdx.x / 2] = values[threadIdx.x];
-    __syncthreads();
-    const int from = blockDim.x - 1 - threadIdx.x;
-    int value = halves[from % 2][from / 2];
-    if (threadIdx.x < 16)
-        value = __shfl_sync(0xffff, value, threadIdx.x ^ 1, 16);
-    __syncwarp();
-    values[threadIdx.x] = value;
-}
-
-static void test_dynamic() {
-    int values[256];
-    for (int i = 0; i < 256; ++i)
-        values[i] = i;
-    int *values_device = upload(values, 256);
-    CHECK(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 60000));
-    reverse<<<1, 256, 60000>>>(values_device);
-    download(values, values_device, 256);
-    for (int i = 0; i < 256; ++i)
-        REQUIRE(values[i] == 255 - (i < 16 ? i ^ 1 : i));
-    print_checksum("dynamic", values, sizeof values);
-}
-
 // Tests shared memory of three dimensions and of vectors, three-dimensional blocks, and atomics.
 __global__ void histogram(const float4 *__restrict__ values, int *counts, unsigned *blocks) {
     __shared__ int bins[2][2][4];
@@ -457,7 +430,6 @@ int main() {
     test_multiply<16>(70, 100, 45);
     test_multiply<8>(1, 1, 1);
     test_reduction();
-    test_dynamic();
     test_histogram();
     test_stream();
     test_graph();
