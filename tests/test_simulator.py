@@ -144,7 +144,6 @@ def test_a_fault_is_found(name, build, said):
     ("launch_into_default_stream_in_capture", f"{IMPLICIT}, {INVALIDATED}"),
     ("capture_of_default_stream", UNSUPPORTED),
     ("capture_that_has_not_begun", "cudaSuccess, cudaErrorIllegalState"),
-    ("time_of_captured_event", "cudaSuccess, cudaSuccess\ncudaErrorCapturedEvent"),
     ("more_blocks_than_fit", "cudaErrorCooperativeLaunchTooLarge"),
     ("volatile_with_fences", "599")])
 def test_what_a_gpu_may_do_or_an_error_says(name, expected):

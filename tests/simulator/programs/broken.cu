@@ -301,17 +301,6 @@ PROGRAM(capture_that_has_not_begun) {
     print_error(cudaSuccess, stream);
 }
 
-PROGRAM(time_of_captured_event) {
-    float milliseconds;
-    cudaEvent_t event;
-    cudaEventCreate(&event);
-    cudaStream_t stream = begin_capture();
-    cudaEventRecord(event, stream);
-    print_error(cudaSuccess, stream);
-    printf("%s\n", cudaGetErrorName(cudaEventElapsedTime(&milliseconds, event, event)));
-    cudaEventDestroy(event);
-}
-
 PROGRAM(graph_of_freed_memory) {
     static float host[N];
     cudaGraph_t graph;
