@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -226,8 +227,14 @@ def test_no_process_outlives_a_run(monkeypatch, tmp_path, text, status):
             break
         limit *= 2
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    # One that has ended may still have an entry, until whoever it now belongs to looks.
-    assert not child.exists() or child.read_text().split()[2] in "XZ"
+    for _ in range(600):  # a busy machine takes its time to end it, and then an entry may be left
+        try:
+            if child.read_text().split()[2] in "XZ":
+                return
+        except OSError:
+            return
+        time.sleep(0.1)
+    pytest.fail("it still runs")
 
 
 def test_a_run_ends_wherever_an_interrupt_comes():
