@@ -237,7 +237,7 @@ def test_a_sweep_that_is_interrupted_and_resumed(tree):
     whole = tree.rows("stage hidden batch")
     Path("calls").unlink()
     tree.stage("01_two", """[ -e go ] || [ "$(grep -c two calls)" -lt 3 ] || {
-        trap "sleep 0.2; exit 1" TERM; echo $$ >pid; for k in $(seq 9999); do sleep 0.02; done; }""")
+        trap "sleep 0.2; exit 1" TERM; echo $$ >pid; for k in $(seq 999); do sleep 0.02; done; }""")
     process = tree.start(f"{SWEEP} {options}")
     wait_until(lambda: Path("pid").exists() and Path("pid").read_text(), process)
     os.killpg(process.pid, signal.SIGINT)
