@@ -18,6 +18,7 @@ static const char *const NAMES[] = {"train-images-idx3-ubyte", "train-labels-idx
                                     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
                                     "train.csv"};
 enum { IMAGES, LABELS, TEST_IMAGES, TEST_LABELS, ROWS, FILES };
+static const char KINDS[] = "il??c"; // of the inputs. The test files stay as they are.
 
 static char directory[64];
 
@@ -29,22 +30,20 @@ static void require(bool holds, const char *what) {
     abort();
 }
 
-static void write_file(int file, const void *bytes, size_t size) {
-    char path[128];
+static char *path_of(int file) {
+    static char path[128];
     snprintf(path, sizeof path, "%s/%s", directory, NAMES[file]);
-    FILE *stream = fopen(path, "wb");
-    require(stream && fwrite(bytes, 1, size, stream) == size && fclose(stream) == 0, path);
+    return path;
 }
 
-static void remove_file(int file) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", directory, NAMES[file]);
-    unlink(path);
+static void write_file(int file, const void *bytes, size_t size) {
+    FILE *stream = fopen(path_of(file), "wb");
+    require(stream && fwrite(bytes, 1, size, stream) == size && fclose(stream) == 0, "a file");
 }
 
 static void remove_files(void) {
     for (int file = 0; file < FILES; ++file)
-        remove_file(file);
+        unlink(path_of(file));
     rmdir(directory);
 }
 
@@ -78,17 +77,14 @@ static void check_dataset(const struct dataset *dataset, int samples) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
-    const int file = size == 0         ? FILES
-                     : input[0] == 'i' ? IMAGES
-                     : input[0] == 'l' ? LABELS
-                     : input[0] == 'c' ? ROWS
-                                       : FILES;
-    if (file == FILES)
+    const char *kind = size > 0 ? memchr(KINDS, input[0], FILES) : NULL;
+    if (!kind || *kind == '?')
         return 0;
+    const int file = (int)(kind - KINDS);
     if (!*directory)
         create_files();
     if (file == ROWS) // they are read only without training images
-        remove_file(IMAGES);
+        unlink(path_of(IMAGES));
     write_file(file, input + 1, size - 1);
 
     struct data data;
@@ -113,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     free(text);
     free_data(&data);
     if (file == ROWS)
-        remove_file(ROWS);
+        unlink(path_of(ROWS));
     write_sound(file == ROWS ? IMAGES : file);
     return 0;
 }

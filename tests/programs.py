@@ -23,19 +23,24 @@ TESTS = ROOT / "tests"
 FULL = os.environ.get("FULL")
 needs_full = pytest.mark.skipif(not FULL, reason="FULL=1 runs it")
 
+LIMIT_S = 600  # against a hang: no verdict depends on how long something takes
 LABELS, TEST_LABELS = (3, 1, 4, 1, 5, 9), (2, 7, 1, 8)
 
 
-def run(command, status=0, limit=600, cwd=None, **variables):
+def run(command, status=0, limit=LIMIT_S, cwd=None, **variables):
     """Runs a command, in words or as one line, which has to end with this status (None: any). The
     result has what it printed. A variable that is None is not set."""
     variables = {**os.environ, "MAKEFLAGS": None, "MNIST_DIR": None, **variables}
-    ended = subprocess.run(
-        shlex.split(command) if isinstance(command, str) else command, cwd=cwd, timeout=limit,
-        env={name: str(value) for name, value in variables.items() if value is not None},
-        stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    ended.stdout, ended.stderr = (each.decode(errors="replace")
-                                  for each in (ended.stdout, ended.stderr))
+    # Not pipes: what a program wrongly leaves behind would hold them open.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        ended = subprocess.run(
+            shlex.split(command) if isinstance(command, str) else command, cwd=cwd, timeout=limit,
+            env={name: str(value) for name, value in variables.items() if value is not None},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False)
+        for file in (output, errors):
+            file.seek(0)
+        ended.stdout, ended.stderr = (file.read().decode(errors="replace")
+                                      for file in (output, errors))
     assert status in (None, ended.returncode), (ended.returncode, ended.stdout + ended.stderr)
     return ended
 

@@ -2,10 +2,9 @@
 # Types what a newcomer types (./run_all.sh --quick, make test) into a fresh Debian 12 and a fresh
 # Debian 13, and prints how each ended: `make test-systems`, some 15 minutes each.
 #
-# debootstrap makes each system in a temporary folder. It has git, make and a clone of what is
-# committed, and may read the data that MNIST_DIR and its like name. tests/build/systems/RELEASE.log
-# is what was printed there. Arguments are other releases. Exit status: 0; 1 a command failed; 77 the
-# systems cannot be made here.
+# debootstrap makes each system in a temporary folder, with git, make and a clone of what is
+# committed. It may read the data that MNIST_DIR and its like name. tests/build/systems/RELEASE.log
+# is what was printed there. Exit status: 0; 1 a command failed; 77 the systems cannot be made here.
 set -euo pipefail
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/tests/build/systems
@@ -18,13 +17,10 @@ skip() {
 # in_fresh RELEASE FOLDER: makes the system and runs the commands. It has namespaces of its own, so
 # nothing stays mounted, and nothing runs on, however it ends.
 in_fresh() {
-    local release=$1 system=$2 log=$logs/$1.log mirror name command start status failed=0
+    local release=$1 system=$2 log=$logs/$1.log name command start status failed=0
     local given=(HOME=/root TERM=xterm LANG=C.UTF-8)
-    # shellcheck disable=SC2016 # apt-get replaces these
-    mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | sed -n 's/^Debian //p' | sed 1q)
     debootstrap --variant=minbase --include=git,make "$release" "$system" \
-        "${mirror:-http://deb.debian.org/debian}" >"$log" 2>&1 ||
-        skip "$release: $(tail -n 1 "$log")"
+        ${MIRROR:+"$MIRROR"} >"$log" 2>&1 || skip "$release: $(tail -n 1 "$log")"
     git clone --quiet "$root" "$system/root/ladder"
     cp /etc/resolv.conf /etc/hosts "$system/etc"
     mount -t proc proc "$system/proc"
@@ -58,9 +54,8 @@ unshare --mount --pid --fork true 2>/dev/null || skip 'may not make namespaces (
 mkdir -p "$logs"
 scratch=$(mktemp -d)
 trap 'rm -rf --one-file-system "$scratch"' EXIT
-[[ $# -gt 0 ]] || set -- bookworm trixie
 failed=0
-for release; do
+for release in bookworm trixie; do
     status=0
     unshare --mount --pid --fork --kill-child "$0" --in-fresh "$release" "$scratch/$release" ||
         status=$?

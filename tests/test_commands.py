@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -24,33 +25,16 @@ def real(tree):
 # --- make ---
 
 def test_make(tree):
-    """It builds every stage that this machine can build, and lists its targets."""
+    """It builds every stage that this machine can build, and compares one with that before it."""
     tree.stage("03_cuda", source="run.cu")
-    for name in ("00_one", "01_two", "03_cuda"):
+    for name, text in ("00_one", "old"), ("01_two", "new"), ("03_cuda", ""):
         tree.write(f"stages/{name}/Makefile", "built: ; touch built\n")
+        tree.write(f"stages/{name}/run.c", f"int same;\nint {text};\n")
+    Path("stages/03_cuda/run.c").unlink()
     tree.run("make", NVCC="no-such-nvcc")
     assert {path.parent.name for path in Path("stages").glob("*/built")} == {"00_one", "01_two"}
-    targets = re.findall(r"^(\w+) +[a-z]", tree.run("make help"), re.MULTILINE)
-    assert {*["all", "test", "deps", "diff", "clean", "help"]} <= {*targets}
-
-
-def test_make_diff(tree):
-    """It compares a stage with the one before it, or with its origin. A value is one word, whatever
-    its signs are."""
-    tree.stage("05_gpu", source="run.cu")
-    for path, text in (("00_one/run.c", "old"), ("01_two/run.c", "new"), ("05_gpu/run.cu", "gpu")):
-        tree.write(f"stages/{path}", f"int same;\nint {text};\n")
-
-    def changes(stage):
-        return re.findall(r"^([-+ ]int \w+);$", tree.run(f"make diff STAGE={stage}"), re.MULTILINE)
-
-    assert changes("01") == [" int same", "-int old", "+int new"]
-    tree.write("stages/05_gpu/Makefile", "ORIGIN = 00_one\nrun: ;\n")
-    assert changes("05") == [" int same", "-int old", "+int gpu"]
-    for stage in ("02", "a b", "a 'b\" c", "-x"):
-        said = tree.run(f"make diff 'STAGE={stage}'" if "'" not in stage else
-                        'make diff "STAGE=' + stage.replace('"', '\\"') + '"', 2)
-        assert f"STAGE: found '{stage}', expected one of: 00_one 01_two 05_gpu\n" in said
+    assert re.findall(r"^([-+ ]int \w+);$", tree.run("make diff STAGE=01"), re.MULTILINE) == [
+        " int same", "-int old", "+int new"]
     assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
         "make diff STAGE=00", 2)
 
@@ -80,27 +64,28 @@ def test_ctrl_c_ends_what_runs(tree):
     """A program of the harness, and what it has started, however deep: also if it comes again while
     they are ended."""
     tree.script("deps.sh", "")
-    tree.write("harness/check.py", f"""from harness import running
+    tree.write("harness/check.py", """from harness import running
 def main():
-    running.run(["sh", "-c", "trap 'touch {tree.root}/ending; sleep 0.3; exit' TERM; touch begun; "
-                 "while :; do sleep 0.02; done"])""")
+    running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; echo $$ >begun; "
+                 "for k in $(seq 999); do sleep 0.02; done; touch forgotten"])""")
     process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
-    wait_until(Path("begun").exists, process)
+    wait_until(lambda: Path("begun").exists() and Path("begun").read_text(), process)
     os.killpg(process.pid, signal.SIGINT)
     wait_until(Path("ending").exists, process)
     os.killpg(process.pid, signal.SIGINT)
     assert "Traceback" not in tree.end(process, 130)
     assert_nothing_is_left(process)
-    assert not subprocess.run(["pgrep", "-f", f"touch {tree.root}/endin[g]"], check=False,
-                              stdout=subprocess.PIPE).stdout
+    while Path("/proc", Path("begun").read_text().strip()).exists():
+        time.sleep(0.01)
+    assert not Path("forgotten").exists()
 
 
 # --- the machine ---
 
 def test_a_description_names_neither_host_nor_user(tree):
     output = tree.run("harness/machine.sh")
-    for name in (platform.node(), os.environ["HOME"], str(tree.root)):
-        assert name not in output
+    assert not [name for name in (platform.node(), os.environ["HOME"], str(tree.root))
+                if name in output]
     assert re.search(r"^built for: [a-z0-9.+-]+$", output, re.MULTILINE)
 
 
@@ -144,14 +129,10 @@ def system(tree):
 def test_packages(system):
     """Root gets what is missing, after an update of the lists where that is needed. Others are told
     the one command. What the release does not have is left out, with a line, if it is optional."""
-    def needed(packages, before):
-        return (f"Needed, and not installed: {packages}. Type: {before} 'apt-get update && "
-                f"apt-get install -y {packages}'\n")
-
     system.script("bin/id", "echo 1000")
-    assert system.run("./deps.sh", 1) == needed("wanted tested", "sudo sh -c")
-    Path("bin/sudo").unlink()
-    assert system.run("./deps.sh run", 1) == needed("wanted", "su -c")
+    assert system.run("./deps.sh", 1) == (
+        "Needed, and not installed: wanted tested. Type: sudo sh -c 'apt-get update && apt-get "
+        "install -y wanted tested'\n")
     assert "expected a group of packages.txt" in system.run("./deps.sh nonsense", 2)
     assert not Path("apt.log").exists()
     with open("packages.txt", "a") as file:
@@ -163,7 +144,3 @@ def test_packages(system):
         "apt-get update -qq ()\n"
         "apt-get install -y -qq --no-install-recommends wanted (noninteractive)\n")
     assert system.run("./deps.sh run") == left_out  # nothing else is missing
-    assert system.run("./deps.sh", 1).endswith(needed("tested", "sh -c") + left_out)
-    Path("bin/apt-get").unlink()
-    assert system.run("./deps.sh test").startswith(
-        "Needed, and not found: tested (Debian's names; there is no apt-get here)\n")

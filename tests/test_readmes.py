@@ -29,11 +29,11 @@ EXCUSES = (r".*(Needed, and not installed|no GPU|not installed: |no usable CUDA 
 # What makes no difference: a variable's value, and which ladder and stage.
 NAMES = re.compile(r"=\S+|(?<=--study )\S+|\b(stages|studies/\w+)/[\w.]+")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
-# The smallest sizes: of a ladder's options, and of what measures. A busy machine disturbs nothing.
+# The smallest sizes: of a ladder's options, and of what measures.
 SMALL = {"hidden": 8, "batch": 32, "train": 64, "test": 10, "samples": 64, "triplets": 64,
          "features": 8, "seconds": 0, "iterations": 2}
-VARIABLES = {"RUNS": 2, "CPU_SECONDS": 1, "MIN_TIME": 0.001, "REPETITIONS": 1, "OTHERS": 100,
-             "RATE": 0, "EPOCHS": 1, **{name.upper(): value for name, value in SMALL.items()}}
+VARIABLES = {"RUNS": 2, "CPU_SECONDS": 1, "MIN_TIME": 0.001, "REPETITIONS": 1, "EPOCHS": 1,
+             **{name.upper(): value for name, value in SMALL.items()}}
 
 
 def blocks(text):

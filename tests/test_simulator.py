@@ -32,7 +32,7 @@ def test_right_programs_give_the_same_result_in_every_order_and_on_any_number_of
                for seed in range(5 if FULL else 2) for threads in (1, 4)
                for program in ("correct.sim", "correct.sanitized.sim")]
     lines = results[0].splitlines()
-    assert len({*results}) == 1 and len(lines) == 13
+    assert len({*results}) == 1 and len(lines) == 11
     assert lines[0].startswith("simulated") and lines[1] == "simulated"
 
 
@@ -50,12 +50,9 @@ FAULTS = [
     # One side touches the memory of the other.
     ("host_reads_device_memory", BOTH, "the host touched device memory at 0x[0-9a-f]*, 12 bytes "
      "into the 1024 bytes of cudaMalloc"),
-    ("host_writes_device_memory", BOTH, "the host touched device memory at .*, 4 bytes into"),
     ("kernel_reads_heap", BOTH, r"kernel copy, block \(0,0,0\), thread \(0,0,0\) touched host "
      "memory at 0x[0-9a-f]*, 0 bytes into the 1024 bytes of malloc"),
-    ("kernel_writes_heap", BOTH, f"{KERNEL} touched host memory at .*, 0 bytes into the 1024"),
     ("kernel_reads_stack", BOTH, f"{KERNEL} touched host memory at .*, on the host's stack"),
-    ("kernel_writes_stack_of_main", BOTH, f"{KERNEL} touched host .*, on the host's stack"),
     ("kernel_reads_null", BOTH, f"{KERNEL} touched no memory at "),
     ("host_does_not_wait_for_managed_memory", BOTH, "the host did not wait for kernel fill and "
      "touched managed memory"),
@@ -75,32 +72,25 @@ FAULTS = [
     ("too_much_shared_memory", BOTH, "kernel fill_much needs 65536 bytes of shared memory for a "
      "block, found 49152"),
     # Updates that another thread may lose, and stores that it may not see yet.
-    ("blocks_lose_updates", COUNTED, r"kernel count_blocks, block \(1,0,0\), thread \(0,0,0\) loads"
-     " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(blockDim.x; // no).*, and "
-     "thread 0 of block 0 stored to it at AT(blockDim.x; // no).*: nothing orders the two"),
+    ("blocks_in_need_of_an_order", COUNTED, r"kernel add, block \(1,0,0\), thread \(0,0,0\) loads"
+     " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(x[0] * 1.5f).*, and thread 0 of"
+     " block 0 stored to it at AT(x[0] * 1.5f).*: nothing orders the two"),
+    ("missing_second_barrier", COUNTED, "stores to .*, and thread .* loaded it"),
     ("warps_lose_updates", COUNTED, r"thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("lanes_lose_updates", COUNTED, r"thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored"),
-    ("block_overwrites", COUNTED, r"block \(2,0,0\), .* stores to .*AT(of the others).*, and thread"
-     " 0 of block 1 loaded it"),
-    ("threads_without_fence", COUNTED, r"thread \(1,0,0\) loads .* at AT(// under the lock), and "
-     "thread 0 of block 0"),
     *((f"hand_over_without_{wrong}", COUNTED, r"kernel hand_over, block \(0,0,0\), thread \(0,0,0\)"
        " loads .* at AT(// handed over), and thread 0 of block 1 stored to it at "
        "AT(// to hand over): nothing orders the two")
-      for wrong in ("fences", "fence_before", "fence_behind")),
+      for wrong in ("fence_before", "fence_behind")),
     *((f"volatile_without_{wrong}", COUNTED, r"block \(0,0,0\), thread \(1,0,0\) loads .*of block 1"
        " stored to it.*nothing orders the two")
-      for wrong in ("fences", "fence_before", "fence_behind")),
+      for wrong in ("fence_before", "fence_behind")),
     # Barriers and exchanges that not all reach.
     *((name, COUNTED, f"{KERNEL} .*: nothing orders the two") for name in (
-        "missing_barrier", "missing_second_barrier", "blocks_in_need_of_an_order",
-        "threads_in_need_of_an_order", "missing_grid_barrier")),
+        "missing_barrier", "threads_in_need_of_an_order", "missing_grid_barrier")),
     ("barrier_not_reached_by_all", BOTH, r"kernel return_early, block \([01],[012],0\): of 64 "
      "threads 33 returned, 31 wait at __syncthreads in programs/AT(// not reached by)$"),
-    ("different_barriers", BOTH, r"kernel part, block \(0,0,0\): of 64 threads 0 returned, 10 wait "
-     "at __syncthreads in programs/AT(// different for some), 54 wait at __syncthreads in "
-     "programs/AT(// different for the)$"),
     ("lane_missing_in_shuffle", BOTH, r"kernel shuffle_with_all, block \(0,0,0\): of 64 threads 2 "
      "returned, 62 wait at __shfl_down_sync"),
     ("lane_not_in_mask", BOTH, f"{KERNEL} called __syncwarp in .* with the mask 0x0000ffff"),
@@ -111,8 +101,6 @@ FAULTS = [
     ("grid_barrier_without_cooperative_launch", BOTH, r"kernel add_all, block \([0-9]+,0,0\), "
      r"thread \(0,0,0\) called grid.sync in programs/AT(sync(); // of the sum), and "
      "cudaLaunchCooperativeKernel has not launched it"),
-    ("too_much_shared_memory_for_all_blocks", BOTH, "kernel share_much needs 40000 bytes of shared "
-     "memory for a block, found 32768"),
     # Waits that never end.
     ("wait_that_never_ends", BOTH, "kernel wait_for_blocks: of 2 blocks 0 returned, 2 wait at "
      "atomicAdd in programs/AT( // blocks)$"),
@@ -153,13 +141,9 @@ def test_a_fault_is_found(name, build, said):
     ("host_does_not_wait_for_event", "cudaErrorNotReady"),
     ("uninitialised_device_memory", "nan"), ("uninitialised_shared_memory", "nan"),
     ("allocation_in_capture", f"{UNSUPPORTED}, {INVALIDATED}"),
-    ("wait_in_capture", f"{UNSUPPORTED}, {INVALIDATED}"),
-    ("copy_in_capture", f"{IMPLICIT}, {INVALIDATED}"),
     ("launch_into_default_stream_in_capture", f"{IMPLICIT}, {INVALIDATED}"),
     ("capture_of_default_stream", UNSUPPORTED),
     ("capture_that_has_not_begun", "cudaSuccess, cudaErrorIllegalState"),
-    ("time_of_captured_event", "cudaSuccess, cudaSuccess\ncudaErrorCapturedEvent"),
-    ("captured_work_is_not_done", "0"),
     ("more_blocks_than_fit", "cudaErrorCooperativeLaunchTooLarge"),
     ("volatile_with_fences", "599")])
 def test_what_a_gpu_may_do_or_an_error_says(name, expected):
@@ -187,7 +171,7 @@ def test_right_programs_are_let_through():
     for name in "fence", "bytes", "hand_over_with_fences", "volatile_with_fences":
         start("broken.counted.sim", name)
     assert len({result(f"hand_over_{fences}") for fences in (
-        "with_fences", "without_fences", "without_fence_before", "without_fence_behind")}) == 1
+        "with_fences", "without_fence_before", "without_fence_behind")}) == 1
     start("broken.sim", "wait_for_blocks_without_room", SIM_MULTIPROCESSORS=20)
     start("broken.sanitized.sim", "volatile_with_fences")
 

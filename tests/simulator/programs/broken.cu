@@ -6,13 +6,13 @@
 #include <map>
 #include <string>
 
-static std::map<std::string, void (*)()> all;
+static std::map<std::string, void (*)(float *)> all;
 
-// Defines a program. Those of one line are in main().
+// Defines a program, which is given device memory of N zeros. Those of one line are in main().
 #define PROGRAM(name)                                                                              \
-    static void name();                                                                            \
+    static void name(float *);                                                                     \
     [[maybe_unused]] static const auto name##_program = all.emplace(#name, name);                  \
-    static void name()
+    static void name([[maybe_unused]] float *x)
 
 enum { N = 256, BYTES = N * sizeof(float) };
 
@@ -49,43 +49,26 @@ static void print(const float *memory) {
 
 // ---- One side touches the memory of the other.
 
-PROGRAM(host_reads_device_memory) {
-    const float *const x = device_memory();
-    printf("%g\n", (double)x[3]);
-}
-
-PROGRAM(host_writes_device_memory) {
-    float *const x = device_memory();
-    memset(x + 1, 0, 10);
-}
-
 PROGRAM(kernel_reads_heap) {
-    float *const x = (float *)malloc(BYTES);
-    memset(x, 0, BYTES);
-    copy<<<1, N>>>(device_memory(), x, 0, 1);
-}
-
-PROGRAM(kernel_writes_heap) {
-    float *const x = new float[N];
-    fill<<<1, N>>>(x, 1, 1);
+    float *const heap = (float *)malloc(BYTES);
+    memset(heap, 0, BYTES);
+    copy<<<1, N>>>(x, heap, 0, 1);
 }
 
 PROGRAM(kernel_reads_stack) {
-    float x[N] = {};
-    copy<<<1, N>>>(device_memory(), x, 0, N);
+    float host[N] = {};
+    copy<<<1, N>>>(x, host, 0, N);
 }
 
-static float *variable_of_main;
-
 PROGRAM(host_does_not_wait_for_managed_memory) {
-    float *x;
-    cudaMallocManaged(&x, BYTES);
-    fill<<<1, N>>>(x, N, 1);
-    printf("%g\n", (double)x[0]);
+    float *managed;
+    cudaMallocManaged(&managed, BYTES);
+    fill<<<1, N>>>(managed, N, 1);
+    printf("%g\n", (double)managed[0]);
 }
 
 PROGRAM(host_does_not_wait_for_pinned_memory) {
-    float *const x = device_memory(), *pinned;
+    float *pinned;
     cudaMallocHost(&pinned, BYTES);
     fill<<<1, N>>>(x, N, 1);
     cudaMemcpyAsync(pinned, x, BYTES, cudaMemcpyDeviceToHost);
@@ -93,7 +76,6 @@ PROGRAM(host_does_not_wait_for_pinned_memory) {
     cudaDeviceSynchronize();
     printf("%s\n", pinned[0] == 1 ? "arrived" : "not arrived");
     cudaFreeHost(pinned);
-    cudaFree(x);
 }
 
 PROGRAM(host_does_not_wait_for_event) {
@@ -110,20 +92,18 @@ PROGRAM(host_does_not_wait_for_event) {
 
 PROGRAM(copy_in_the_wrong_direction) {
     float host[N] = {};
-    float *const x = device_memory();
     fill<<<1, N>>>(x, N, 1);
     exit(cudaMemcpy(host, x, BYTES, cudaMemcpyHostToDevice) != cudaSuccess);
 }
 
 PROGRAM(copy_of_too_much) {
     static float host[2 * N];
-    exit(cudaMemcpy(device_memory(), host, BYTES + 1, cudaMemcpyHostToDevice) != cudaSuccess);
+    exit(cudaMemcpy(x, host, BYTES + 1, cudaMemcpyHostToDevice) != cudaSuccess);
 }
 
 // ---- Out of bounds.
 
 PROGRAM(read_of_freed_device_memory) {
-    float *const x = device_memory();
     cudaFree(x);
     copy<<<1, N>>>(device_memory(), x, 0, N);
 }
@@ -168,11 +148,11 @@ __global__ void fill_much(float *x) {
 // ---- Uninitialised memory.
 
 PROGRAM(uninitialised_device_memory) {
-    float *x;
-    cudaMalloc(&x, BYTES);
-    fill<<<1, N>>>(x, N - 1, 0);
-    print(x);
-    cudaFree(x);
+    float *memory;
+    cudaMalloc(&memory, BYTES);
+    fill<<<1, N>>>(memory, N - 1, 0);
+    print(memory);
+    cudaFree(memory);
 }
 
 __global__ void forget_to_fill(float *x) {
@@ -183,26 +163,12 @@ __global__ void forget_to_fill(float *x) {
     x[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
-PROGRAM(uninitialised_shared_memory) {
-    float *const x = device_memory();
-    forget_to_fill<<<1, 32>>>(x);
-    print(x);
-    cudaFree(x);
-}
-
 // ---- Barriers.
 
 __global__ void reverse_without_barrier(float *x) {
     __shared__ float tile[N];
     tile[threadIdx.x] = (float)threadIdx.x;
     x[threadIdx.x] = tile[N - 1 - threadIdx.x];
-}
-
-PROGRAM(missing_barrier) {
-    float *const x = device_memory();
-    reverse_without_barrier<<<1, N>>>(x);
-    print(x);
-    cudaFree(x);
 }
 
 // The second tile overwrites the first while other threads may be reading it.
@@ -217,24 +183,10 @@ __global__ void overwrite(float *x) {
     x[threadIdx.x] = sum;
 }
 
-PROGRAM(missing_second_barrier) {
-    float *const x = device_memory();
-    overwrite<<<1, N>>>(x);
-    print(x);
-    cudaFree(x);
-}
-
 // Every block adds to the same sum, so the result depends on the order in which they run.
 __global__ void add(float *x) {
     if (threadIdx.x == 0)
         x[0] = x[0] * 1.5f + (float)blockIdx.x;
-}
-
-PROGRAM(blocks_in_need_of_an_order) {
-    float *const x = device_memory();
-    add<<<20, 32>>>(x);
-    print(x);
-    cudaFree(x);
 }
 
 // The same with threads.
@@ -247,27 +199,7 @@ __global__ void add_in_turn(float *x) {
     x[threadIdx.x] = sum;
 }
 
-PROGRAM(threads_in_need_of_an_order) {
-    float *const x = device_memory();
-    add_in_turn<<<1, 64>>>(x);
-    print(x);
-    cudaFree(x);
-}
-
 // ---- Lost updates. Each result is right in every order of whole threads.
-
-// Each block adds its threads' number to the sum.
-__global__ void count_blocks(float *sum) {
-    if (threadIdx.x == 0)
-        sum[0] += (float)blockDim.x; // no atomic
-}
-
-PROGRAM(blocks_lose_updates) {
-    float *const x = device_memory();
-    count_blocks<<<20, 32>>>(x);
-    print(x);
-    cudaFree(x);
-}
 
 // As many threads as words of the histogram, or more, add to it.
 __global__ void count_remainders(float *x, unsigned words) {
@@ -279,20 +211,6 @@ __global__ void count_remainders(float *x, unsigned words) {
     __syncthreads();
     if (threadIdx.x < words)
         x[threadIdx.x] = histogram[threadIdx.x];
-}
-
-PROGRAM(warps_lose_updates) {
-    float *const x = device_memory();
-    count_remainders<<<1, 128>>>(x, 32);
-    print(x);
-    cudaFree(x);
-}
-
-PROGRAM(lanes_lose_updates) {
-    float *const x = device_memory();
-    count_remainders<<<1, 32>>>(x, 1);
-    print(x);
-    cudaFree(x);
 }
 
 // The block that comes last adds up what all have stored. Without fences, it may not see it yet.
@@ -310,22 +228,12 @@ __global__ void add_parts(float *parts, unsigned *arrived, int fence) {
         parts[0] += parts[block]; // of all blocks
 }
 
-static void blocks_arrive(int fence) {
-    float *const x = device_memory();
-    add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), fence);
-    cudaDeviceSynchronize();
-    cudaFree(x);
-}
-
 __global__ void halve(unsigned char *x) {
     x[threadIdx.x] /= 2;
 }
 
 PROGRAM(bytes) { // is right, too: no thread touches the bytes of another
-    float *const x = device_memory();
     halve<<<1, N>>>((unsigned char *)x);
-    cudaDeviceSynchronize();
-    cudaFree(x);
 }
 
 // ---- Barriers and exchanges that not all reach.
@@ -339,19 +247,8 @@ __global__ void return_early(float *x, int n) {
 }
 
 PROGRAM(barrier_not_reached_by_all) {
-    float *const x = device_memory();
     return_early<<<1, 64>>>(x, 64); // right: the next launch must not count its threads
     return_early<<<dim3(2, 3), 64>>>(x, 31);
-}
-
-__global__ void part(float *x) {
-    if (threadIdx.x < 10) {
-        x[threadIdx.x] = 1;
-        __syncthreads(); // different for some
-    } else {
-        x[threadIdx.x] = 2;
-        __syncthreads(); // different for the others
-    }
 }
 
 __global__ void shuffle_with_all(float *x) {
@@ -388,29 +285,14 @@ static void print_error(cudaError_t error, cudaStream_t stream) {
 
 PROGRAM(allocation_in_capture) {
     cudaStream_t stream = begin_capture();
-    float *x;
-    print_error(cudaMalloc(&x, BYTES), stream);
-}
-
-PROGRAM(wait_in_capture) {
-    cudaStream_t stream = begin_capture();
-    print_error(cudaStreamSynchronize(stream), stream);
-}
-
-PROGRAM(copy_in_capture) {
-    static float host[N];
-    float *const x = device_memory();
-    cudaStream_t stream = begin_capture();
-    print_error(cudaMemcpy(host, x, BYTES, cudaMemcpyDeviceToHost), stream);
-    cudaFree(x);
+    float *memory;
+    print_error(cudaMalloc(&memory, BYTES), stream);
 }
 
 PROGRAM(launch_into_default_stream_in_capture) {
-    float *const x = device_memory();
     cudaStream_t stream = begin_capture();
     fill<<<1, N>>>(x, N, 1);
     print_error(cudaGetLastError(), stream);
-    cudaFree(x);
 }
 
 PROGRAM(capture_that_has_not_begun) {
@@ -419,43 +301,8 @@ PROGRAM(capture_that_has_not_begun) {
     print_error(cudaSuccess, stream);
 }
 
-PROGRAM(time_of_captured_event) {
-    float milliseconds;
-    cudaEvent_t event;
-    cudaEventCreate(&event);
-    cudaStream_t stream = begin_capture();
-    cudaEventRecord(event, stream);
-    print_error(cudaSuccess, stream);
-    printf("%s\n", cudaGetErrorName(cudaEventElapsedTime(&milliseconds, event, event)));
-    cudaEventDestroy(event);
-}
-
-// Returns the graph of fill(x, N, value) in a stream.
-static cudaGraphExec_t graph_of_fill(cudaStream_t stream, float *x, float value) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-    fill<<<1, N, 0, stream>>>(x, N, value);
-    cudaStreamEndCapture(stream, &graph);
-    cudaGraphInstantiateWithFlags(&exec, graph, 0);
-    cudaGraphDestroy(graph);
-    return exec;
-}
-
-PROGRAM(captured_work_is_not_done) {
-    float *const x = device_memory();
-    cudaStream_t stream;
-    cudaStreamCreate(&stream);
-    cudaGraphExec_t exec = graph_of_fill(stream, x, 1);
-    print(x); // zeros, as they were
-    cudaGraphExecDestroy(exec);
-    cudaStreamDestroy(stream);
-    cudaFree(x);
-}
-
 PROGRAM(graph_of_freed_memory) {
     static float host[N];
-    float *const x = device_memory();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaStream_t stream = begin_capture();
@@ -467,12 +314,14 @@ PROGRAM(graph_of_freed_memory) {
 }
 
 PROGRAM(graph_never_destroyed) {
-    float *const x = device_memory();
-    cudaStream_t stream;
-    cudaStreamCreate(&stream);
-    cudaGraphLaunch(graph_of_fill(stream, x, 1), stream);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStream_t stream = begin_capture();
+    fill<<<1, N, 0, stream>>>(x, N, 1);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
-    cudaFree(x);
 }
 
 // ---- A grid whose blocks wait for each other.
@@ -491,16 +340,13 @@ __global__ void add_all(float *x, bool with_barrier) {
 }
 
 PROGRAM(missing_grid_barrier) {
-    float *const x = device_memory();
     bool with_barrier = false;
     void *arguments[] = {(void *)&x, &with_barrier};
     cudaLaunchCooperativeKernel(add_all, BLOCKS, 1, arguments);
     print(x);
-    cudaFree(x);
 }
 
 PROGRAM(more_blocks_than_fit) {
-    float *const x = device_memory();
     bool with_barrier = true;
     void *arguments[] = {(void *)&x, &with_barrier};
     cudaDeviceProp properties;
@@ -510,7 +356,6 @@ PROGRAM(more_blocks_than_fit) {
     const cudaError_t error = cudaLaunchCooperativeKernel(
         add_all, blocks * properties.multiProcessorCount + 1, 1, arguments);
     printf("%s\n", cudaGetErrorName(error));
-    cudaFree(x);
 }
 
 __global__ void wait_in_some(int blocks, int threads) {
@@ -521,35 +366,6 @@ __global__ void wait_in_some(int blocks, int threads) {
 static void launch_wait_in_some(int blocks, int threads) {
     void *arguments[] = {&blocks, &threads};
     cudaLaunchCooperativeKernel(wait_in_some, BLOCKS, 64, arguments);
-    cudaDeviceSynchronize();
-}
-
-__global__ void share_much(float *x) {
-    __shared__ float tile[10000];
-    tile[threadIdx.x] = 1;
-    cooperative_groups::this_grid().sync();
-    x[threadIdx.x] = tile[threadIdx.x];
-}
-
-PROGRAM(too_much_shared_memory_for_all_blocks) {
-    float *x = device_memory();
-    void *arguments[] = {&x};
-    cudaLaunchCooperativeKernel(share_much, BLOCKS, 32, arguments);
-}
-
-// Each block loads the number that the last one overwrites.
-__global__ void overwrite_number(float *x) {
-    const float number = x[0];
-    __syncthreads();
-    if (blockIdx.x == gridDim.x - 1)
-        x[0] = 2 * number; // of the others
-}
-
-PROGRAM(block_overwrites) {
-    float *const x = device_memory();
-    overwrite_number<<<3, 1>>>(x);
-    print(x);
-    cudaFree(x);
 }
 
 // ---- Threads that wait in a loop.
@@ -571,29 +387,11 @@ __global__ void hand_over(float *x, int *flag, bool fence_before, bool fence_beh
 }
 
 // A right launch comes before. Its fences must not stand for those of the next.
-static void launch_hand_over(bool fence_before, bool fence_behind) {
-    float *const x = device_memory();
+static void launch_hand_over(float *x, bool fence_before, bool fence_behind) {
     hand_over<<<2, 1>>>(x, (int *)(x + N / 2), true, true);
     cudaMemset(x, 0, BYTES);
     hand_over<<<2, 1>>>(x, (int *)(x + N / 2), fence_before, fence_behind);
     print(x);
-    cudaFree(x);
-}
-
-// A lock that is opened without a fence.
-__global__ void lock_without_fence(float *x, int *lock) {
-    while (atomicCAS(lock, 0, 1) != 0)
-        continue;
-    __threadfence();
-    x[0] += 1; // under the lock
-    atomicExch(lock, 0);
-}
-
-PROGRAM(threads_without_fence) {
-    float *const x = device_memory();
-    lock_without_fence<<<1, 2>>>(x, (int *)(x + N / 2));
-    cudaDeviceSynchronize();
-    cudaFree(x);
 }
 
 // A thread of each block waits for a number of blocks. The others wait for it.
@@ -604,13 +402,6 @@ __global__ void wait_for_blocks(int *arrived, int n) {
             continue;
     }
     __syncthreads(); // behind the loop
-}
-
-static void launch_wait_for_blocks(int blocks, int threads, int n) {
-    float *const x = device_memory();
-    wait_for_blocks<<<blocks, threads>>>((int *)x, n);
-    cudaDeviceSynchronize();
-    cudaFree(x);
 }
 
 // ---- The same with a volatile word: two blocks hand numbers over to each other.
@@ -660,8 +451,7 @@ __global__ void count_in_turns(volatile int *number) {
 
 // Says whether there is a fence before the word is set, and behind the loop that waits for it, and
 // whether the second block sets it at all.
-static void launch_volatile(bool fence_before, bool fence_behind, bool sets) {
-    float *const x = device_memory();
+static void launch_volatile(float *x, bool fence_before, bool fence_behind, bool sets) {
     count_in_turns<<<2, 1>>>((int *)x);
     cudaMemset(x, 0, BYTES);
     hand_numbers_over<<<2, THREADS>>>((int *)(x + 2 * THREADS), x, fence_before, fence_behind,
@@ -669,68 +459,88 @@ static void launch_volatile(bool fence_before, bool fence_behind, bool sets) {
     float result;
     cudaMemcpy(&result, x, sizeof result, cudaMemcpyDeviceToHost);
     printf("%g\n", (double)result);
-    cudaFree(x);
 }
 
 // ---- Left behind.
 
-PROGRAM(launch_error_nobody_asked_for) {
-    float *const x = device_memory();
-    fill<<<1, 2048>>>(x, N, 1);
-    cudaFree(x);
-}
-
 int main(int argc, char **argv) {
-    float variable = 0;
-    variable_of_main = &variable;
-    all["kernel_writes_stack_of_main"] = [] { fill<<<1, 1>>>(variable_of_main, 1, 1); };
-    all["kernel_reads_null"] = [] { copy<<<1, N>>>(device_memory(), nullptr, 0, N); };
-    all["read_behind_device_memory"] = [] {
-        copy<<<2, N / 2>>>(device_memory(), device_memory(), 1, N);
+    all["uninitialised_shared_memory"] = [](float *x) {
+        forget_to_fill<<<1, 32>>>(x);
+        print(x);
     };
-    all["write_in_front_of_device_memory"] = [] { fill<<<1, N>>>(device_memory() - 1, N, 1); };
-    all["write_behind_shared_memory"] = [] { overrun_shared<<<1, 32>>>(device_memory(), 1); };
-    all["read_behind_row_of_shared_memory"] = [] { overrun_row<<<1, 32>>>(device_memory(), 1); };
-    all["write_behind_dynamic_shared_memory"] = [] {
-        overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(device_memory());
+    all["missing_barrier"] = [](float *x) {
+        reverse_without_barrier<<<1, N>>>(x);
+        print(x);
     };
-    all["misaligned_vector"] = [] {
-        misalign<<<1, 1>>>((float4 *)device_memory(), device_memory());
+    all["missing_second_barrier"] = [](float *x) {
+        overwrite<<<1, N>>>(x);
+        print(x);
     };
-    all["too_much_shared_memory"] = [] {
-        fill_much<<<1, 32, 8192 * sizeof(float)>>>(device_memory());
+    all["blocks_in_need_of_an_order"] = [](float *x) {
+        add<<<20, 32>>>(x);
+        print(x);
     };
-    all["missing_fence"] = [] { blocks_arrive(0); };
-    all["fence"] = [] { blocks_arrive(1); };
-    all["different_barriers"] = [] { part<<<1, 64>>>(device_memory()); };
-    all["lane_missing_in_shuffle"] = [] { shuffle_with_all<<<1, 64>>>(device_memory()); };
-    all["lane_not_in_mask"] = [] { wait_with_lower_half<<<1, 32>>>(device_memory()); };
-    all["capture_of_default_stream"] = [] {
+    all["threads_in_need_of_an_order"] = [](float *x) {
+        add_in_turn<<<1, 64>>>(x);
+        print(x);
+    };
+    all["warps_lose_updates"] = [](float *x) {
+        count_remainders<<<1, 128>>>(x, 32);
+        print(x);
+    };
+    all["lanes_lose_updates"] = [](float *x) {
+        count_remainders<<<1, 32>>>(x, 1);
+        print(x);
+    };
+    all["launch_error_nobody_asked_for"] = [](float *x) { fill<<<1, 2048>>>(x, N, 1); };
+    all["host_reads_device_memory"] = [](float *x) { printf("%g\n", (double)x[3]); };
+    all["kernel_reads_null"] = [](float *x) { copy<<<1, N>>>(x, nullptr, 0, N); };
+    all["read_behind_device_memory"] = [](float *x) {
+        copy<<<2, N / 2>>>(device_memory(), x, 1, N);
+    };
+    all["write_in_front_of_device_memory"] = [](float *x) { fill<<<1, N>>>(x - 1, N, 1); };
+    all["write_behind_shared_memory"] = [](float *x) { overrun_shared<<<1, 32>>>(x, 1); };
+    all["read_behind_row_of_shared_memory"] = [](float *x) { overrun_row<<<1, 32>>>(x, 1); };
+    all["write_behind_dynamic_shared_memory"] = [](float *x) {
+        overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(x);
+    };
+    all["misaligned_vector"] = [](float *x) { misalign<<<1, 1>>>((float4 *)x, x); };
+    all["too_much_shared_memory"] = [](float *x) { fill_much<<<1, 32, 8192 * sizeof(float)>>>(x); };
+    all["missing_fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 0); };
+    all["fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 1); };
+    all["lane_missing_in_shuffle"] = [](float *x) { shuffle_with_all<<<1, 64>>>(x); };
+    all["lane_not_in_mask"] = [](float *x) { wait_with_lower_half<<<1, 32>>>(x); };
+    all["capture_of_default_stream"] = [](float *) {
         printf("%s\n", cudaGetErrorName(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal)));
     };
-    all["grid_barrier_without_cooperative_launch"] = [] {
-        add_all<<<BLOCKS, 1>>>(device_memory(), true);
+    all["grid_barrier_without_cooperative_launch"] = [](float *x) {
+        add_all<<<BLOCKS, 1>>>(x, true);
     };
-    all["grid_barrier_not_reached_by_all_blocks"] = [] { launch_wait_in_some(BLOCKS - 1, 64); };
-    all["grid_barrier_not_reached_by_all_threads"] = [] { launch_wait_in_some(BLOCKS, 31); };
-    all["hand_over_without_fences"] = [] { launch_hand_over(false, false); };
-    all["hand_over_without_fence_before"] = [] { launch_hand_over(false, true); };
-    all["hand_over_without_fence_behind"] = [] { launch_hand_over(true, false); };
-    all["hand_over_with_fences"] = [] { launch_hand_over(true, true); };
-    all["wait_that_never_ends"] = [] { launch_wait_for_blocks(2, 32, 3); };
-    all["wait_in_one_block"] = [] { launch_wait_for_blocks(1, 32, 2); };
-    all["wait_for_blocks_without_room"] = [] { launch_wait_for_blocks(20, 1024, 20); };
-    all["leaked_device_memory"] = [] { device_memory(); };
-    all["volatile_with_fences"] = [] { launch_volatile(true, true, true); };
-    all["volatile_without_fences"] = [] { launch_volatile(false, false, true); };
-    all["volatile_without_fence_before"] = [] { launch_volatile(false, true, true); };
-    all["volatile_without_fence_behind"] = [] { launch_volatile(true, false, true); };
-    all["volatile_that_nobody_sets"] = [] { launch_volatile(true, true, false); };
+    all["grid_barrier_not_reached_by_all_blocks"] = [](float *) {
+        launch_wait_in_some(BLOCKS - 1, 64);
+    };
+    all["grid_barrier_not_reached_by_all_threads"] = [](float *) {
+        launch_wait_in_some(BLOCKS, 31);
+    };
+    all["hand_over_without_fence_before"] = [](float *x) { launch_hand_over(x, false, true); };
+    all["hand_over_without_fence_behind"] = [](float *x) { launch_hand_over(x, true, false); };
+    all["hand_over_with_fences"] = [](float *x) { launch_hand_over(x, true, true); };
+    all["wait_that_never_ends"] = [](float *x) { wait_for_blocks<<<2, 32>>>((int *)x, 3); };
+    all["wait_in_one_block"] = [](float *x) { wait_for_blocks<<<1, 32>>>((int *)x, 2); };
+    all["wait_for_blocks_without_room"] = [](float *x) {
+        wait_for_blocks<<<20, 1024>>>((int *)x, 20);
+    };
+    all["leaked_device_memory"] = [](float *) { device_memory(); };
+    all["volatile_with_fences"] = [](float *x) { launch_volatile(x, true, true, true); };
+    all["volatile_without_fence_before"] = [](float *x) { launch_volatile(x, false, true, true); };
+    all["volatile_without_fence_behind"] = [](float *x) { launch_volatile(x, true, false, true); };
+    all["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
     const auto program = all.find(argc == 2 ? argv[1] : "");
     if (program == all.end())
         return 2;
-    program->second();
+    float *const x = device_memory();
+    program->second(x);
     cudaDeviceSynchronize();
-    variable_of_main = nullptr;
+    cudaFree(x);
     return 0;
 }

@@ -137,33 +137,6 @@ static void test_reduction() {
     CHECK(cudaFree(values_device));
 }
 
-// Tests dynamic shared memory in two parts, and a shuffle of half a warp.
-__global__ void reverse(int *values) {
-    extern __shared__ int both[];
-    int *const halves[2] = {both, both + blockDim.x};
-    halves[threadIdx.x % 2][threadIdx.x / 2] = values[threadIdx.x];
-    __syncthreads();
-    const int from = blockDim.x - 1 - threadIdx.x;
-    int value = halves[from % 2][from / 2];
-    if (threadIdx.x < 16)
-        value = __shfl_sync(0xffff, value, threadIdx.x ^ 1, 16);
-    __syncwarp();
-    values[threadIdx.x] = value;
-}
-
-static void test_dynamic() {
-    int values[256];
-    for (int i = 0; i < 256; ++i)
-        values[i] = i;
-    int *values_device = upload(values, 256);
-    CHECK(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 60000));
-    reverse<<<1, 256, 60000>>>(values_device);
-    download(values, values_device, 256);
-    for (int i = 0; i < 256; ++i)
-        REQUIRE(values[i] == 255 - (i < 16 ? i ^ 1 : i));
-    print_checksum("dynamic", values, sizeof values);
-}
-
 // Tests shared memory of three dimensions and of vectors, three-dimensional blocks, and atomics.
 __global__ void histogram(const float4 *__restrict__ values, int *counts, unsigned *blocks) {
     __shared__ int bins[2][2][4];
@@ -207,59 +180,6 @@ static void test_histogram() {
     CHECK(cudaFree(values_device));
     CHECK(cudaFree(counts));
     CHECK(cudaFree(blocks));
-}
-
-// c += a·b over this block's share of `inner`: a is inner × 4·rows, b inner × 4·columns, and a
-// block has rows × columns threads. Each thread keeps a 4 × 4 tile in registers. Rows of a and b
-// come from dynamic shared memory as vectors, and the blocks add up their tiles.
-template <int Rows, int Columns>
-__global__ void add_products(int inner, const float4 *__restrict__ a, const float4 *__restrict__ b,
-                             float *__restrict__ c) {
-    extern __shared__ float4 vectors[];
-    float4 *const a_row = vectors, *const b_row = vectors + Rows;
-    const int t = threadIdx.y * Columns + threadIdx.x;
-    float tile[4][4] = {};
-    for (int k = blockIdx.x; k < inner; k += gridDim.x) {
-        for (int i = t; i < Rows + Columns; i += Rows * Columns)
-            vectors[i] = i < Rows ? a[k * Rows + i] : b[k * Columns + i - Rows];
-        __syncthreads();
-        const float4 x = a_row[threadIdx.y], y = b_row[threadIdx.x];
-        const float factors[2][4] = {{x.x, x.y, x.z, x.w}, {y.x, y.y, y.z, y.w}};
-        for (int i = 0; i < 4; ++i)
-            for (int j = 0; j < 4; ++j)
-                tile[i][j] += factors[0][i] * factors[1][j];
-        __syncthreads();
-    }
-    for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < 4; ++j)
-            atomicAdd(&c[(threadIdx.y * 4 + i) * 4 * Columns + threadIdx.x * 4 + j], tile[i][j]);
-}
-
-static void test_tiles() {
-    enum { ROWS = 3, COLUMNS = 2, INNER = 50, N = 4 * ROWS, M = 4 * COLUMNS };
-    float a[INNER][N], b[INNER][M], c[N][M] = {};
-    for (int k = 0; k < INNER; ++k) { // whole numbers again
-        for (int i = 0; i < N; ++i)
-            a[k][i] = (float)((k + 5 * i) % 17) - 8;
-        for (int j = 0; j < M; ++j)
-            b[k][j] = (float)((3 * k + j) % 13) - 6;
-    }
-    float *a_device = upload(&a[0][0], INNER * N), *b_device = upload(&b[0][0], INNER * M);
-    float *c_device = upload(&c[0][0], N * M);
-    add_products<ROWS, COLUMNS><<<7, dim3(COLUMNS, ROWS), (ROWS + COLUMNS) * sizeof(float4)>>>(
-        INNER, (const float4 *)a_device, (const float4 *)b_device, c_device);
-    download(&c[0][0], c_device, N * M);
-    for (int i = 0; i < N; ++i) {
-        for (int j = 0; j < M; ++j) {
-            float sum = 0;
-            for (int k = 0; k < INNER; ++k)
-                sum += a[k][i] * b[k][j];
-            REQUIRE(c[i][j] == sum);
-        }
-    }
-    print_checksum("tiles", c, sizeof c);
-    CHECK(cudaFree(a_device));
-    CHECK(cudaFree(b_device));
 }
 
 struct line {
@@ -510,9 +430,7 @@ int main() {
     test_multiply<16>(70, 100, 45);
     test_multiply<8>(1, 1, 1);
     test_reduction();
-    test_dynamic();
     test_histogram();
-    test_tiles();
     test_stream();
     test_graph();
     test_cooperative();
