@@ -23,6 +23,9 @@ ROUNDING_S = 1e-5
 
 
 def leave(number, _):
+    """Ends Python. Another signal, which make passes on, must not come up in end_all()."""
+    for each in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
@@ -33,22 +36,32 @@ def ends_within(process, seconds):
         return bool(select.select([file], [], [], seconds)[0])
 
 
-def end_all(process):
-    """Ends a program that leads a session, and what it has started. mpirun gives each process a
-    group of its own."""
+def members(session):
+    """The processes of a session. mpirun gives each process a group of its own."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, _, its_session = path.read_bytes().rpartition(b")")[2].split()[:4]
+            if int(its_session) == session and state != b"Z":
+                yield int(path.parent.name)
+
+
+def end_all(process, grace):
+    """Ends a program that leads a session, and what it has started. All have as many seconds to end
+    by themselves."""
     if not ends_within(process, 0):
         os.killpg(process.pid, signal.SIGTERM)
-        ends_within(process, GRACE_S)
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has just ended
-                if int(path.read_bytes().rpartition(b")")[2].split()[3]) == process.pid:
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+        clock = time.monotonic()
+        while [*members(process.pid)] and time.monotonic() < clock + grace:
+            time.sleep(0.01)
+        for member in members(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def run(command, limit=None, keep="stderr", **options):
+def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
     then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
     errors go to the terminal, and with "" all. Whatever the program has started ends with it. No
@@ -76,7 +89,7 @@ def run(command, limit=None, keep="stderr", **options):
             is_late = not ends_within(process, limit)
         finally:
             seconds = time.monotonic() - clock
-            end_all(process)
+            end_all(process, grace)
         kept.seek(0)
         return (TOO_SLOW if is_late else process.returncode,
                 kept.read().decode(errors="replace").rstrip("\n"), seconds)

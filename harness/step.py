@@ -130,7 +130,7 @@ def study(_, name):
 def check(*variables):
     # Ctrl-C ends it and what it has started, and then this program: no check goes on alone.
     status, *_ = running.run(["make", "--no-print-directory", "check", *variables], cwd=ROOT,
-                             keep="")
+                             keep="", grace=2 * running.GRACE_S)  # it ends its own first
     return status if status >= 0 else 128 - status
 
 

@@ -159,7 +159,7 @@ class Trainer:
             write_data(folder / "data")
 
     def run(self, options="", status=None, **variables):
-        return run([self.program, *self.options, *shlex.split(options)], status, 60, self.folder,
+        return run([self.program, *self.options, *shlex.split(options)], status, 600, self.folder,
                    **self.variables | variables)
 
     def succeeds(self, options="", **variables):
