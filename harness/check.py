@@ -542,8 +542,7 @@ def read_target(stage, target, phase):
         ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(ladder.phases)}")
     known = {"x": "1.2x (as fast as its origin)"} if stage.before else {}
     # Nobody knows how many multiply-adds bound the others.
-    if not stage.is_cuda and ladder.toml["bound"] == "arithmetic" and (
-            phase in ("", *ladder.toml["work"])):
+    if not stage.is_cuda and phase in ("", *ladder.toml["work"]):
         known["%"] = "50% (of the ceiling)"
     if not found or not float(found[1]) or found[2] not in known:
         ladders.fail(f"TARGET: found '{target}', expected for {stage.name} such as "

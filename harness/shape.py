@@ -10,7 +10,7 @@ DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures":
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "counts": [], "save": "save", "results": {}, "data": "",
             "profiles": "profiles", "epochs": "", "baseline": "", "numbers": "float32",
-            "bound": "arithmetic", "unit": "ms a run", "units": ["1"]}
+            "unit": "ms a run", "units": ["1"]}
 REQUIRED = {"title": "", "program": "", "time": ""}
 OPTIONAL = {"heading": "", "headline": [], "paper": {}, "datasets": {}, "tests": {}}
 CASES = {"sizes": [], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
@@ -24,8 +24,7 @@ TABLES = {"axes": ({"option": "", "name": "", "values": []}, {"quick": []}),
           "growth": ({}, {"base": {}, "values": {}}),
           "tests": ({}, {**CASES, **dict.fromkeys(SELECTIONS, {}), "updates": [],
                          "drawn": {}, "changed_lines": 1})}
-ONE_OF = {"numbers": ("float32", "float64"), "bound": ("arithmetic", "memory"),
-          "better": ("lower", "higher")}
+ONE_OF = {"numbers": ("float32", "float64"), "better": ("lower", "higher")}
 # What a program or run_all.sh takes itself.
 TAKEN = ("csv", "data", "gpu", "growth", "help", "output", "peers", "quick", "quiet", "repeats",
          "resume", "runs", "save", "stages", "steps", "study", "threads")
@@ -47,6 +46,8 @@ def nearest(wanted, names):
 def compare(place, table, required, optional):
     """Compares the keys of a table, and the types of their values, with what may be there."""
     known = required | optional
+    if not isinstance(table, dict):
+        wrong(place, repr(table), TYPES[dict])
     for key, value in table.items():
         if key not in known:
             wrong(place, f"the key '{key}'", nearest(key, known))
