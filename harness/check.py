@@ -179,7 +179,7 @@ def scratch():
 @functools.cache
 def drawn_data(ladder, items):
     folder = Path(scratch().name, f"{ladder.name}-{items}")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     ladder.data_module.write(folder, items)
     return folder
 
@@ -531,8 +531,8 @@ def count_launches(stage, path):
     """How many kernels a CUDA stage launches in the first case of the selection `gpu`."""
     tester = Tester(stage, "gpu", path)
     run = " ".join(tester.options(tester.pairs()[0][0]))
-    return sum(row["launches"] for row in counts.count(stage, [{"cell": "", "run": run}])
-               if row["blocks"])
+    found = counts.count(stage, [{"cell": "", "run": run}])
+    return int(found["launches"][found["blocks"] > 0].sum())
 
 
 def read_target(stage, target, phase):
@@ -542,7 +542,7 @@ def read_target(stage, target, phase):
         ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(ladder.phases)}")
     known = {"x": "1.2x (as fast as its origin)"} if stage.before else {}
     # Nobody knows how many multiply-adds bound the others.
-    if not stage.is_cuda and phase in ("", *ladder.toml["work"]):
+    if not stage.is_cuda and (phase in ladder.toml["work"] if phase else ladder.toml["work"]):
         known["%"] = "50% (of the ceiling)"
     if not found or not float(found[1]) or found[2] not in known:
         ladders.fail(f"TARGET: found '{target}', expected for {stage.name} such as "

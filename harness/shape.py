@@ -22,7 +22,7 @@ TABLES = {"axes": ({"option": "", "name": "", "values": []}, {"quick": []}),
           "measures": ({"column": "", "title": ""}, {"unit": "", "better": ""}),
           "counts": ({"cell": "", "run": ""}, {"less": ""}),
           "growth": ({}, {"base": {}, "values": {}}),
-          "tests": ({}, {**CASES, **dict.fromkeys(SELECTIONS, {}), "updates": [],
+          "tests": ({}, {**CASES, **{name: {} for name in SELECTIONS}, "updates": [],
                          "drawn": {}, "changed_lines": 1})}
 ONE_OF = {"numbers": ("float32", "float64"), "better": ("lower", "higher")}
 # What a program or run_all.sh takes itself.

@@ -198,7 +198,7 @@ class Sweep:
                      f"'{sweep[key]}': expected the same --{key}, or another --output")
         self.sweep, self.programs = max(sweeps, default=0) + 1, rows.read_programs(self.output)
         path = self.output / "sweeps.csv"
-        rows.write(path, (path.exists() and rows.read(path) or csv_lines(rows.SWEEPS))
+        rows.write(path, ((path.exists() and rows.read(path)) or csv_lines(rows.SWEEPS))
                    + csv_lines(*((self.sweep, *item) for item in sweep.items())))
         why = running.why_no_verdict(float(sweep["others"]))
         if why:

@@ -1,7 +1,6 @@
 """What stands between the markers of READMEs, in Markdown, and the tables of a terminal. The cells
 are view.py's."""
 
-import pandas
 
 from harness import counts, rows
 from harness.ladders import fail
@@ -121,7 +120,7 @@ def ladder(results, folder):
 
 
 def gain(group, line, above, cell, with_interval=False):
-    """How many times as fast as the line above. Where no difference is seen, it has its interval."""
+    """How many times as fast as the line above. With an interval where no difference is seen."""
     ratio = above and line and group.ratio(line, above, cell)
     return Cell(ratio.text if with_interval or not ratio.is_seen else ratio.short) if ratio else (
         Cell())

@@ -92,7 +92,8 @@ def update(path, ladder, everything):
         return f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, start)}"
 
     def replace(mark):
-        return f"{BEGIN}{mark[1]}-->{written(mark[1], where(mark.start()), ladder, everything)}{END}"
+        text = written(mark[1], where(mark.start()), ladder, everything)
+        return f"{BEGIN}{mark[1]}-->{text}{END}"
 
     wrong = WRONG.search(MARK.sub(lambda mark: "\0" * len(mark[0]), old))
     if wrong:

@@ -163,7 +163,7 @@ class Group:
     def time(self, line, cell):
         return self.median(self.ladder.time, line, cell)
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019: a group lives as long as the program
+    @functools.cache  # noqa: B019 - a group lives as long as the program
     def rounds(self, line, cell, column):
         """A column of a cell's runs, by sweep and round."""
         found = self.runs.get_group((*line, *cell))
@@ -244,7 +244,7 @@ class Group:
         marks = "↓" * (key in self.spoilt) + "~" * (key in self.noisy)
         if column.endswith(("_s", "_mib")):
             return Cell(three_digits(value * (self.scale if column.endswith("_s") else 1)), marks)
-        is_whole = value >= 1000 or value >= 10 and value.is_integer()
+        is_whole = value >= 1000 or (value >= 10 and value.is_integer())
         return Cell(f"{value:,.0f}" if is_whole else f"{value:.4f}")
 
     def share(self, line, cell):

@@ -8,6 +8,7 @@ nothing.
 
 import subprocess
 import sys
+from functools import partial
 
 from harness import ladders
 from harness.ladders import ROOT
@@ -19,11 +20,11 @@ def update_readmes(ladder, results):
     readme = ladder.folder / "README.md"
     for name, block in ("table", blocks.headline), ("ladder", blocks.ladder):
         if results:
-            blocks.update(readme, name, lambda: block(results, readme.parent))
+            blocks.update(readme, name, partial(block, results, readme.parent))
     for stage in ladder.stages:
-        for name, block in (("table", lambda stage: blocks.measured(results, stage)),
+        for name, block in (("table", partial(blocks.measured, results)),
                             ("counts", blocks.counted), ("chapter", blocks.chapter)):
-            blocks.update(stage.folder / "README.md", name, lambda: block(stage))
+            blocks.update(stage.folder / "README.md", name, partial(block, stage))
 
 
 def front(results):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from programs import LIMIT_S, copy, rows, script
 
-from harness import sweep  # noqa: F401: what it imports stays imported in run_here()
+from harness import sweep  # noqa: F401 - what it imports stays imported in run_here()
 
 SWEEP = "python3 -m harness report.run_all --output results"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -171,7 +171,7 @@ class Tree:
             if is_harness and "PYTHONPATH" not in variables:
                 run_here(words[2:], environment)
         # Not a pipe: what a program wrongly leaves behind would hold it open.
-        output = tempfile.TemporaryFile()
+        output = tempfile.TemporaryFile()  # noqa: SIM115 - end() reads it
         process = subprocess.Popen(
             words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             env=environment, preexec_fn=prepare, start_new_session=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, run, script
 
-from harness import check, compare, ladders, running
+from harness import check, ladders, running
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")

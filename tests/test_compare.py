@@ -118,7 +118,8 @@ def test_others_are_those_that_are_not_ours(monkeypatch):
     monkeypatch.setenv("OTHERS", "30")
     used = running.watch_others()
     busy, own = running.processor_seconds()
-    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic(): now + 1000)
+    later = time.monotonic() + 1000
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     processors = len(os.sched_getaffinity(0))
     for others, says in ((0.2, ""), (0.4, "other programs used 40 % of the processors")):
         now = busy + 1000 * processors * others + 500, own + 500

@@ -71,7 +71,8 @@ def features(command):
 
 def choose():
     """{README: the commands to run}, with those that make a stage or a study that they need."""
-    listed = run("git ls-files --cached --others --exclude-standard [!.]*.md", None, cwd=ROOT).stdout
+    listed = run("git ls-files --cached --others --exclude-standard [!.]*.md", None,
+                 cwd=ROOT).stdout
     chosen, seen = {}, set()
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
         found, wanted = commands((ROOT / readme).read_text()), []

@@ -89,7 +89,7 @@ def test_the_row(serial):
     seconds, forward, backward, rate = (float(row[column]) for column in (
         "train_s", "forward_s", "backward_s", "gflops"))
     assert rate == pytest.approx(6 * 20 * (4 * 784 * 200 + 6 * 200 * 10) / seconds / 1e9, 0.01)
-    assert 0 < forward and 0 < backward and forward + backward < seconds + 2e-6
+    assert forward > 0 and backward > 0 and forward + backward < seconds + 2e-6
     assert untrained["final_loss"] == "" and untrained["gflops"] == "0"
 
 
@@ -115,5 +115,5 @@ def test_what_is_printed(serial):
     last, = serial.succeeds("--quiet").splitlines()
     assert re.sub(NUMBER, "N", last) == re.sub(NUMBER, "N", lines[-1])
     options = {*re.findall("--([a-z-]+)", serial.succeeds("--help"))}
-    assert options >= {*"data hidden batch epochs learning-rate seed train test threads csv "
-                       "columns save-weights quiet help".split()}
+    assert options >= {"data", "hidden", "batch", "epochs", "learning-rate", "seed", "train", "test",
+                       "threads", "csv", "columns", "save-weights", "quiet", "help"}

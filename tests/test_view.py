@@ -94,10 +94,8 @@ def lab(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     for name in ("OTHERS", "RATE"):
         monkeypatch.delenv(name, raising=False)
-    ladders.declared.cache_clear()
     ladders.ladders.cache_clear()
     yield Lab(tmp_path)
-    ladders.declared.cache_clear()
     ladders.ladders.cache_clear()
 
 
@@ -112,8 +110,8 @@ def test_a_cell_has_the_median_the_speedup_and_the_share_of_peak(lab):
     assert "| [00_plain](stages/00_plain) | 4.10, 10 % | 50.0, 10 % | a move |" in lines
     assert "| [01_fast](stages/01_fast), 2 threads | \\~0.250, 16.0×, 20 % | - | a move |" in lines
     assert ("MNIST: 5 epochs of 37,800 images; medians of 1 to 3 runs; ~: a run is more than 10 % "
-            "from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is what multiply-"
-            "adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads.") in lines[-3]
+            "from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is what "
+            "multiply-adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads.") in lines[-3]
     assert "| 8 | \\~0.250, 16.0×, 20 % |" in lab.stage("01_fast")
 
 

@@ -1,4 +1,4 @@
-"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of every program.
+"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of all programs.
 If there is nvcc, tests also that they compile for a real device without a warning."""
 
 import re
