@@ -1,7 +1,6 @@
 """What stands between the markers of READMEs, in Markdown, and the tables of a terminal. The cells
 are view.py's."""
 
-
 from harness import counts, rows
 from harness.ladders import fail
 from report.view import (MOVE, Cell, Table, by_reason, changes, is_peer, link, move, three_digits,

@@ -111,7 +111,8 @@ def test_a_cell_has_the_median_the_speedup_and_the_share_of_peak(lab):
     assert "| [01_fast](stages/01_fast), 2 threads | \\~0.250, 16.0×, 20 % | - | a move |" in lines
     assert ("MNIST: 5 epochs of 37,800 images; medians of 1 to 3 runs; ~: a run is more than 10 % "
             "from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is what "
-            "multiply-adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads.") in lines[-3]
+            "multiply-adds alone reach: 20.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 threads."
+            ) in lines[-3]
     assert "| 8 | \\~0.250, 16.0×, 20 % |" in lab.stage("01_fast")
 
 
