@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import built, copy, draw_data, make, run, script
+from programs import built, copy, draw_data, make, needs_full, run, script
 
 from harness import check, ladders, running
 
@@ -163,6 +163,7 @@ def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
     assert json.loads(last)["verdict"] == "right"
 
 
+@needs_full  # another build
 def test_a_cuda_stages_launches_are_counted():
     stage = LADDER.find("03")
     assert check.count_launches(stage, built(stage)) == 21

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import PROGRAM
 from programs import ROOT, Trainer, built, make, needs_full, run, script
 
 from harness import check, ladders
@@ -59,7 +60,8 @@ peer.main(Wrong)
 
 
 def test_wrong_weights_are_refused(numpy, tmp_path):
-    peer = ladders.find_ladder("").find("peer_numpy", among=ALL)
+    ladder = ladders.find_ladder("")
+    peer = ladder.find("peer_numpy", among=ladder.peers)
     few = "gpu"  # a selection of few runs: each takes a third of a second
     compare(peer, few)
     with pytest.raises(check.Differs):
@@ -113,7 +115,8 @@ def test_a_library_that_is_not_installed_is_named(numpy, tmp_path):
 
 def test_run_all_has_the_installed_ones_in_the_tables_and_a_line_for_each_other(tree):
     (tree.root / "stages/peers").mkdir()
-    tree.program("stages/peers/peer_here.py", "peer_here", "phase_s=")  # it has no phases
+    tree.script("stages/peers/peer_here.py",  # it has no phases
+                PROGRAM.format(name="peer_here", commands="phase_s="))
     tree.script("stages/peers/peer_gone.py", "echo not installed: nothing >&2; exit 77")
     tree.write("stages/peers/Makefile", "%: ;\nversions:\n\t@echo peers: here 1.0\n")
     tree.sweep("--peers --stages 00 --hidden 3,4 --repeats 2")

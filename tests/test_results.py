@@ -107,7 +107,8 @@ def test_rows_of_runs_at_once_are_whole_and_under_one_header(serial):
     assert sorted(int(row["seed"]) for row in rows(file)) == [*range(20)]
     assert file.read_text().count(",") == 21 * 21
     piped = ["sh", "-c", '"$@" --quiet --csv /dev/stdout | cat', "sh"]  # a pipe is never read
-    assert run([*piped, serial.program, *serial.options], cwd=serial.folder).stdout.startswith(HEADER)
+    ended = run([*piped, serial.program, *serial.options], cwd=serial.folder)
+    assert ended.stdout.startswith(HEADER)
 
 
 def test_what_is_printed(serial):
