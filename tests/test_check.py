@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -245,21 +247,20 @@ def test_a_run_ends_wherever_an_interrupt_comes():
     assert number >= 6
 
 
-def test_an_interrupt_before_a_program_has_started_is_one(tmp_path):
-    """It comes to the child, too, which is still Python: before the program has a session."""
-    program = script(tmp_path / "program", f"""#!/usr/bin/python3
-import os, signal, sys
-sys.path.insert(0, {str(ladders.ROOT)!r})
-from harness import running
-os.setpgid(0, 0)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-os.register_at_fork(after_in_child=lambda: os.killpg(0, signal.SIGINT))
-try:
-    running.run(["true"])
-except KeyboardInterrupt:
-    print("interrupted")
-""")
-    assert run([program]).stdout == "interrupted\n"
+def test_an_interrupt_while_a_program_starts_ends_it(monkeypatch):
+    started = []
+
+    def start(*words, popen=subprocess.Popen, **options):
+        started.append(popen(*words, **options))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        running.run(["sleep", "1000"])
+    signal.signal(signal.SIGINT, before)
+    assert started[0].returncode == -signal.SIGTERM
 
 
 def row(stage="01_mine", **values):
