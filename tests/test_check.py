@@ -171,6 +171,7 @@ def test_a_cuda_stages_launches_are_counted():
     assert check.count_launches(stage, built(stage)) == 21
 
 
+@needs_full
 @needs_no_gpu
 def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
     checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")

@@ -60,7 +60,7 @@ BY_HAND = {
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages
           if (ladder.profiles / stage.name / "counts.csv").exists() and (
-              FULL or stage in [LADDER.find(name) for name in BY_HAND])]
+              FULL or stage is LADDER.find("05"))]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: f"{stage.ladder.name}-{stage.name}")

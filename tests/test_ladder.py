@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import draw_data
+from programs import draw_data, needs_full
 
 from harness import ladders
 
@@ -157,6 +157,7 @@ def test_step_of_a_stage_that_cannot_run_here(repository):
     assert "\nWithout nvcc: `make sim` builds the CUDA stages for a simulated device,\n" in output
 
 
+@needs_full
 def test_a_copy_of_a_step(repository):
     """Every command works on it, and make check finds a mistake in it."""
     run = repository.run

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import needs_full
 from conftest import REPOSITORY
 
 from harness import ladders
@@ -114,6 +115,7 @@ def test_a_folder_that_make_cannot_take(root, call, name):
     assert call("stages other 02_gpu", 2).startswith(said) or name == "2_a"
 
 
+@needs_full
 def test_a_third_ladder_is_a_folder(checkout):
     """It is built, tested, swept, tabled and compared."""
     run, quick = checkout.run, "RUNS=8 TERMS=100000"

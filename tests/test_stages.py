@@ -59,7 +59,8 @@ def all_tests():
 def is_left_out(stage, selection):
     """Whether only FULL=1 runs this."""
     is_main = stage.ladder is ladders.ladders()[0]
-    return not FULL and (selection not in ALWAYS or (stage.is_step and selection != "stages")
+    is_long = stage.is_step and (selection != "stages" or stage.declared("RUN"))
+    return not FULL and (selection not in ALWAYS or is_long
                          or (selection == "sanitized" and not is_main))
 
 

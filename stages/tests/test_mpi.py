@@ -148,6 +148,7 @@ def by_rank(folder, first, second):
                   f"else {second}\nfi\n")
 
 
+@needs_full
 def test_other_files_on_another_machine_are_noticed_and_the_line_says_where(processes, tmp_path):
     train = f'exec {shlex.quote(str(PROGRAM))} "$@"'
     two = processes(2, by_rank(tmp_path, f"cd a; {train}", f"cd b; {train}"))
