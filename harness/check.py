@@ -19,6 +19,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
@@ -211,6 +212,7 @@ class Tester:
         self.simulated = self.path.suffix == ".sim"
         self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
         self.hangs = False  # had to be stopped once, and is not run again
+        self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
         if "tests" not in self.ladder.toml:
             ladders.fail(f"{self.ladder.name}/ladder.toml: found no [tests]; see "
                          "stages/ladder.toml")
@@ -310,15 +312,15 @@ class Tester:
 
     def test(self, case, twice=False):
         """Compares the program with the reference, however it is started. The order of its sums
-        must not depend on the scheduler. mpirun takes a third of a second, so without FULL=1, what
-        it starts runs with 3 threads only."""
+        must not depend on the scheduler. mpirun takes a third of a second, so what it starts runs
+        with 3 threads, and with FULL=1 with one other number, in turn."""
         if twice is None:
             return self.result(case)
         starts, again = [AS_IT_IS], AS_IT_IS
         if self.takes_threads and self.tests["threads"]:
             again, starts = AGAIN, [AS_IT_IS, *THREADS]
-            if self.starts_slowly and not FULL:
-                starts = [AGAIN]
+            if self.starts_slowly:
+                starts = [AGAIN, *([next(self.turns)] if FULL else [])]
         for start in starts:
             run, items, right = self.compare(case, start)
             if not right:
