@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 import resource
 import select
 import signal
@@ -79,6 +80,12 @@ def hold_back(*numbers):
     return release
 
 
+def own_words(text):
+    """What a program has written, without the blocks in which Open MPI 5 adds that it failed. If
+    there is nothing else, they say why no program began."""
+    return re.sub(r"^-{50,}\n(.*\n)*?-{50,}\n", "", text, flags=re.MULTILINE) or text
+
+
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
     then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
@@ -107,7 +114,7 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
             end_all(process, grace)
         kept.seek(0)
         return (TOO_SLOW if is_late else process.returncode,
-                kept.read().decode(errors="replace").rstrip("\n"), seconds)
+                own_words(kept.read().decode(errors="replace")).rstrip("\n"), seconds)
 
 
 @functools.cache
