@@ -132,23 +132,30 @@ def missing_line(shown, output):
 CHOSEN = choose()
 
 
+def judge(root, variables, command, typed, shown):
+    """Runs a command. It may fail only where something is missing, and prints what is shown."""
+    if command in NOT_RUN:
+        return
+    for folder in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run) ", command):
+        run(["make", "-s", "-C", root / folder])  # as readers have by then
+    line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
+    ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)
+    output = ended.stdout + ended.stderr
+    if ended.returncode and re.search(EXCUSES, "\n".join(output.splitlines()[-3:])):
+        return
+    wrong = ended.returncode or missing_line(shown, output)
+    assert not wrong, f"{line}: exit status or line not printed: {wrong}\n{output[-2000:]}"
+
+
 # One worker of pytest-xdist has the copy.
 @pytest.mark.xdist_group("readmes")
 @pytest.mark.parametrize("readme", CHOSEN)
 def test_the_commands_of(checkout, readme):
     root, variables = checkout
-    for command, typed, shown in CHOSEN[readme]:
-        if command in NOT_RUN:
-            continue
-        for folder in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run) ", command):
-            run(["make", "-s", "-C", root / folder])  # as readers have by then
-        line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
-        ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)
-        output = ended.stdout + ended.stderr
-        if ended.returncode and re.search(EXCUSES, "\n".join(output.splitlines()[-3:])):
-            continue
-        wrong = ended.returncode or missing_line(shown, output)
-        assert not wrong, f"{line}: exit status or line not printed: {wrong}\n{output[-2000:]}"
-    for name in re.findall(r"make new-.*NAME=(\w+)", (ROOT / readme).read_text()):
-        for made in (*root.glob(f"*/{name}"), *root.glob(f"*/*/{name}")):
-            shutil.rmtree(made)  # the next README makes its own
+    try:
+        for each in CHOSEN[readme]:
+            judge(root, variables, *each)
+    finally:
+        for name in re.findall(r"make new-.*NAME=(\w+)", (ROOT / readme).read_text()):
+            for made in (*root.glob(f"*/{name}"), *root.glob(f"*/*/{name}")):
+                shutil.rmtree(made)  # the next README makes its own
