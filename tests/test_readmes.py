@@ -105,7 +105,8 @@ def checkout(tmp_path_factory):
 def on_small_sizes(command):
     """The command, with options after those that it has. No target depends on the machine."""
     study = re.search(r"(?:--study |studies/)(\w+)", command)
-    ladder = ladders.find_ladder(study[1] if study else "")
+    names = [ladder.name for ladder in ladders.ladders()]
+    ladder = ladders.find_ladder(study[1] if study and study[1] in names else "")
     known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
     options = "".join(f" --{name} {value}" for name, value in SMALL.items()
                       if name in known and f"--{name} " not in command)
@@ -136,8 +137,8 @@ def judge(root, variables, command, typed, shown):
     """Runs a command. It may fail only where something is missing, and prints what is shown."""
     if command in NOT_RUN:
         return
-    for folder in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run) ", command):
-        run(["make", "-s", "-C", root / folder])  # as readers have by then
+    for folder, sim in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run)(\.sim)? ", command):
+        run(["make", "-s", "-C", root / folder, *[sim[1:]] * bool(sim)])  # as readers have by then
     line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
     ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)
     output = ended.stdout + ended.stderr
