@@ -137,7 +137,8 @@ def judge(root, variables, command, typed, shown):
     """Runs a command. It may fail only where something is missing, and prints what is shown."""
     if command in NOT_RUN:
         return
-    for folder, sim in re.findall(r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run)(\.sim)? ", command):
+    for folder, sim in re.findall(
+            r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run)(\.sim)? ", command):
         run(["make", "-s", "-C", root / folder, *[sim[1:]] * bool(sim)])  # as readers have by then
     line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
     ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)
