@@ -6,12 +6,12 @@
 #include <map>
 #include <string>
 
-static std::map<std::string, void (*)(float *)> all;
+static std::map<std::string, void (*)(float *)> programs;
 
 // Defines a program, which is given device memory of N zeros. Those of one line are in main().
 #define PROGRAM(name)                                                                              \
     static void name(float *);                                                                     \
-    [[maybe_unused]] static const auto name##_program = all.emplace(#name, name);                  \
+    [[maybe_unused]] static const auto name##_program = programs.emplace(#name, name);                  \
     static void name([[maybe_unused]] float *x)
 
 enum { N = 256, BYTES = N * sizeof(float) };
@@ -535,8 +535,8 @@ int main(int argc, char **argv) {
     all["volatile_without_fence_before"] = [](float *x) { launch_volatile(x, false, true, true); };
     all["volatile_without_fence_behind"] = [](float *x) { launch_volatile(x, true, false, true); };
     all["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
-    const auto program = all.find(argc == 2 ? argv[1] : "");
-    if (program == all.end())
+    const auto program = programs.find(argc == 2 ? argv[1] : "");
+    if (program == programs.end())
         return 2;
     float *const x = device_memory();
     program->second(x);
