@@ -20,8 +20,8 @@ HARNESS := env --block-signal=INT /usr/bin/python3 -m harness
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(HARNESS) ladders stages 2>/dev/null)
 CUDA    = $(shell $(HARNESS) ladders stages --cuda)
-ROOMS   = $(dir $(wildcard $(foreach ladder,$(sort $(dir $(STAGES))),$(ladder)peers/Makefile \
-              $(ladder)data/Makefile)))
+ROOMS   = $(dir $(wildcard $(foreach ladder,$(shell $(HARNESS) ladders ladders),\
+              $(ladder)/peers/Makefile $(ladder)/data/Makefile)))
 
 include common/flags.mk
 
@@ -65,7 +65,7 @@ test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
 test-systems: ## test in a fresh Debian 12 and 13: root, half an hour
 	@tests/systems.sh
 
-sim: ## build the CUDA stages for a simulated device: stages/*/train.sim
+sim: ## build the CUDA stages for a simulated device: train.sim in its folder
 	@for stage in $(CUDA); do \
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
@@ -91,6 +91,11 @@ asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 
 new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
 	@$(HARNESS) step new "$$STUDY" "$$FROM" "$$NAME"
+
+export: ## export STAGE=02 DIR=/new/folder [STUDY=]: a stage that needs no other file
+	@[ "$$DIR" ] && [ ! -e "$$DIR" ] || { echo "DIR: found '$$DIR', expected a new folder"; exit 2; } >&2
+	@folder=$$($(HARNESS) ladders stages "$$STUDY" "$$STAGE") && \
+	    $(MAKE) --no-print-directory -C "$$folder" export DIR="$$(realpath -m -- "$$DIR")"
 
 new-study: ## new-study NAME=heat: a study of your own, the smallest that works
 	@$(HARNESS) step study '' "$$NAME"
@@ -136,5 +141,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage export new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
 endif

@@ -22,9 +22,9 @@ LDLIBS   = -lz -lm
 
 # What all stages share, and what those of this ladder share. The ladder's reference shares nothing.
 # The programs that test the simulated device belong to no ladder.
-LADDER         := $(dir $(wildcard ../ladder.toml))
+LADDER         := $(dir $(wildcard ../ladder.toml ../../ladder.toml))
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
-                  $(if $(LADDER),$(filter-out ../reference.c,$(wildcard ../*.c)))
+                  $(if $(LADDER),$(filter-out %/reference.c,$(wildcard $(LADDER)*.c)))
 COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
                   $(filter $(ROOT)/%,$(MAKEFILE_LIST))
 # It is compiled once for all stages with the same flags. $(call shared,COMPILER FLAGS) is the object
@@ -35,3 +35,26 @@ define compile_shared
 @mkdir -p $(@D)
 $1 -I$(ROOT) -D_GNU_SOURCE -r -nostdlib -o $@.$$$$ $(COMMON_SOURCES) && mv $@.$$$$ $@
 endef
+
+# make export DIR=folder: the stage with what it shares, in a folder that needs no repository.
+ifeq ($(MAKECMDGOALS),export)
+FILES  := $(shell realpath --relative-to=$(ROOT) $(SOURCE) $(COMMON_SOURCES))
+NEEDED := $(sort $(filter-out $(firstword $(FILES)),$(filter common/% stages/% studies/%,\
+            $(shell cd $(ROOT) && $(CXX) -MM -MG -x c++ -I. $(FILES)))))
+LINK    = $(if $(filter %.cu,$(SOURCE)),nvcc $(NVCCFLAGS),$(CC) $(CFLAGS))
+define ALONE
+# $(STAGE) alone: `make && ./$(OUTPUT) --data FOLDER`. README.md has the rest.
+$(OUTPUT): $(SOURCE) shared.o
+	$(LINK) -I. -DSTAGE='"$(STAGE)"' -D_GNU_SOURCE -o $$@ $$^ $(LDLIBS)
+
+shared.o: $(NEEDED)
+	$(or $(COMPILE),$(CC) $(CFLAGS)) -I. -D_GNU_SOURCE -r -nostdlib -o $$@ $$(filter %.c,$$^)
+endef
+export ALONE
+export:
+	@mkdir -- "$$DIR"
+	@cp $(SOURCE) $(firstword $(RUN)) "$$DIR" && cd $(ROOT) && cp --parents $(NEEDED) "$$DIR"
+	@printf '%s\n' "$$ALONE" >"$$DIR/Makefile"
+	@sed -E -e 's,!?\[([^][]*)\]\([^)]*\),\1,g' -e 's,make -C [^ ]*/$(STAGE),make,' \
+	    -e 's,[^ ]*/$(STAGE)/,./,; s,harness/mpirun,./mpirun,' README.md >"$$DIR/README.md"
+endif

@@ -1,13 +1,13 @@
 """Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
 
-    ladders ladders                     the names of the ladders; the main one comes first
+    ladders ladders                     the folders of the ladders; the main one comes first
     ladders stages [--cpu|--cuda] [LADDER [STAGE ...]]
                                         the folders of the stages of a ladder, or of all ladders; or
                                         of these stages only, by the beginnings of their names
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
-in it with a name such as 01_vectorized or 01.1_loop_order, a Makefile and one source file. Paths
-are relative to the repository.
+in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
+that lead to it, such as 01.1_loop_order. Paths are relative to the repository.
 """
 
 import argparse
@@ -275,9 +275,10 @@ class Ladder:
     def stages(self):
         """All stages, steps included, in the order in which they are read. make's lists take their
         folders' names."""
-        found = [Stage(self, source.parent, source) for source in sorted(
-                     self.folder.glob(f"[0-9][0-9]*/{self.program}.c*"))
+        found = [Stage(self, source.parent, source) for place in ("", "[0-9][0-9].*/")
+                 for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.program}.c*")
                  if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
+        found.sort(key=lambda stage: stage.name)
         for stage in found:
             if not STAGE_NAME.fullmatch(stage.name):
                 fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
@@ -349,7 +350,7 @@ def main():
     words = arguments.words
     chosen = [find_ladder(words.pop(0))] if words else ladders()
     if arguments.command == "ladders":
-        found = [ladder.name for ladder in chosen]
+        found = [ladder.folder.relative_to(ROOT) for ladder in chosen]
     else:
         stages = [stage for ladder in chosen for stage in ladder.stages
                   if arguments.cuda in (None, stage.is_cuda)]

@@ -97,15 +97,21 @@ def step(ladder, stage):
 
 def new(ladder, origin, name):
     origin, number = ladder.find(origin, "FROM"), name.split("_")[0]
-    if not ladders.STAGE_NAME.fullmatch(name) or [*ladder.folder.glob(f"{number}_*")]:
+    if not ladders.STAGE_NAME.fullmatch(name) or [
+            stage for stage in ladder.stages if stage.name.startswith(f"{number}_")]:
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              "word, such as 20_mine")
-    folder, was, move = ladder.folder / name, origin.name.split("_")[0], name[len(number) + 1:]
+    was, move = origin.name.split("_")[0], name[len(number) + 1:]
+    # A step lies in its stage's folder, if there is one.
+    above = [stage.folder for stage in ladder.stages if "." in number
+             and stage.name.startswith(f"{number[:2]}_")] or [ladder.folder]
+    folder = above[0] / name
     folder.mkdir()
     source = origin.source.read_text(encoding="utf-8")
     (folder / origin.source.name).write_text(
         source.replace(f"Stage {was}", f"Stage {number}, from {origin.name}", 1), encoding="utf-8")
-    makefile = (origin.folder / "Makefile").read_text(encoding="utf-8")
+    makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
+        *(os.path.relpath(ROOT, each) for each in (origin.folder, folder)))
     (folder / "Makefile").write_text(
         f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
         f"ORIGIN = {origin.name}\n", encoding="utf-8")

@@ -24,10 +24,10 @@ SHAPE = re.compile(r"(?:(\w+) of )?(\S+)(?: over (\S+))?")
 def pages():
     """{path: ladder}: the Markdown that may have marks. Pages in no study are the main ladder's."""
     first, *others = ladders.ladders()
-    folders = {ROOT: first, first.folder: first, first.peers_folder.parent: first}
-    folders |= {ladder.folder: ladder for ladder in others}
-    return {path: ladder for folder, ladder in folders.items() for place in ("*.md", "*/*.md")
-            for path in sorted(folder.glob(place)) if path.resolve().is_relative_to(ROOT)}
+    folders = {ROOT: first, first.folder: first, **{ladder.folder: ladder for ladder in others}}
+    return {path: ladder for folder, ladder in folders.items()
+            for place in ("*.md", "*/*.md", *["*/*/*.md"] * (folder != ROOT))
+            for path in sorted(folder.glob(place))}
 
 
 def quantity(group, column, value):

@@ -7,8 +7,6 @@
 
 #include <limits.h>
 #include <mpi.h>
-#include <omp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,57 +125,6 @@ static inline int load_same_data(const struct options *options, struct data *dat
     }
     free(line);
     return status;
-}
-
-// Returns how many processors this process has for its threads. Processes that may run on the same
-// processors divide them.
-static inline int own_processors(void) {
-    cpu_set_t set;
-    MPI_Comm machine; // the processes on this one
-    sched_getaffinity(0, sizeof set, &set);
-    int usable = CPU_COUNT(&set);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_SUM, machine);
-    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
-    MPI_Comm_free(&machine);
-    const int processors = omp_get_num_procs() * CPU_COUNT(&set) / usable;
-    return processors > 0 ? processors : 1;
-}
-
-// Returns how many threads all processes have together: as many as --threads says or as OpenMP
-// chooses in each of them, and no more than there are processors.
-static inline size_t count_threads(const struct options *options) {
-    const int processors = own_processors(), chosen = omp_get_max_threads();
-    int sums[] = {processors, chosen < processors ? chosen : processors};
-    MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    const int wanted = options->threads ? options->threads : sums[1];
-    return (size_t)(wanted < sums[0] ? wanted : sums[0]);
-}
-
-// Brings the `count` parts of each process to process 0, in the order of the processes: into `all`,
-// where its own may be already, or without `all` into an array which free() releases. Returns the
-// array, and NULL in the other processes. A part has `size` bytes.
-static inline void *gather(void *all, const void *parts, size_t count, size_t size) {
-    const int processes = process_count(), own = (int)count;
-    int *counts = calloc((size_t)processes, sizeof *counts);
-    int *places = calloc((size_t)processes, sizeof *places);
-    const bool is_first = process_number() == 0;
-    MPI_Datatype part; // so that an int counts parts, and not bytes
-    MPI_Type_contiguous((int)size, MPI_BYTE, &part);
-    MPI_Type_commit(&part);
-    MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    if (is_first) {
-        for (int i = 1; i < processes; ++i)
-            places[i] = places[i - 1] + counts[i - 1];
-        const int last = processes - 1;
-        all = all ? all : allocate_array((size_t)places[last] + (size_t)counts[last], size);
-    }
-    MPI_Gatherv(is_first && all == parts ? MPI_IN_PLACE : parts, own, part, all, counts, places,
-                part, 0, MPI_COMM_WORLD);
-    MPI_Type_free(&part);
-    free(counts);
-    free(places);
-    return is_first ? all : NULL;
 }
 
 #endif

@@ -81,7 +81,7 @@ def make(*words):
 
 def simulated(stage):
     """A CUDA stage's program for the simulated device."""
-    path = f"build/{stage.ladder.name}/{stage.name}.sim"
+    path = f"build/{stage.folder.relative_to(ROOT)}.sim"
     make("-C", "tests", path)
     return TESTS / path
 

@@ -6,7 +6,11 @@ import shlex
 import shutil
 
 import pytest
-from programs import ROOT, copy, needs_full, run, script
+from programs import ROOT, copy, make, needs_full, run, script
+
+from harness import asm, check, ladders
+
+STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 
 
 @pytest.fixture
@@ -101,3 +105,30 @@ def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
     assert before < files()
     run("make -s clean")
     assert files() == before
+
+
+def is_exported_always(stage):
+    """A stage for threads and one that another program starts; FULL=1 exports the others, too."""
+    return (stage.ladder.name, stage.name[:3]) in (("stages", "02_"), ("stages", "07_"))
+
+
+@pytest.mark.parametrize("stage", [pytest.param(
+    stage, id=f"{stage.ladder.name}/{stage.name}",
+    marks=[] if is_exported_always(stage) else [needs_full]) for stage in STAGES])
+def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
+    alone = tmp_path / "a folder"
+    command = ["make", "-s", "export", f"STUDY={stage.ladder.name}", f"STAGE={stage.name}",
+               f"DIR={alone}"]
+    run(command, cwd=ROOT)
+    assert "expected a new folder" in run(command, 2, cwd=ROOT).stderr
+    files = [path for path in alone.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if path.suffix != ".md" and path.name != "mpirun.sh"
+                          and ("../" in path.read_text() or str(ROOT) in path.read_text())]
+    needed = "nvcc" if stage.is_cuda else stage.declared("NEEDS") or "gcc"
+    if not asm.toolkit(needed):
+        pytest.skip(f"found no {needed}")
+    run(["make", "-s"], cwd=alone, PATH=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if not stage.is_cuda:
+        make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+        tester = check.Tester(stage, "stages", alone / stage.program.name)
+        tester.test(*tester.pairs()[1])

@@ -9,7 +9,7 @@ report/figures.py or in a block that `make report` writes. Only code, and sectio
 import re
 
 import pytest
-from programs import ROOT
+from programs import ROOT, run
 
 from harness import ladders
 from report import figures, view
@@ -44,6 +44,12 @@ def typed(text):
 def test_no_page_has_a_typed_figure():
     assert {str(page.relative_to(ROOT)): found for page in PAGES
             if (found := typed(page.read_text(encoding="utf-8")))} == {}
+
+
+def test_no_page_with_marks_is_left_out():
+    listed = run("git ls-files --cached --others --exclude-standard *.md", cwd=ROOT).stdout.split()
+    marked = {page for page in map(ROOT.joinpath, listed) if figures.MARK.search(page.read_text())}
+    assert marked and marked <= {*figures.pages()}
 
 
 @pytest.mark.parametrize("text", [

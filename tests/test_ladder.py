@@ -159,13 +159,14 @@ def test_step_of_a_stage_that_cannot_run_here(repository):
 
 @needs_full
 def test_a_copy_of_a_step(repository):
-    """Every command works on it, and make check finds a mistake in it."""
+    """Every command works on it, and make check finds a mistake in it. A step lies in its stage's
+    folder."""
     run = repository.run
-    shutil.copytree("stages/01_vectorized", "stages/01.0_first")
-    repository.edit("stages/01.0_first/train.c", "// Stage 01:", "// Stage 01.0:")
+    assert "\n01.0_first: right, " in run("make -s new-stage FROM=01 NAME=01.0_first TRAIN=640")
+    assert Path("stages/01_vectorized/01.0_first/train").exists()
     made = run("make -s new-stage FROM=01.0 NAME=20_mine TRAIN=640")
     assert "\n20_mine: right, " in made and "median" not in made
-    assert "// Stage 20, from 01.0_first:" in Path("stages/20_mine/train.c").read_text()
+    assert "// Stage 20, from 01.0_first" in Path("stages/20_mine/train.c").read_text()
     assert "NAME: found '20_x', expected two digits that no stage has" in run(
         "make -s new-stage FROM=01.0 NAME=20_x", 2)
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")

@@ -41,7 +41,7 @@ def all_tests():
     levels_here, has_gpu = levels(), ladders.has_gpu()
     for ladder in ladders.ladders():
         for stage in ladder.stages:
-            build = f"build/{ladder.name}/{stage.name}"
+            build = f"build/{stage.folder.relative_to(ladders.ROOT)}"
             if not stage.is_cuda or has_gpu:
                 yield from ((stage, each, "") for each in (
                     "stages", "wide", "long", *(TOOLS if stage.is_cuda else [])))

@@ -86,7 +86,7 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    for name in ("00_plain", "01.1_step", "01_fast", "02_gone"):
+    for name in ("00_plain", "01_fast/01.1_step", "01_fast", "02_gone"):
         script(tmp_path / "stages" / name / "train.c", "").write_text(f"int n = {name[1]};\n")
         (tmp_path / "stages" / name / "Makefile").write_text("MOVE = a move\n")
     (tmp_path / "stages/ladder.toml").write_text(LADDER)
@@ -122,7 +122,7 @@ def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
     assert "| hidden 8, batch 1 | \\~1.50 | 3.00× (2.00 to 4.00) | - |" in lab.stage("01.1")
     assert "over 00" in lab.stage("01.1") and "| 8 | 8.00 |" in lab.stage("00_plain")
     ladder = lab.lines(blocks.ladder)
-    assert "| [01.1_step](stages/01.1_step) | \\~1.50 | 3.00× | - | 2 | a move |" in ladder
+    assert "| [01.1_step](stages/01_fast/01.1_step) | \\~1.50 | 3.00× | - | 2 | a move |" in ladder
     # 2 / 1.9 is 1.05, and 1 / 1.2 is 0.83: 1 lies between.
     assert ("| [01_fast](stages/01_fast) | \\~1.55 | no difference seen (0.833 to 1.053) | - | 0 "
             "| a move |") in ladder

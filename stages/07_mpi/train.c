@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 struct network {
     size_t units;   // the hidden units that were asked for
     size_t vectors; // V, in this process
+    size_t first;   // of all vectors, the first of this process
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
     vec *weights2;  // V × 10: panels, too
@@ -61,6 +63,26 @@ struct slice {
     outputs *bias2, *logits;
 };
 
+// Returns how many threads all processes have together: as many as --threads says or as OpenMP
+// chooses in each of them, and no more than there are processors. Processes that may run on the
+// same processors divide them.
+static size_t count_threads(const struct options *options) {
+    cpu_set_t set;
+    MPI_Comm machine; // the processes on this one
+    sched_getaffinity(0, sizeof set, &set);
+    int usable = CPU_COUNT(&set);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_SUM, machine);
+    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
+    MPI_Comm_free(&machine);
+    const int share = omp_get_num_procs() * CPU_COUNT(&set) / usable, own = share > 0 ? share : 1;
+    const int chosen = omp_get_max_threads();
+    int sums[] = {own, chosen < own ? chosen : own};
+    MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const int wanted = options->threads ? options->threads : sums[1];
+    return (size_t)(wanted < sums[0] ? wanted : sums[0]);
+}
+
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t all = (units + LANES - 1) / LANES;
@@ -78,6 +100,7 @@ static struct network create(const struct options *options) {
     struct network network = {
         .units = units,
         .vectors = vectors,
+        .first = first,
         .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
         .bias1 = (vec *)allocate_floats(vectors * LANES),
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
@@ -383,30 +406,36 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, turned back from panels into rows. Returns the exit status.
+// Writes the weights, turned back from panels into rows. Each process sends its own hidden units
+// and zeros for the others, and process 0 adds them up. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t units = network->units, own = network->vectors;
-    vec *panels1 = gather(NULL, network->weights1, own, PIXELS * sizeof(vec));
-    vec *panels2 = gather(NULL, network->weights2, own, CLASSES * sizeof(vec));
-    float *bias1 = gather(NULL, network->bias1, own, sizeof(vec));
-    if (process_number() != 0)
-        return 0;
-    float *weights1 = allocate_floats(PIXELS * units);
-    float *weights2 = allocate_floats(units * CLASSES);
-    for (size_t h = 0; h < units; ++h) {
-        const size_t v = h / LANES, i = h % LANES;
-        for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * units + h] = panels1[v * PIXELS + k][i];
+    const size_t units = network->units, first = network->first * LANES;
+    const size_t last = first + network->vectors * LANES, end = last < units ? last : units;
+    const bool is_first = process_number() == 0;
+    float *row = allocate_floats(units), *part2 = allocate_floats(units * CLASSES);
+    float *weights1 = allocate_floats(is_first ? PIXELS * units : 0);
+    float *bias1 = allocate_floats(units), *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = first; h < end; ++h) {
+        const size_t v = h / LANES - network->first;
+        row[h] = network->bias1[v][h % LANES];
         for (size_t o = 0; o < CLASSES; ++o)
-            weights2[h * CLASSES + o] = panels2[v * CLASSES + o][i];
+            part2[h * CLASSES + o] = network->weights2[v * CLASSES + o][h % LANES];
     }
-    int status =
-        write_weights(path, units, weights1, bias1, weights2, (const float *)network->bias2);
+    MPI_Reduce(row, bias1, (int)units, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(part2, weights2, (int)(units * CLASSES), MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+    for (size_t k = 0; k < PIXELS; ++k) {
+        for (size_t h = first; h < end; ++h)
+            row[h] = network->weights1[(h / LANES - network->first) * PIXELS + k][h % LANES];
+        MPI_Reduce(row, is_first ? weights1 + k * units : NULL, (int)units, MPI_FLOAT, MPI_SUM, 0,
+                   MPI_COMM_WORLD);
+    }
+    const float *bias2 = (const float *)network->bias2;
+    const int status = is_first ? write_weights(path, units, weights1, bias1, weights2, bias2) : 0;
+    free(row);
+    free(part2);
     free(weights1);
-    free(weights2);
-    free(panels1);
-    free(panels2);
     free(bias1);
+    free(weights2);
     return status;
 }
 

@@ -1,0 +1,95 @@
+"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of all programs.
+If there is nvcc, tests also that they compile for a real device without a warning."""
+
+import re
+import shutil
+
+import pytest
+from programs import FULL, ROOT, Trainer, needs_full, run, simulated
+
+from harness import ladders
+
+# Steps are for FULL=1 only.
+CUDA = [stage for ladder in ladders.ladders() for stage in ladder.stages
+        if stage.is_cuda and (FULL or not stage.is_step)]
+STAGES = [stage for stage in CUDA if stage.ladder is ladders.ladders()[0]]
+# With those of other ladders that take the same options.
+ALIKE = [stage for stage in CUDA if {"hidden", "batch", "epochs"} <= {
+    *stage.ladder.settings, *(axis["option"] for axis in stage.ladder.axes)}]
+
+
+def of_stages(stages):
+    return pytest.mark.parametrize("each", stages, indirect=True, ids=lambda stage: str(
+        stage.folder.relative_to(ROOT)))
+
+
+@pytest.fixture
+def each(request, tmp_path):
+    trainer = Trainer(tmp_path, simulated(request.param))
+    trainer.name = request.param.name
+    return trainer
+
+
+# hidden 70 is more than one or three multiprocessors of the device can keep in shared memory.
+@of_stages(STAGES)
+def test_every_order_and_every_number_of_multiprocessors_gives_the_same_bytes(each):
+    devices = [*({"SIM_SEED": seed} for seed in range(4)),
+               *({"SIM_MULTIPROCESSORS": count} for count in (1, 3, 16))]
+    assert len({each.weights("--hidden 70", **device) for device in devices}) == 1
+
+
+@pytest.mark.parametrize("suffix", ["cu", "cuh"])
+def test_events_are_in_the_stream_of_the_work(suffix):
+    """The simulated device has one stream only. On a GPU, an event in the default stream waits for
+    all others, and all others wait for it."""
+    sources = {file: file.read_text(encoding="utf-8") for ladder in ladders.ladders()
+               for file in ladder.folder.rglob(f"*.{suffix}")}
+    own = [file for file, text in sources.items() if "cudaStreamCreate" in text]
+    assert own and not [file for file in own if re.search(r"mark_phase\(\w+\)", sources[file])]
+
+
+# The six images are two batches, so three epochs are six.
+@of_stages(ALIKE)
+def test_epochs_before_the_timed_ones_give_times_and_change_no_weight(each):
+    options = "--epochs 3 --csv rows.csv --save-weights"
+    assert not re.search("^forward|, forward ", each.succeeds(f"{options} simulated"), re.M)
+    said = each.succeeds(f"{options} gpu", SIM_NAME="GPU")
+    assert len(re.findall(r"^(?:for|back)ward +[0-9.]+ s in 6 batches", said, re.M)) == 2
+    assert (each.folder / "simulated").read_bytes() == (each.folder / "gpu").read_bytes()
+    each.succeeds("--epochs 0 --csv rows.csv", SIM_NAME="GPU")
+    simulated, gpu, none = each.rows()
+    assert (simulated["stage"], simulated["device"]) == (each.name, "simulated")
+    assert [none[name] for name in ("warmup_s", "forward_s", "final_loss")] == [""] * 3
+    for name in "warmup_s", "forward_s", "backward_s":
+        assert simulated[name] == "" and float(gpu[name]) > 0
+    for name in "final_loss", "test_accuracy":
+        assert simulated[name] == gpu[name]
+
+
+# The device has the memory that the row names, and then a little less.
+@of_stages(ALIKE)
+def test_peak_vram_mib_is_what_a_run_needs_and_no_byte_more(each):
+    each.succeeds("--hidden 70 --csv rows.csv")
+    size = round(float(each.rows()[0]["peak_vram_mib"]) * 2**20)
+    each.succeeds("--hidden 70", SIM_MEMORY=size)
+    each.fails(1, f"^{each.name}: out of device memory: ", "--hidden 70", SIM_MEMORY=size - 1)
+
+
+# 784 × 1000 weights are 3 MiB.
+@of_stages(STAGES)
+def test_no_device_and_too_little_memory_are_one_line(each):
+    each.fails(77, f"^{each.name}: no usable CUDA device: .*; try `make sim` or `make check`",
+               SIM_DEVICES=0)
+    each.fails(1, f"^{each.name}: out of device memory: asked for [0-9.]+ MiB, "
+                  r"[0-9.]+ MiB of 1\.9 MiB are free", "--hidden 1000", SIM_MEMORY=2000000)
+
+
+@needs_full
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
+@pytest.mark.parametrize("stage", CUDA, ids=lambda stage: str(stage.folder.relative_to(ROOT)))
+def test_nvcc_compiles_every_cuda_stage_without_a_warning(stage, tmp_path):
+    run(["make", "-s", "-C", stage.folder, f"OUTPUT={tmp_path}/train", "CUDA_ARCH=sm_75",
+         "EXTRA=-Werror all-warnings"])
+    if stage in ALIKE:
+        trainer = Trainer(tmp_path, tmp_path / "train")
+        trainer.fails(77, f"^{stage.name}: no usable CUDA device: ", CUDA_VISIBLE_DEVICES="")
