@@ -278,7 +278,9 @@ class Sweep:
     def start(self, stage, options, threads, number):
         """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
         the round. Without a row, the last line of the errors says why."""
-        words = self.ladder.words(options)
+        # Of several processes, each would have as many as the variable says.
+        is_told = threads and stage.declared("RUN")
+        words = self.ladder.words(options | {"threads": threads} if is_told else options)
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         size, row = self.epochs.stat().st_size if self.has_epochs else 0, None
         if self.has_epochs:

@@ -105,9 +105,9 @@ def checkout(tmp_path_factory):
 def on_small_sizes(command):
     """The command, with options after those that it has. No target depends on the machine."""
     study = re.search(r"(?:--study |studies/)(\w+)", command)
-    names = [ladder.name for ladder in ladders.ladders()]
-    ladder = ladders.find_ladder(study[1] if study and study[1] in names else "")
-    known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
+    name = study[1] if study else ladders.find_ladder("").name
+    known = {option for ladder in ladders.ladders() if ladder.name == name  # none of a new one
+             for option in (*ladder.settings, *(axis["option"] for axis in ladder.axes))}
     options = "".join(f" --{name} {value}" for name, value in SMALL.items()
                       if name in known and f"--{name} " not in command)
     if command.startswith("./run_all.sh"):

@@ -161,7 +161,7 @@ def test_a_list_of_threads(tree):
 
 def test_threads_are_bound(tree):
     """Where a program uses OpenMP itself, unless the environment says otherwise. RUN stands for
-    mpirun, which places its processes."""
+    mpirun, which places its processes. They are told how many they may start together."""
     spins, bound = "GOMP_SPINCOUNT=2000", "OMP_PLACES=cores OMP_PROC_BIND=true"
     cases = ("00_one", "", spins), ("01_two", "OPENMP = yes", f"{spins} {bound}"), (
         "02_three", "OPENMP = yes\nRUN = env", spins)
@@ -171,6 +171,8 @@ def test_threads_are_bound(tree):
     tree.sweep()
     for name, _, expected in cases:
         assert Path(f"openmp.{name}").read_text().strip() == expected
+    tree.run(f"{RUN_ALL} --output told --stages 02 --threads 2 --repeats 1")
+    assert " --threads 2 " in Path("calls").read_text().splitlines()[-1]
     tree.sweep("--stages 01", GOMP_SPINCOUNT="9", OMP_PLACES="threads")
     assert Path("openmp.01_two").read_text().split() == ["GOMP_SPINCOUNT=9", "OMP_PLACES=threads"]
 
