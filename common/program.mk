@@ -56,5 +56,5 @@ export:
 	@cp $(SOURCE) $(firstword $(RUN)) "$$DIR" && cd $(ROOT) && cp --parents $(NEEDED) "$$DIR"
 	@printf '%s\n' "$$ALONE" >"$$DIR/Makefile"
 	@sed -E -e 's,!?\[([^][]*)\]\([^)]*\),\1,g' -e 's,make -C [^ ]*/$(STAGE),make,' \
-	    -e 's,[^ ]*/$(STAGE)/,./,; s,harness/mpirun,./mpirun,' README.md >"$$DIR/README.md"
+	    -e 's,[^ ]*/$(STAGE)/,./,; s,[^ ]*/mpirun,./mpirun,' README.md >"$$DIR/README.md"
 endif

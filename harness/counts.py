@@ -26,12 +26,8 @@ COMPILED = ["registers", "spilled", "shared"]
 
 
 def toolkit(name):
-    """The path of a program of the CUDA toolkit, or None. Its folder is often not in PATH. Triton,
-    which the peers need, has a copy of some."""
-    triton = (ROOT / "bench/peers/env/lib").glob(
-        "python3*/site-packages/triton/backends/nvidia/bin")
-    return shutil.which(name, path=":".join(
-        [os.environ["PATH"], "/usr/local/cuda/bin", *map(str, triton)]))
+    """The path of a program of the CUDA toolkit, or None. Its folder is often not in PATH."""
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
 
 
 def run(*words, text=None, **variables):

@@ -1,6 +1,9 @@
 """What stands between the markers of READMEs, in Markdown, and the tables of a terminal. The cells
 are view.py's."""
 
+import math
+from statistics import mean
+
 from harness import counts, rows
 from harness.ladders import fail
 from report.view import (MOVE, Cell, Table, by_reason, changes, is_peer, link, move, three_digits,
@@ -181,7 +184,7 @@ def chapter(stage):
 
 def terminal(results, kinds):
     """The tables for a terminal, in the layout of the papers: for each value of the first axis and
-    each measure a line per stage. A quick look ends with what the fastest stage gained."""
+    each measure a line per stage, and below those the paper's own figures."""
     parts = [wrapped(results.machine)]
     groups = [group for kind in kinds for group in results.groups[kind]]
     for group in groups:
@@ -189,32 +192,40 @@ def terminal(results, kinds):
         legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
         parts += ["\n".join(map(wrapped, [group.caption, *legend])),
                   *(table.text() for table in tables)]
+        paper = results.ladder.toml.get("paper", {})
+        parts += [wrapped(f"The paper is {paper['cite']}; {paper['machine']}.".replace("*", ""))
+                  ] if group.paper else []
     if groups:
         main = results.grid.without_steps().with_most_threads()
         parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out)),
-                  gained(main) if results.is_quick else ""]
+                  after_a_look(main) if results.is_quick else ""]
     else:
         parts += ["`make report` draws how the time grows" if len(results.growth) else
                   "no finished runs"]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def gained(group):
-    """How many times as fast as the baseline the fastest stage is, and what to type next."""
-    ladder, cell = group.ladder, step_cell(group)
-    found = [(group.time(line, cell), line, ratio) for line in group.lines
-             if not is_peer(line) and line != group.baseline
-             and (ratio := group.ratio(line, group.baseline, cell))]
-    if not found:
-        return ""
-    _, (name, threads), ratio = min(found)
+def after_a_look(group):
+    """What to type after a quick look, and about how long the whole takes: as if all cells were like
+    these, in three rounds, or one of over 20 s, with a second around what a run times."""
+    ladder = group.ladder
+    cells = math.prod(len(axis["values"]) for axis in ladder.axes)
+    longer = math.prod(ladder.settings[option] / group.settings[ladder.column(option)]
+                       for option in ladder.toml["quick"])
+    times = [longer * mean(filter(None, (group.time(line, cell) for cell in group.cells)))
+             for line in group.lines]
+    minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
     first = next(stage.name for stage in ladder.stages if stage.before).split("_")[0]
-    return wrapped(
-        f"Gained on this machine at {cell_name(ladder, cell)}: {name}"
-        + f" on {threads} threads" * (threads > 1)
-        + f" is {ratio.median:.3g} times as fast as {group.baseline[0]}"
-        + ", which so few runs do not show" * (ratio.pairs > 1 and not ratio.is_seen)
-        + f". Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}")
+    return wrapped(f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid "
+                   f"takes about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
+
+
+def text(group):
+    """The tables of a terminal in a page."""
+    tables = [*pages(group)]
+    legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
+    said = "; ".join([group.caption, *legend, f"on {group.results.machine}."])
+    return "\n\n".join([said, "```text", *(table.text() for table in tables), "```"])
 
 
 def pages(group):
@@ -226,7 +237,7 @@ def pages(group):
                               ("", f"Speedup over {ladder.toml['baseline']}")]:
             found = [[group.label(line), *(group.number(column, line, cell) if column else
                                            group.speedup(line, cell) for cell in columns)]
-                     for line in group.lines]
+                     for line in (*group.lines, *group.paper)]
             shown = [[Cell(f"  {name.text}", name.marks), *cells] for name, *cells in found
                      if any(cell.text != "-" for cell in cells)]
             lines += [[title], *shown] if shown else []

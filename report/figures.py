@@ -16,8 +16,6 @@ from report import blocks, view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
-# A mark without an end, an end alone, and a mark that begins a line, where it ends the paragraph.
-WRONG = re.compile(rf"{BEGIN}|{END}|^[ >*+-]*\0", re.MULTILINE)
 SHAPE = re.compile(r"(?:(\w+) of )?(\S+)(?: over (\S+))?")
 
 
@@ -95,9 +93,6 @@ def update(path, ladder, everything):
         text = written(mark[1], where(mark.start()), ladder, everything)
         return f"{BEGIN}{mark[1]}-->{text}{END}"
 
-    wrong = WRONG.search(MARK.sub(lambda mark: "\0" * len(mark[0]), old))
-    if wrong:
-        fail(f"{where(wrong.end() - 1)}: expected a word and then '{BEGIN} ... -->...{END}'")
     new = MARK.sub(replace, old)
     if new != old:
         rows.write(path, new)

@@ -1,10 +1,9 @@
 """The plots of a ladder's results, as PNG: the same input gives the same bytes.
 
-A stage keeps its colour and marker in all plots, and no other has the same colour. The markers
-differ enough to tell stages apart in grey too.
+A stage keeps its colour and marker in all plots. The markers differ enough to tell stages apart in
+grey too.
 """
 
-import functools
 import io
 
 import matplotlib
@@ -13,14 +12,13 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from PIL import Image
 
-from harness import ladders, rows
+from harness import rows
 from report import blocks, view
 
-# Those of the stages, by number, and the duller ones of the peers.
+# Those of the stages, by number, and that of all peers.
 STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
           "#a2790b", "#5b8a12", "#a3574a", "#4d63c9")
-PEERS = ("#6f8fae", "#b08968", "#6e9f86", "#b58ba5", "#978fb8", "#b87f7f", "#6fa0a6", "#a39768",
-         "#8a9c6b", "#9a8478", "#7f8cc4", "#84845c")
+PEERS = "#6f7f92"
 INK = "#1f2328"
 MARKERS = "osD^vPX*<>hp"
 
@@ -46,13 +44,11 @@ def save(figure, path):
         path.write_bytes(small.getvalue())
 
 
-@functools.cache
 def place(name):
     """(number, colour) of a stage or a peer, in all plots of all ladders. A step has those of the
     stage that it leads to."""
-    peers = sorted({peer.name for ladder in ladders.ladders() for peer in ladder.peers})
-    number = int(name[:2]) if name[:2].isdigit() else (peers.index(name) if name in peers else 0)
-    return number, (STAGES if name[:2].isdigit() else PEERS)[number % len(STAGES)]
+    number = int(name[:2]) if name[:2].isdigit() else 0
+    return number, STAGES[number % len(STAGES)] if name[:2].isdigit() else PEERS
 
 
 def log_axis(axes, which):

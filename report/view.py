@@ -27,6 +27,7 @@ DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS
             "drawn": "random numbers"}
 WITH_SETUP = "with_setup_s"  # the column that no row has
 WIDTH = 80  # of a terminal
+PAPER = ", the paper"  # ends the name of a line of its figures
 MOVE = "the move"  # the head of the only column of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
@@ -148,10 +149,25 @@ class Group:
     def without_steps(self):
         return self.only([is_peer([name]) or "." not in name for name in self.frame["stage"]])
 
+    def without_peers(self):
+        return self.only([not is_peer([name]) for name in self.frame["stage"]])
+
     def with_most_threads(self):
         """One line for each stage: that with the most threads."""
         threads = self.frame["threads"]
         return self.only(threads == threads.groupby(self.frame["stage"]).transform("max"))
+
+    @functools.cached_property
+    def paper(self):
+        """The lines of the figures of the ladder's paper, if the runs have its own settings."""
+        file, ladder = self.ladder.folder / "paper.csv", self.ladder
+        if not file.exists() or any(self.settings[ladder.column(option)] != value
+                                    for option, value in ladder.settings.items()):
+            return []
+        found = {(row["stage"] + PAPER, 0, *(row[axis] for axis in self.axes)): row
+                 for row in pandas.read_csv(file).to_dict("records")}
+        self.medians.update(found)
+        return [*dict.fromkeys(key[:2] for key in found)]
 
     # --- numbers ---
 
@@ -205,28 +221,39 @@ class Group:
         return min(peers, key=lambda line: geometric_mean(
             self.time(line, cell) for cell in cells)) if peers and cells else None
 
+    def against(self, lines, others, column):
+        """(how many times as fast the fastest of some lines is as the fastest of others, over which
+        cells), in words. Cells count in which the two share a round. None without one."""
+        ratios = []
+        for cell in self.cells:
+            sides = [{line: self.median(column, line, cell) for line in side
+                      if self.time(line, cell)} for side in (lines, others)]
+            ratio = all(sides) and self.ratio(*(min(side, key=side.get) for side in sides), cell,
+                                              column)
+            ratios += [ratio.median] if ratio else []
+        return ratios and (f"{geometric_mean(ratios):.2f} times as fast as", (
+            f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to {max(ratios):.2f}"
+            if len(ratios) > 1 else "one cell"))
+
     def against_peers(self):
-        """How many times as fast as the fastest peer the fastest stage is, in words, over the cells
-        in which the two share a round. What a run does before the clock counts, but not on a GPU,
-        where setup_s has the context, and not where the time is that of one pass of many."""
+        """What the fastest stage gains over the fastest peer, both without those that leave
+        operations out, and what leaving out adds. What a run does before the clock counts, but not
+        on a GPU, where it is the context, and not where the time is of one pass of many."""
         said = []
         for where in "CPU", "GPU":
             with_setup = where == "CPU" and "seconds" not in self.ladder.settings
-            column, ratios = WITH_SETUP if with_setup else self.ladder.time, []
-            for cell in self.cells:
-                seconds = {line: self.median(column, line, cell) for line in self.lines
-                           if self.time(line, cell)
-                           and (where == "GPU") == (line[0] in self.on_gpu)}
-                sides = [[line for line in seconds if is_peer(line) == kind]
-                         for kind in (False, True)]
-                ratio = all(sides) and self.ratio(
-                    *(min(side, key=seconds.get) for side in sides), cell, column)
-                ratios += [ratio.median] if ratio else []
-            over = (f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to "
-                    f"{max(ratios):.2f}" if len(ratios) > 1 else "one cell")
-            said += [f"On the {where}, the fastest stage is {geometric_mean(ratios):.2f} times as "
-                     f"fast as the fastest peer, setup {'' if with_setup else 'not '}counted "
-                     f"({over})."] if ratios else []
+            column = WITH_SETUP if with_setup else self.ladder.time
+            here = [line for line in self.lines if (where == "GPU") == (line[0] in self.on_gpu)]
+            dense = [line for line in here if not self.ladder.skips(line[0])]
+            (stages, _), (whole, peers) = ([[line for line in lines if is_peer(line) == kind]
+                                            for kind in (False, True)] for lines in (here, dense))
+            kind, first = " dense" * (here != dense), self.against(whole, peers, column)
+            more = first and whole != stages and self.against(stages, whole, column)
+            said += [f"On the {where}, the fastest{kind} stage is {first[0]} the fastest{kind} "
+                     f"peer, setup {'' if with_setup else 'not '}counted ({first[1]})."
+                     ] if first else []
+            said += [f"With what leaves out zeros, the fastest is {more[0]} that ({more[1]})."
+                     ] if more else []
         return " ".join(said)
 
     # --- cells ---
@@ -254,6 +281,10 @@ class Group:
 
     def speedup(self, line, cell):
         """How many times as fast as the baseline."""
+        first = self.ladder.toml["baseline"] + PAPER, 0
+        if line in self.paper:
+            times = [line != first and self.time(each, cell) for each in (first, line)]
+            return Cell(f"{pairs.digits(times[0] / times[1])}×" if all(times) else "-")
         ratio = line != self.baseline and self.ratio(line, self.baseline, cell)
         return Cell(ratio.short) if ratio else Cell("-")
 

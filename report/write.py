@@ -6,8 +6,7 @@ the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures b
 nothing.
 """
 
-import subprocess
-import sys
+import importlib
 from functools import partial
 
 from harness import ladders
@@ -44,11 +43,9 @@ def list_ladders(folder):
 
 def draw_moves(ladder):
     """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
-    name = f"{ladder.folder.relative_to(ROOT)}/pictures"
-    if (ROOT / f"{name}.py").exists() and subprocess.run(
-            [sys.executable, "-m", "harness", name.replace("/", ".")], cwd=ROOT,
-            check=False).returncode:
-        sys.exit(f"write: {name}.py failed")
+    path = (ladder.folder / "pictures.py").relative_to(ROOT)
+    if (ROOT / path).exists():
+        importlib.import_module(str(path.with_suffix("")).replace("/", ".")).main()
 
 
 def main():
@@ -59,6 +56,9 @@ def main():
             plots.write(results, ladder is first)
         draw_moves(ladder)
         update_readmes(ladder, results)
+        if results:
+            grid = results.grid.without_steps().with_most_threads().without_peers()
+            blocks.update(ladder.folder / "PAPER.md", "tables", partial(blocks.text, grid))
     if everything[first]:
         blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
     studies = ROOT / "studies"

@@ -16,7 +16,7 @@ from harness import ladders, running
 if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
 
-MPIRUN = ROOT / "harness/mpirun.sh"
+MPIRUN = ROOT / "stages/07_mpi/mpirun.sh"
 STEP, PROGRAM, *LOOKAHEAD = (ladders.find_ladder("").find(name).program for name in (
     "07.1", "07", "11.1", "11.2", "11.3", "11"))
 NETWORK = ROOT / "stages/11_mpi_lookahead/network"

@@ -17,6 +17,9 @@ baseline = "00_plain"
 heading = "{epochs} epochs of {images} images"
 phases = []
 headline = [[1, 8], [1, 64]]
+[paper]
+cite = "*A Paper*"
+machine = "on its machine"
 [[axes]]
 option = "batch"
 name = "Batch size"
@@ -175,14 +178,33 @@ def test_the_fastest_stage_against_the_fastest_peer_in_each_cell(lab):
               runs("00_plain", 14, hidden=64), runs("peer_one", 6, hidden=64, setup_s=1))
     assert ("the fastest stage is 1.00 times as fast as the fastest peer, setup counted (geometric "
             "mean over 2 cells: 0.50 to 2.00).") in " ".join(lab.lines())
+    # What leaves operations out counts by itself.
+    (lab.root / "stages/01_fast/Makefile").write_text("SKIPS = zeros\n")
+    lab.write(runs("00_plain", 1, 1), runs("peer_one", 2, 3), runs("01_fast", 0.25, 0.5))
+    assert ("the fastest dense stage is 2.50 times as fast as the fastest dense peer, setup counted "
+            "(one cell). With what leaves out zeros, the fastest is 3.00 times as fast as that (one "
+            "cell).") in " ".join(lab.lines())
 
 
-def test_a_quick_look_ends_with_what_was_gained(lab):
+def test_a_quick_look_ends_with_what_all_cells_take(lab):
     lab.folder = lab.root / "machine-quick/stages"
-    lab.write(runs("00_plain", 4, hidden=64), runs("01_fast", 0.5, hidden=64, threads=2),
-              runs("02_gone", 2, hidden=64))
-    assert ("Gained on this machine at hidden 64, batch 1: 01_fast on 2 threads is 8 times as fast "
-            "as 00_plain. Type next: make step STAGE=01.1") in " ".join(lab.lines(blocks.terminal))
+    lab.write(runs("00_plain", 100, hidden=64), runs("01_fast", 9, hidden=64, threads=2))
+    # Four cells, in one run of 101 s and three of 10 s.
+    assert ("Type next: make step STAGE=01.1. All of the grid takes about 9 minutes: ./run_all.sh"
+            ) in " ".join(lab.lines(blocks.terminal))
+
+
+def test_the_papers_figures_stand_below_ours(lab):
+    (lab.root / "stages/paper.csv").write_text(
+        "stage,batch,hidden,train_s\n00_plain,1,8,60\n02_gone,1,8,2.5\n02_gone,1,9,1\n")
+    lab.write(runs("00_plain", 4), runs("01_fast", 2))
+    lines = lab.lines(blocks.terminal)
+    ours = lines.index("01_fast 2.00")
+    assert lines[ours + 1:ours + 3] == ["00_plain, the paper 60.0", "02_gone, the paper 2.50"]
+    assert [line for line in lines if "×" in line] == ["01_fast 2.00×", "02_gone, the paper 24.0×"]
+    assert "The paper is A Paper; on its machine." in lines
+    lab.write(runs("00_plain", 4, epochs=1))  # other settings
+    assert not [line for line in lab.lines(blocks.terminal) if "paper" in line]
 
 
 @pytest.mark.parametrize(("file", "edit", "said"), [

@@ -23,7 +23,7 @@ from harness import ladders, pairs, running
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200
 NAMES = "07_mpi", "11_mpi_lookahead"
-MPIRUN = str(ladders.ROOT / "harness/mpirun.sh")
+MPIRUN = str(ladders.ROOT / "stages/07_mpi/mpirun.sh")
 SPACES = f"one{os.getpid()}", f"two{os.getpid()}"
 HOSTS = "10.77.0.1", "10.77.0.2"  # each in its own namespace, so nobody else's are meant
 
