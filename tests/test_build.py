@@ -6,7 +6,7 @@ import shlex
 import shutil
 
 import pytest
-from programs import ROOT, copy, make, needs_full, run, script
+from programs import ROOT, Trainer, copy, make, needs_full, run, script
 
 from harness import asm, check, ladders
 
@@ -108,7 +108,7 @@ def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
 
 
 def is_exported_always(stage):
-    """A stage for threads and one that another program starts; FULL=1 exports the others, too."""
+    """One for threads and one for processes; FULL=1 exports the others, too."""
     return (stage.ladder.name, stage.name[:3]) in (("stages", "02_"), ("stages", "07_"))
 
 
@@ -127,8 +127,13 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
     needed = "nvcc" if stage.is_cuda else stage.declared("NEEDS") or "gcc"
     if not asm.toolkit(needed):
         pytest.skip(f"found no {needed}")
-    run(["make", "-s"], cwd=alone, PATH=f"{os.environ['PATH']}:/usr/local/cuda/bin")
-    if not stage.is_cuda:
-        make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
-        tester = check.Tester(stage, "stages", alone / stage.program.name)
-        tester.test(*tester.pairs()[1])
+    built = run(["make", "-s"], cwd=alone, PATH=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    assert "warning" not in built.stdout + built.stderr
+    if stage.is_cuda:
+        if stage.ladder is STAGES[0].ladder:
+            Trainer(tmp_path, alone / "train").fails(77, f"^{stage.name}: no usable CUDA device: ",
+                                                     CUDA_VISIBLE_DEVICES="")
+        return
+    make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+    tester = check.Tester(stage, "stages", alone / stage.program.name)
+    tester.test(*tester.pairs()[1])

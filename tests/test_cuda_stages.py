@@ -1,11 +1,10 @@
-"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of all programs.
-If there is nvcc, tests also that they compile for a real device without a warning."""
+"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of all
+programs."""
 
 import re
-import shutil
 
 import pytest
-from programs import FULL, ROOT, Trainer, needs_full, run, simulated
+from programs import FULL, ROOT, Trainer, simulated
 
 from harness import ladders
 
@@ -82,14 +81,3 @@ def test_no_device_and_too_little_memory_are_one_line(each):
                SIM_DEVICES=0)
     each.fails(1, f"^{each.name}: out of device memory: asked for [0-9.]+ MiB, "
                   r"[0-9.]+ MiB of 1\.9 MiB are free", "--hidden 1000", SIM_MEMORY=2000000)
-
-
-@needs_full
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("stage", CUDA, ids=lambda stage: str(stage.folder.relative_to(ROOT)))
-def test_nvcc_compiles_every_cuda_stage_without_a_warning(stage, tmp_path):
-    run(["make", "-s", "-C", stage.folder, f"OUTPUT={tmp_path}/train", "CUDA_ARCH=sm_75",
-         "EXTRA=-Werror all-warnings"])
-    if stage in ALIKE:
-        trainer = Trainer(tmp_path, tmp_path / "train")
-        trainer.fails(77, f"^{stage.name}: no usable CUDA device: ", CUDA_VISIBLE_DEVICES="")

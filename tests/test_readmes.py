@@ -19,7 +19,7 @@ from programs import FULL, ROOT, copy, run
 
 from harness import ladders
 
-LONG = re.compile(r"make( \w+=\S+)*( deps)?$|new-stage.*STUDY|\b(check|compare|step|profile|bench|"
+LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|profile|bench|"
                   r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all)\b")
 # This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
 NOT_RUN = "make test", "make peers", "make lint"

@@ -11,7 +11,7 @@ static std::map<std::string, void (*)(float *)> programs;
 // Defines a program, which is given device memory of N zeros. Those of one line are in main().
 #define PROGRAM(name)                                                                              \
     static void name(float *);                                                                     \
-    [[maybe_unused]] static const auto name##_program = programs.emplace(#name, name);                  \
+    [[maybe_unused]] static const auto name##_program = programs.emplace(#name, name);             \
     static void name([[maybe_unused]] float *x)
 
 enum { N = 256, BYTES = N * sizeof(float) };
@@ -464,77 +464,85 @@ static void launch_volatile(float *x, bool fence_before, bool fence_behind, bool
 // ---- Left behind.
 
 int main(int argc, char **argv) {
-    all["uninitialised_shared_memory"] = [](float *x) {
+    programs["uninitialised_shared_memory"] = [](float *x) {
         forget_to_fill<<<1, 32>>>(x);
         print(x);
     };
-    all["missing_barrier"] = [](float *x) {
+    programs["missing_barrier"] = [](float *x) {
         reverse_without_barrier<<<1, N>>>(x);
         print(x);
     };
-    all["missing_second_barrier"] = [](float *x) {
+    programs["missing_second_barrier"] = [](float *x) {
         overwrite<<<1, N>>>(x);
         print(x);
     };
-    all["blocks_in_need_of_an_order"] = [](float *x) {
+    programs["blocks_in_need_of_an_order"] = [](float *x) {
         add<<<20, 32>>>(x);
         print(x);
     };
-    all["threads_in_need_of_an_order"] = [](float *x) {
+    programs["threads_in_need_of_an_order"] = [](float *x) {
         add_in_turn<<<1, 64>>>(x);
         print(x);
     };
-    all["warps_lose_updates"] = [](float *x) {
+    programs["warps_lose_updates"] = [](float *x) {
         count_remainders<<<1, 128>>>(x, 32);
         print(x);
     };
-    all["lanes_lose_updates"] = [](float *x) {
+    programs["lanes_lose_updates"] = [](float *x) {
         count_remainders<<<1, 32>>>(x, 1);
         print(x);
     };
-    all["launch_error_nobody_asked_for"] = [](float *x) { fill<<<1, 2048>>>(x, N, 1); };
-    all["host_reads_device_memory"] = [](float *x) { printf("%g\n", (double)x[3]); };
-    all["kernel_reads_null"] = [](float *x) { copy<<<1, N>>>(x, nullptr, 0, N); };
-    all["read_behind_device_memory"] = [](float *x) {
+    programs["launch_error_nobody_asked_for"] = [](float *x) { fill<<<1, 2048>>>(x, N, 1); };
+    programs["host_reads_device_memory"] = [](float *x) { printf("%g\n", (double)x[3]); };
+    programs["kernel_reads_null"] = [](float *x) { copy<<<1, N>>>(x, nullptr, 0, N); };
+    programs["read_behind_device_memory"] = [](float *x) {
         copy<<<2, N / 2>>>(device_memory(), x, 1, N);
     };
-    all["write_in_front_of_device_memory"] = [](float *x) { fill<<<1, N>>>(x - 1, N, 1); };
-    all["write_behind_shared_memory"] = [](float *x) { overrun_shared<<<1, 32>>>(x, 1); };
-    all["read_behind_row_of_shared_memory"] = [](float *x) { overrun_row<<<1, 32>>>(x, 1); };
-    all["write_behind_dynamic_shared_memory"] = [](float *x) {
+    programs["write_in_front_of_device_memory"] = [](float *x) { fill<<<1, N>>>(x - 1, N, 1); };
+    programs["write_behind_shared_memory"] = [](float *x) { overrun_shared<<<1, 32>>>(x, 1); };
+    programs["read_behind_row_of_shared_memory"] = [](float *x) { overrun_row<<<1, 32>>>(x, 1); };
+    programs["write_behind_dynamic_shared_memory"] = [](float *x) {
         overrun_dynamic<<<1, 32, 31 * sizeof(float)>>>(x);
     };
-    all["misaligned_vector"] = [](float *x) { misalign<<<1, 1>>>((float4 *)x, x); };
-    all["too_much_shared_memory"] = [](float *x) { fill_much<<<1, 32, 8192 * sizeof(float)>>>(x); };
-    all["missing_fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 0); };
-    all["fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 1); };
-    all["lane_missing_in_shuffle"] = [](float *x) { shuffle_with_all<<<1, 64>>>(x); };
-    all["lane_not_in_mask"] = [](float *x) { wait_with_lower_half<<<1, 32>>>(x); };
-    all["capture_of_default_stream"] = [](float *) {
+    programs["misaligned_vector"] = [](float *x) { misalign<<<1, 1>>>((float4 *)x, x); };
+    programs["too_much_shared_memory"] = [](float *x) {
+        fill_much<<<1, 32, 8192 * sizeof(float)>>>(x);
+    };
+    programs["missing_fence"] = [](float *x) {
+        add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 0);
+    };
+    programs["fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 1); };
+    programs["lane_missing_in_shuffle"] = [](float *x) { shuffle_with_all<<<1, 64>>>(x); };
+    programs["lane_not_in_mask"] = [](float *x) { wait_with_lower_half<<<1, 32>>>(x); };
+    programs["capture_of_default_stream"] = [](float *) {
         printf("%s\n", cudaGetErrorName(cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal)));
     };
-    all["grid_barrier_without_cooperative_launch"] = [](float *x) {
+    programs["grid_barrier_without_cooperative_launch"] = [](float *x) {
         add_all<<<BLOCKS, 1>>>(x, true);
     };
-    all["grid_barrier_not_reached_by_all_blocks"] = [](float *) {
+    programs["grid_barrier_not_reached_by_all_blocks"] = [](float *) {
         launch_wait_in_some(BLOCKS - 1, 64);
     };
-    all["grid_barrier_not_reached_by_all_threads"] = [](float *) {
+    programs["grid_barrier_not_reached_by_all_threads"] = [](float *) {
         launch_wait_in_some(BLOCKS, 31);
     };
-    all["hand_over_without_fence_before"] = [](float *x) { launch_hand_over(x, false, true); };
-    all["hand_over_without_fence_behind"] = [](float *x) { launch_hand_over(x, true, false); };
-    all["hand_over_with_fences"] = [](float *x) { launch_hand_over(x, true, true); };
-    all["wait_that_never_ends"] = [](float *x) { wait_for_blocks<<<2, 32>>>((int *)x, 3); };
-    all["wait_in_one_block"] = [](float *x) { wait_for_blocks<<<1, 32>>>((int *)x, 2); };
-    all["wait_for_blocks_without_room"] = [](float *x) {
+    programs["hand_over_without_fence_before"] = [](float *x) { launch_hand_over(x, false, true); };
+    programs["hand_over_without_fence_behind"] = [](float *x) { launch_hand_over(x, true, false); };
+    programs["hand_over_with_fences"] = [](float *x) { launch_hand_over(x, true, true); };
+    programs["wait_that_never_ends"] = [](float *x) { wait_for_blocks<<<2, 32>>>((int *)x, 3); };
+    programs["wait_in_one_block"] = [](float *x) { wait_for_blocks<<<1, 32>>>((int *)x, 2); };
+    programs["wait_for_blocks_without_room"] = [](float *x) {
         wait_for_blocks<<<20, 1024>>>((int *)x, 20);
     };
-    all["leaked_device_memory"] = [](float *) { device_memory(); };
-    all["volatile_with_fences"] = [](float *x) { launch_volatile(x, true, true, true); };
-    all["volatile_without_fence_before"] = [](float *x) { launch_volatile(x, false, true, true); };
-    all["volatile_without_fence_behind"] = [](float *x) { launch_volatile(x, true, false, true); };
-    all["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
+    programs["leaked_device_memory"] = [](float *) { device_memory(); };
+    programs["volatile_with_fences"] = [](float *x) { launch_volatile(x, true, true, true); };
+    programs["volatile_without_fence_before"] = [](float *x) {
+        launch_volatile(x, false, true, true);
+    };
+    programs["volatile_without_fence_behind"] = [](float *x) {
+        launch_volatile(x, true, false, true);
+    };
+    programs["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
     const auto program = programs.find(argc == 2 ? argv[1] : "");
     if (program == programs.end())
         return 2;
