@@ -206,7 +206,7 @@ def terminal(results, kinds):
 
 
 def after_a_look(group):
-    """What to type after a quick look, and about how long the whole takes: as if all cells were like
+    """What to type after a quick look, and about how long all takes: as if all cells were like
     these, in three rounds, or one of over 20 s, with a second around what a run times."""
     ladder = group.ladder
     cells = math.prod(len(axis["values"]) for axis in ladder.axes)
@@ -216,8 +216,9 @@ def after_a_look(group):
              for line in group.lines]
     minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
     first = next(stage.name for stage in ladder.stages if stage.before).split("_")[0]
-    return wrapped(f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid "
-                   f"takes about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
+    return wrapped(
+        f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid takes "
+        f"about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
 
 
 def text(group):

@@ -1,6 +1,7 @@
 """Measures 07 and 11 in turn over ways of different length from process to process.
 
-    python3 -m harness stages.11_mpi_lookahead.network.sweep [--runs N] [--output FILE] [option of the stages ...]
+    python3 -m harness stages.11_mpi_lookahead.network.sweep [--runs N]
+        [--output FILE] [option of the stages ...]
     python3 -m harness stages.11_mpi_lookahead.network.sweep --draw FILE
 
 shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
@@ -126,7 +127,7 @@ def draw(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:4]).strip(),
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:5]).strip(),
                                      allow_abbrev=False)
     parser.add_argument("--draw", type=Path)
     parser.add_argument("--runs", type=int, default=11)
