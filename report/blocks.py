@@ -192,8 +192,8 @@ def terminal(results, kinds):
         legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
         parts += ["\n".join(map(wrapped, [group.caption, *legend])),
                   *(table.text() for table in tables)]
-        paper = results.ladder.toml.get("paper", {})
-        parts += [wrapped(f"The paper is {paper['cite']}; {paper['machine']}.".replace("*", ""))
+        its = results.ladder.toml.get("paper", {})
+        parts += [wrapped(f"The paper is {its['cite']}; {its['machine']}.".replace("*", ""))
                   ] if group.paper else []
     if groups:
         main = results.grid.without_steps().with_most_threads()
@@ -221,8 +221,9 @@ def after_a_look(group):
         f"about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
 
 
-def text(group):
-    """The tables of a terminal in a page."""
+def paper(results, _):
+    """The tables of a terminal without peers, for a page."""
+    group = results.grid.without_steps().with_most_threads().without_peers()
     tables = [*pages(group)]
     legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
     said = "; ".join([group.caption, *legend, f"on {group.results.machine}."])

@@ -162,14 +162,16 @@ def epochs(results):
     return legend(figure, axes[0])
 
 
-def write(results, is_first):
-    """Draws what READMEs show of a ladder: all its stages and steps, and without steps for the
-    first page."""
-    group = results.steps
+def stages(results, with_steps=True):
+    """All stages of a ladder."""
+    group = results.steps.with_most_threads()
     cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
-    found = {"ladder": ladder(group.with_most_threads(), cell)}
-    if is_first:
-        found["stages"] = ladder(group.without_steps().with_most_threads(), cell)
+    return ladder(group if with_steps else group.without_steps(), cell)
+
+
+def write(results):
+    """Draws what READMEs show of a ladder."""
+    found = {"ladder": stages(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
     if len(results.growth):

@@ -16,10 +16,11 @@ from report import blocks, figures, plots, view
 
 def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
-    readme = ladder.folder / "README.md"
-    for name, block in ("table", blocks.headline), ("ladder", blocks.ladder):
+    for page, name, block in (("README.md", "table", blocks.headline),
+                              ("README.md", "ladder", blocks.ladder),
+                              ("PAPER.md", "tables", blocks.paper)):
         if results:
-            blocks.update(readme, name, partial(block, results, readme.parent))
+            blocks.update(ladder.folder / page, name, partial(block, results, ladder.folder))
     for stage in ladder.stages:
         for name, block in (("table", partial(blocks.measured, results)),
                             ("counts", blocks.counted), ("chapter", blocks.chapter)):
@@ -28,6 +29,7 @@ def update_readmes(ladder, results):
 
 def front(results):
     """The stages, for the first page."""
+    plots.save(plots.stages(results, with_steps=False), results.plots / "stages.png")
     return "\n\n".join([
         blocks.picture(results.plots / "stages.png",
                        "Training time of each stage, and what it would be at peak", ROOT),
@@ -53,12 +55,9 @@ def main():
     everything = {ladder: view.read(machine / ladder.name, ladder) for ladder in ladders.ladders()}
     for ladder, results in everything.items():
         if results:
-            plots.write(results, ladder is first)
+            plots.write(results)
         draw_moves(ladder)
         update_readmes(ladder, results)
-        if results:
-            grid = results.grid.without_steps().with_most_threads().without_peers()
-            blocks.update(ladder.folder / "PAPER.md", "tables", partial(blocks.text, grid))
     if everything[first]:
         blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
     studies = ROOT / "studies"
