@@ -252,7 +252,7 @@ class Group:
             said += [f"On the {where}, the fastest{kind} stage is {first[0]} the fastest{kind} "
                      f"peer, setup {'' if with_setup else 'not '}counted ({first[1]})."
                      ] if first else []
-            said += [f"With what leaves out zeros, the fastest is {more[0]} that ({more[1]})."
+            said += [f"Without multiplications by zero, it is {more[0]} that ({more[1]})."
                      ] if more else []
         return " ".join(said)
 

@@ -182,8 +182,8 @@ def test_the_fastest_stage_against_the_fastest_peer_in_each_cell(lab):
     (lab.root / "stages/01_fast/Makefile").write_text("SKIPS = zeros\n")
     lab.write(runs("00_plain", 1, 1), runs("peer_one", 2, 3), runs("01_fast", 0.25, 0.5))
     assert ("the fastest dense stage is 2.50 times as fast as the fastest dense peer, setup "
-            "counted (one cell). With what leaves out zeros, the fastest is 3.00 times as fast as "
-            "that (one cell).") in " ".join(lab.lines())
+            "counted (one cell). Without multiplications by zero, it is 3.00 times as "
+            "fast as that (one cell).") in " ".join(lab.lines())
 
 
 def test_a_quick_look_ends_with_what_all_cells_take(lab):
