@@ -51,8 +51,9 @@ os.environ.setdefault("RATE", "0")
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of stages take longest, so they come first."""
-    items.sort(key=lambda item: item.path.name != "test_stages.py")
+    """What takes longest comes first: the READMEs, which are for one worker, and the stages."""
+    first = "test_readmes.py", "test_stages.py"
+    items.sort(key=lambda item: item.path.name in first and first.index(item.path.name) - 2)
 
 
 def pytest_unconfigure(config):

@@ -97,11 +97,10 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     except check.Skipped as why:
         pytest.skip(str(why))
     # A step is like the stages beside it, so it is tested with each size and each case, but with
-    # few pairs of them. Without FULL=1 so is what mpirun starts, which takes a second: a third of
-    # that for steps and under sanitizers.
-    is_short = tester.starts_slowly and not FULL
-    few = is_short and (stage.is_step or selection == "sanitized")
-    part = 99 if stage.is_step or is_short else 1 if FULL else 3
+    # few pairs of them. So is what mpirun starts, which takes a second: a third of that for steps
+    # and other builds.
+    few = tester.starts_slowly and (stage.is_step or selection != "stages")
+    part = 99 if stage.is_step or tester.starts_slowly else 1 if FULL else 3
     for test in tester.pairs(part)[::3 if few else 1]:
         tester.test(*test)
 
