@@ -136,4 +136,4 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
         return
     make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     tester = check.Tester(stage, "stages", alone / stage.program.name)
-    tester.test(*tester.pairs()[1])
+    assert tester.compare(tester.pairs()[1][0], check.AGAIN)[2]
