@@ -6,11 +6,12 @@ import platform
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from conftest import LIMIT_S, REPOSITORY, said, wait_until
+
+from harness import running
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +57,7 @@ def test_ctrl_c_while_python_starts(tree, command, program):
 
 
 def assert_nothing_is_left(process):
-    left = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(process.pid)], text=True,
-                          stdout=subprocess.PIPE, check=False).stdout
-    assert not [line for line in left.splitlines() if line[0] != "Z"]
+    assert not [*running.members(process.pid)]
 
 
 def test_ctrl_c_ends_what_runs(tree):
