@@ -18,12 +18,13 @@ include $(ROOT)/common/program.mk
 CUDA_ARCH = $(if $(GPU),native,sm_75)
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
-SHARED := $(call shared,$(CC) $(CFLAGS))
+COMPILE := $(CC) $(CFLAGS)
+SHARED  := $(call shared,$(COMPILE))
 $(OUTPUT): $(SOURCE) $(SHARED) $(wildcard Makefile) $(OUTPUT).flags
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
 
 $(SHARED): $(COMMON)
-	$(call compile_shared,$(CC) $(CFLAGS))
+	$(call compile_shared,$(COMPILE))
 
 $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CFLAGS) $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) $(LDLIBS))

@@ -45,10 +45,10 @@ LINK    = $(if $(filter %.cu,$(SOURCE)),nvcc $(NVCCFLAGS),$(CC) $(CFLAGS))
 define ALONE
 # $(STAGE) alone: `make && ./$(OUTPUT) --data FOLDER`. README.md has the rest.
 $(OUTPUT): $(SOURCE) shared.o
-	$(LINK) -I. -DSTAGE='"$(STAGE)"' -D_GNU_SOURCE -o $$@ $$^ $(LDLIBS)
+	$(LINK) $(CPPFLAGS:-I%=-I.) -o $$@ $$^ $(LDLIBS)
 
 shared.o: $(NEEDED)
-	$(or $(COMPILE),$(CC) $(CFLAGS)) -I. -D_GNU_SOURCE -r -nostdlib -o $$@ $$(filter %.c,$$^)
+	$(COMPILE) -I. -D_GNU_SOURCE -r -nostdlib -o $$@ $$(filter %.c,$$^)
 endef
 export ALONE
 export:

@@ -6,14 +6,15 @@ include $(ROOT)/common/program.mk
 # OPENMP = yes in a stage's Makefile.
 override CFLAGS += $(if $(OPENMP),-fopenmp)
 
+# What compiles the files that are shared.
+COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
 # What the stage needs and not every machine has: NEEDS names commands.
 MISSING := $(strip $(foreach each,$(NEEDS),$(if $(shell command -v $(each) 2>/dev/null),,$(each))))
 ifneq ($(MISSING),)
 $(OUTPUT): FORCE
 	@echo "$(STAGE): left out, found no $(MISSING) in PATH"
 else
-COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
-SHARED  := $(call shared,$(COMPILE))
+SHARED := $(call shared,$(COMPILE))
 $(OUTPUT): $(SOURCE) $(SHARED) Makefile $(OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
 

@@ -97,8 +97,8 @@ def step(ladder, stage):
 
 def new(ladder, origin, name):
     origin, number = ladder.find(origin, "FROM"), name.split("_")[0]
-    if not ladders.STAGE_NAME.fullmatch(name) or [
-            stage for stage in ladder.stages if stage.name.startswith(f"{number}_")]:
+    if not ladders.STAGE_NAME.fullmatch(name) or any(
+            stage.name.startswith(f"{number}_") for stage in ladder.stages):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              "word, such as 20_mine")
     was, move = origin.name.split("_")[0], name[len(number) + 1:]

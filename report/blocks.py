@@ -189,8 +189,7 @@ def terminal(results, kinds):
     groups = [group for kind in kinds for group in results.groups[kind]]
     for group in groups:
         tables = [*pages(group)]
-        legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
-        parts += ["\n".join(map(wrapped, [group.caption, *legend])),
+        parts += ["\n".join(map(wrapped, [group.caption, *legend(tables)])),
                   *(table.text() for table in tables)]
         its = results.ladder.toml.get("paper", {})
         parts += [wrapped(f"The paper is {its['cite']}; {its['machine']}.".replace("*", ""))
@@ -205,15 +204,26 @@ def terminal(results, kinds):
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def legend(tables):
+    """What the marks in some tables mean, each once."""
+    return dict.fromkeys(meaning for table in tables for meaning in table.legend)
+
+
 def after_a_look(group):
     """What to type after a quick look, and about how long all takes: as if all cells were like
     these, in three rounds, or one of over 20 s, with a second around what a run times."""
-    ladder = group.ladder
-    cells = math.prod(len(axis["values"]) for axis in ladder.axes)
-    longer = math.prod(ladder.settings[option] / group.settings[ladder.column(option)]
-                       for option in ladder.toml["quick"])
-    times = [longer * mean(filter(None, (group.time(line, cell) for cell in group.cells)))
+    ladder, cells = group.ladder, math.prod(len(axis["values"]) for axis in group.ladder.axes)
+
+    def work(settings):
+        row = dict(zip(group.axes, group.cells[0])) | settings
+        return sum(ladder.work(row, phase, "operations") or 0 for phase in ladder.phases)
+
+    whole = {ladder.column(name): value for name, value in ladder.settings.items()}
+    now = work(group.settings)
+    times = [[time for cell in group.cells if (time := group.time(line, cell))]
              for line in group.lines]
+    times = [max(mean(each) * (work(whole) / now if now else 1), whole.get("seconds", 0))
+             for each in times if each]
     minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
     first = next(stage.name for stage in ladder.stages if stage.before).split("_")[0]
     return wrapped(
@@ -225,8 +235,7 @@ def paper(results, _):
     """The tables of a terminal without peers, for a page."""
     group = results.grid.without_steps().with_most_threads().without_peers()
     tables = [*pages(group)]
-    legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
-    said = "; ".join([group.caption, *legend, f"on {group.results.machine}."])
+    said = "; ".join([group.caption, *legend(tables), f"on {group.results.machine}."])
     return "\n\n".join([said, "```text", *(table.text() for table in tables), "```"])
 
 

@@ -86,11 +86,9 @@ def update(path, ladder, everything):
     """Writes the figures of a page."""
     old = rows.read(path)
 
-    def where(start):
-        return f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, start)}"
-
     def replace(mark):
-        text = written(mark[1], where(mark.start()), ladder, everything)
+        where = f"{path.relative_to(ROOT)}: line {1 + old.count(chr(10), 0, mark.start())}"
+        text = written(mark[1], where, ladder, everything)
         return f"{BEGIN}{mark[1]}-->{text}{END}"
 
     new = MARK.sub(replace, old)

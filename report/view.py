@@ -159,7 +159,7 @@ class Group:
 
     @functools.cached_property
     def paper(self):
-        """The lines of the figures of the ladder's paper, if the runs have its own settings."""
+        """The lines of the paper's figures, now in the medians, if the settings are its own."""
         file, ladder = self.ladder.folder / "paper.csv", self.ladder
         if not file.exists() or any(self.settings[ladder.column(option)] != value
                                     for option, value in ladder.settings.items()):

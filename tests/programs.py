@@ -52,8 +52,8 @@ os.environ.setdefault("RATE", "0")
 
 def pytest_collection_modifyitems(items):
     """What takes longest comes first: the READMEs, which are for one worker, and the stages."""
-    first = "test_readmes.py", "test_stages.py"
-    items.sort(key=lambda item: item.path.name in first and first.index(item.path.name) - 2)
+    places = {"test_readmes.py": 0, "test_stages.py": 1}
+    items.sort(key=lambda item: places.get(item.path.name, 2))
 
 
 def pytest_unconfigure(config):
@@ -93,6 +93,12 @@ def built(stage):
         return simulated(stage)
     make(str(stage.folder.relative_to(ROOT)))
     return stage.program
+
+
+def needs_real_data(ladder):
+    """Skips a test where the ladder's data are drawn."""
+    if Path(ladder.data[1], "SYNTHETIC").exists():
+        pytest.skip("found no real data")
 
 
 def script(path, text):

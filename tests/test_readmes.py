@@ -26,8 +26,10 @@ NOT_RUN = "make test", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r".*(Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
            r"found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
+# The folder of a stage, or of a step in it, or another one of a ladder.
+FOLDER = r"\b(?:stages|studies/\w+)/[\w.]+(?:/\d\d\.[\w.]+)?"
 # What makes no difference: a variable's value, and which ladder and stage.
-NAMES = re.compile(r"=\S+|(?<=--study )\S+|\b(stages|studies/\w+)/[\w.]+")
+NAMES = re.compile(rf"=\S+|(?<=--study )\S+|{FOLDER}")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 # The smallest sizes: of a ladder's options, and of what measures.
 SMALL = {"hidden": 8, "batch": 32, "train": 64, "test": 10, "samples": 64, "triplets": 64,
@@ -137,8 +139,7 @@ def judge(root, variables, command, typed, shown):
     """Runs a command. It may fail only where something is missing, and prints what is shown."""
     if command in NOT_RUN:
         return
-    for folder, sim in re.findall(
-            r"((?:stages|studies/\w+)/[\w.]+)/(?:train|run)(\.sim)? ", command):
+    for folder, sim in re.findall(rf"({FOLDER})/(?:train|run)(\.sim)? ", command):
         run(["make", "-s", "-C", root / folder, *[sim[1:]] * bool(sim)])  # as readers have by then
     line = on_small_sizes(command) + (f" <<'END'\n{typed}END" if typed else "")
     ended = run(["bash", "-c", line], None, cwd=root, FULL=None, **variables)

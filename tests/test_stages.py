@@ -11,10 +11,9 @@ import platform
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from programs import FULL, built, make, needs_full
+from programs import FULL, built, make, needs_full, needs_real_data
 from programs import TESTS as FOLDER
 
 from harness import check, ladders
@@ -88,8 +87,8 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     if selection == "cell":
         check.check_cell([stage], check.compare.read_options(stage.ladder, "check"))
         return
-    if selection == "long" and Path(stage.ladder.data[1], "SYNTHETIC").exists():
-        pytest.skip("found no real data")
+    if selection == "long":
+        needs_real_data(stage.ladder)
     monkeypatch.setattr(check, "LIMIT", 3600)  # against a hang: a machine may be slow
     selection, _, tool = selection.partition("gpu_")
     under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
