@@ -85,7 +85,7 @@ static void parse_value(const struct field *field, const char *text, void *value
 
 // Adds options to a command line, and sets those that have an initial value.
 static void add_options(struct parse *parse, const struct field *field, void *values) {
-    for (; field && (field->column || field->option); ++field) {
+    for (; field->column || field->option; ++field) {
         const int i = parse->count;
         if (!field->option)
             continue;
@@ -227,7 +227,6 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     signal(SIGXFSZ, SIG_IGN);         // a file above ulimit -f is an error, like a full disk
     add_options(&parse, common, &values);
     add_options(&parse, command_line->fields, command_line->options);
-    add_options(&parse, command_line->more, command_line->more_options);
     argp_err_exit_status = EXIT_BAD_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &parse);
     if (values.columns) {

@@ -82,8 +82,6 @@ struct command_line {
     int max_threads;            // the largest --threads that it accepts
     const struct field *fields; // the ladder's own options, and the columns of --csv
     void *options;              // where the values of its options go
-    const struct field *more;   // the same of the stage alone; NULL: it has none
-    void *more_options;         //
     const char *save;           // the option that saves the result; NULL: there is none
     const char *save_help;      // what it is for
 };

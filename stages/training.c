@@ -50,11 +50,6 @@ static double gflops(const struct options *options, double train_s) {
 }
 
 struct options parse_options(int argc, char **argv, const char *about, int max_threads) {
-    return parse_more_options(argc, argv, about, max_threads, NULL, NULL);
-}
-
-struct options parse_more_options(int argc, char **argv, const char *about, int max_threads,
-                                  const struct field *more, void *values) {
     struct options options = {.data = data_directory("MNIST_DIR", "mnist")};
     const struct common_options common =
         parse_common(argc, argv,
@@ -63,8 +58,6 @@ struct options parse_more_options(int argc, char **argv, const char *about, int 
                          .max_threads = max_threads,
                          .fields = FIELDS,
                          .options = &options,
-                         .more = more,
-                         .more_options = values,
                          .save = "save-weights",
                          .save_help = "write W1, b1, W2, b2 as little-endian float32, row-major",
                      });

@@ -30,11 +30,6 @@ struct options {
 // `max_threads` is the largest --threads that it accepts.
 struct options parse_options(int argc, char **argv, const char *about, int max_threads);
 
-// The same for a stage with more options, which go to `values`: see program.h. A row has no column
-// for them.
-struct options parse_more_options(int argc, char **argv, const char *about, int max_threads,
-                                  const struct field *more, void *values);
-
 // Loads the data that the options name: see load_mnist().
 int load_data(const struct options *options, struct data *data);
 

@@ -1,6 +1,6 @@
-// Stage 01: the softmax on vectors. The formulas are those of stage 00. The steps from there to
-// here change where the numbers lie and in which order the loops visit them, so that the core's
-// vector units never wait for them.
+// Stage 01: a tile as large as the registers allow, for more FMAs from each load. The formulas are
+// those of stage 00. The steps from there to here change where the numbers lie and in which order
+// the loops visit them, so that the core's vector units never wait for them.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -11,18 +11,18 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency
-// of an FMA. The others are for its operands.
+// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
+// operands. SSE has no FMA, and needs one more for the product.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -122,6 +122,20 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+                            size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        forward_panels(network, batch, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            forward_panels(network, batch, v, 2);
+        if ((last - v) % 2)
+            forward_panels(network, batch, last - 1, 1);
+    }
+}
+
 // A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
@@ -147,6 +161,20 @@ INLINED void backward_panels(const struct network *network, const struct batch *
         backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
     if (k < PIXELS)
         backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void backward_columns(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            backward_panels(network, batch, learning_rate, v, 2);
+        if ((last - v) % 2)
+            backward_panels(network, batch, learning_rate, last - 1, 1);
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -196,10 +224,7 @@ static double forward(struct network *network, const struct batch *batch) {
     outputs *z = network->logits;
 
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= vectors)
-            forward_panels(network, batch, v, TILE_COLUMNS);
-        else
-            forward_panels(network, batch, v, 1);
+        forward_columns(network, batch, v, vectors);
 
     for (size_t s = 0; s < n; ++s)
         z[s] = network->bias2;
@@ -247,10 +272,7 @@ static void backward(struct network *network, const struct batch *batch, float l
     }
 
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= vectors)
-            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
-        else
-            backward_panels(network, batch, learning_rate, v, 1);
+        backward_columns(network, batch, learning_rate, v, vectors);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.

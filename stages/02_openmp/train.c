@@ -1,5 +1,5 @@
-// Stage 02: one barrier a batch in place of two. Every thread computes for itself what follows from
-// the ten outputs (softmax, dz, b2).
+// Stage 02: pixels for each thread in the place of hidden units, where these are too few. A thread
+// then sums its pixels' part of a for all hidden units, and the threads exchange these sums.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -12,18 +12,18 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency
-// of an FMA. The others are for its operands.
+// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
+// operands. SSE has no FMA, and needs one more for the product.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -39,47 +39,56 @@ struct network {
     size_t units;   // the hidden units that were asked for
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
-    vec *bias1;     // V
-    vec *weights2;  // V × 10: panels, too
+    vec *bias1;     // C × V
+    vec *weights2;  // C × V × 10: panels, too
     outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
 
     // One batch's intermediate values. An array holds one of them after another.
     size_t stride;    // N
-    vec *activations; // V × N: a, then da
+    vec *activations; // C × V × N: a, then da
+    vec *sums;        // 2 × C × V × N: what each thread's pixels add to a
     outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
     size_t threads; // T
+    bool by_pixels; // the threads divide the pixels: there are T copies C, or else one
+
+    // In a thread's own struct, whose arrays begin at its copies:
+    size_t first_pixel, last_pixel;
+    vec *own_sums; // for this batch
 };
 
 // A thread's part of the network.
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
     size_t first, last;     // its vectors of hidden units: first to last − 1
-    size_t turn;            // which half of the shares belongs to this batch
+    size_t turn;            // which half of the shares and sums belongs to this batch
     outputs *bias2, *logits;
 };
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
-    // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
+    // More threads than cores would make each other wait at each barrier.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    threads = threads < vectors ? threads : vectors;
+    // With fewer vectors than that, tiles would be narrow, or threads have nothing to do.
+    const bool by_pixels = vectors < TILE_COLUMNS * threads;
+    const size_t copies = by_pixels ? threads : 1;
     struct network network = {
         .units = units,
         .vectors = vectors,
         .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
-        .bias1 = (vec *)allocate_floats(vectors * LANES),
-        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .bias1 = (vec *)allocate_floats(copies * vectors * LANES),
+        .weights2 = (vec *)allocate_floats(copies * vectors * CLASSES * LANES),
         .stride = stride,
-        .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .activations = (vec *)allocate_floats(copies * vectors * stride * LANES),
+        .sums = (vec *)allocate_floats(2 * copies * vectors * stride * LANES),
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
         .threads = threads,
+        .by_pixels = by_pixels,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
@@ -89,6 +98,8 @@ static struct network create(const struct options *options) {
     for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    for (size_t i = vectors * CLASSES; i < copies * vectors * CLASSES; ++i)
+        network.weights2[i] = network.weights2[i - vectors * CLASSES];
     for (size_t t = 0; t < threads; ++t)
         for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
             network.bias2[t][o] = -INFINITY;
@@ -100,36 +111,46 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
+    free(network->sums);
     free(network->bias2);
     free(network->logits);
     free(network->shares);
 }
 
-// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
-static struct slice take_slice(const struct network *network) {
+// Returns the calling thread's slice, and makes *own, a copy of the network, that of the thread.
+// The runtime may have granted fewer threads than wanted.
+static struct slice take_slice(struct network *own) {
     const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
+    // It has part i of the units and part j of the pixels, in whole tiles; the last one has the
+    // rest.
+    const size_t i = own->by_pixels ? 0 : thread, parts = own->by_pixels ? 1 : threads;
+    const size_t j = thread - i, tiles = PIXELS / TILE_ROWS;
+    own->first_pixel = tiles * j / threads * TILE_ROWS;
+    own->last_pixel = tiles * (j + 1) / threads * TILE_ROWS;
+    if (j + parts == threads)
+        own->last_pixel = PIXELS;
+    own->bias1 += j * own->vectors;
+    own->weights2 += j * own->vectors * CLASSES;
+    own->activations += j * own->vectors * own->stride;
     return (struct slice){
         .thread = thread,
         .threads = threads,
-        .first = network->vectors * thread / threads,
-        .last = network->vectors * (thread + 1) / threads,
-        .bias2 = network->bias2 + thread,
-        .logits = network->logits + thread * network->stride,
+        .first = own->vectors * i / parts,
+        .last = own->vectors * (i + 1) / parts,
+        .bias2 = own->bias2 + thread,
+        .logits = own->logits + thread * own->stride,
     };
 }
 
-// A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
-// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
-// multiply-adds. The sums stay in registers.
+// A tile of x·W1 over the thread's pixels: `rows` samples from s on × `columns` vectors of hidden
+// units from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows ×
+// columns multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_ROWS][TILE_COLUMNS];
-    for (size_t r = 0; r < rows; ++r)
-        for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = network->bias1[v + c];
-    for (size_t k = 0; k < PIXELS; ++k) {
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t k = network->first_pixel; k < network->last_pixel; ++k) {
         // Fetches the next tile's samples, TILE_ROWS floats further for each k. A sample is too
         // short for the hardware to recognise the stream and do so itself.
         __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
@@ -139,8 +160,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            network->activations[(v + c) * network->stride + s + r] =
-                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+            network->own_sums[(v + c) * network->stride + s + r] = sum[r][c];
 }
 
 // The same for all samples. The last tile may compute some samples of the tile before once more, so
@@ -156,6 +176,20 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
     else
         for (; s < n; ++s)
             forward_tile(network, batch, s, 1, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+                            size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        forward_panels(network, batch, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            forward_panels(network, batch, v, 2);
+        if ((last - v) % 2)
+            forward_panels(network, batch, last - 1, 1);
+    }
 }
 
 // A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
@@ -178,11 +212,25 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 // The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
-    size_t k = 0;
-    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
+    size_t k = network->first_pixel;
+    for (; k + TILE_ROWS <= network->last_pixel; k += TILE_ROWS)
         backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
-    if (k < PIXELS)
+    if (k < network->last_pixel)
         backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void backward_columns(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            backward_panels(network, batch, learning_rate, v, 2);
+        if ((last - v) % 2)
+            backward_panels(network, batch, learning_rate, last - 1, 1);
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -232,12 +280,24 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *z = slice->logits;
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
+    const size_t size = network->vectors * network->stride;
+    const size_t copies = network->by_pixels ? slice->threads : 1;
+    const vec *sums = network->sums + slice->turn * copies * size;
 
+    network->own_sums = network->sums + (slice->turn * copies + slice->thread % copies) * size;
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, batch, v, TILE_COLUMNS);
-        else
-            forward_panels(network, batch, v, 1);
+        forward_columns(network, batch, v, slice->last);
+
+    if (network->by_pixels) { // all sums are complete
+#pragma omp barrier
+    }
+    for (size_t v = slice->first; v < slice->last; ++v)
+        for (size_t s = 0; s < n; ++s) {
+            vec a = network->bias1[v];
+            for (size_t c = 0; c < copies; ++c)
+                a += sums[c * size + v * network->stride + s];
+            network->activations[v * network->stride + s] = (vec)((vec_mask)a & (a > 0));
+        }
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -247,12 +307,17 @@ static double forward(struct network *network, struct slice *slice, const struct
     // Past this barrier, a thread may write the next batch's shares while another still reads this
     // one's. No thread gets further ahead than that, so two sets in turn are enough.
     slice->turn ^= 1;
+    if (!network->by_pixels) {
 #pragma omp barrier
+    }
     double loss = 0;
     for (size_t s = 0; s < n; ++s) {
         z[s] = *slice->bias2;
-        for (size_t t = 0; t < slice->threads; ++t)
-            z[s] += shares[t * network->stride + s];
+        if (network->by_pixels)
+            z[s] += share[s];
+        else
+            for (size_t t = 0; t < slice->threads; ++t)
+                z[s] += shares[t * network->stride + s];
         loss += softmax(&z[s], batch->labels[s]);
     }
     return loss / (double)n;
@@ -294,10 +359,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
-        else
-            backward_panels(network, batch, learning_rate, v, 1);
+        backward_columns(network, batch, learning_rate, v, slice->last);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
@@ -306,16 +368,17 @@ static void train(struct network *network, const struct dataset *dataset,
     double start = seconds();
 #pragma omp parallel num_threads(network->threads)
     {
-        struct slice slice = take_slice(network);
+        struct network own = *network;
+        struct slice slice = take_slice(&own);
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
             struct batch batch;
             double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch) * (double)batch.samples;
+                loss += forward(&own, &slice, &batch) * (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, options->learning_rate);
+                backward(&own, &slice, &batch, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -333,12 +396,13 @@ static void train(struct network *network, const struct dataset *dataset,
 // Returns the fraction of samples whose most probable class is their label.
 static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
-    struct slice slice = take_slice(network); // all units: no other thread is at work
+    struct network own = *network;
+    struct slice slice = take_slice(&own); // all units and pixels: no other thread is at work
     struct batch batch;
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        forward(network, &slice, &batch);
+        forward(&own, &slice, &batch);
         for (size_t s = 0; s < batch.samples; ++s) {
             const outputs p = slice.logits[s];
             size_t best = 0;

@@ -1,11 +1,10 @@
-// Stage 06: values of one byte in the lists, as pixels are in the files. A thread widens those of a
-// batch to floats before it uses them.
+// Stage 06: the lists made by all threads, eight pixels at a time. A table says where the pixels
+// are that are not zero. The memory is not zeroed before.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
 // dW1 and dW2.
 #include "stages/training.h"
-#include "common/program.h"
 
 #include <limits.h>
 #include <math.h>
@@ -22,7 +21,7 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2, SUMS = 8 };
+enum { LANES = VECTOR_BYTES / sizeof(float), LIST_COLUMNS = 2, SUMS = 8 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -37,9 +36,9 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // The pixels that are not zero, one list after another.
 struct lists {
     uint32_t *owners; // of each list, its pixel; not for lists of samples
-    size_t *first;    // of each list, its first entry; behind a batch's lists, where the last ends
+    size_t *first;    // of each list, its first entry; the next list's is behind its last
     uint16_t *places; // up to 65,535
-    uint8_t *values;  // × 1/255
+    float *values;
 };
 
 struct network {
@@ -57,7 +56,6 @@ struct network {
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
     struct lists samples, pixels; // of the training set; of each of its batches
-    float *values;                // T × N × 784: for each thread, room for a batch's values
 
     size_t threads; // T
 };
@@ -68,7 +66,6 @@ struct slice {
     size_t first, last;     // its vectors of hidden units: first to last − 1
     size_t turn;            // which half of the shares belongs to this batch
     outputs *bias2, *logits;
-    float *values;
 };
 
 // Returns an array with any values. Zeros would take one thread as long as the lists take all.
@@ -86,7 +83,7 @@ static struct lists allocate_lists(size_t count) {
 
 static void allocate_entries(struct lists *lists, size_t entries) {
     lists->places = allocate_unset(entries, sizeof(uint16_t));
-    lists->values = allocate_unset(entries, sizeof(uint8_t));
+    lists->values = allocate_unset(entries, sizeof(float));
 }
 
 // Sorts the pixels by their lists' lengths, so that most loops end where the one before ended, as
@@ -108,22 +105,21 @@ static void list_pixels(struct lists *pixels, const struct lists *samples, size_
                         size_t size) {
 #pragma omp for
     for (size_t first = 0; first < count; first += size) {
-        const size_t n = count - first < size ? count - first : size;
-        const size_t list = first / size * (PIXELS + 1), sample = first / size * (size + 1);
+        const size_t last = count - first < size ? count : first + size;
+        const size_t list = first / size * PIXELS;
         uint32_t lengths[PIXELS] = {0};
-        size_t next[PIXELS], entry = samples->first[sample];
-        for (size_t i = entry; i < samples->first[sample + n]; ++i)
+        size_t next[PIXELS], entry = samples->first[first];
+        for (size_t i = entry; i < samples->first[last]; ++i)
             ++lengths[samples->places[i]];
         sort_by_length(pixels->owners + list, lengths);
         for (size_t i = list; i < list + PIXELS; ++i) {
-            pixels->first[i] = next[pixels->owners[i]] = entry;
-            entry += lengths[pixels->owners[i]];
+            next[pixels->owners[i]] = entry;
+            pixels->first[i + 1] = entry += lengths[pixels->owners[i]];
         }
-        pixels->first[list + PIXELS] = entry;
-        for (size_t s = 0; s < n; ++s)
-            for (size_t i = samples->first[sample + s]; i < samples->first[sample + s + 1]; ++i) {
+        for (size_t s = first; s < last; ++s)
+            for (size_t i = samples->first[s]; i < samples->first[s + 1]; ++i) {
                 entry = next[samples->places[i]]++;
-                pixels->places[entry] = (uint16_t)s;
+                pixels->places[entry] = (uint16_t)(s - first);
                 pixels->values[entry] = samples->values[i];
             }
     }
@@ -148,29 +144,34 @@ static size_t find_places(const float *x, uint16_t *places, uint8_t (*table)[8])
     return length;
 }
 
-// Returns a list for each sample: of its pixels. The entries of a thread's first batch begin where
-// they would if no pixel before them were zero.
-static struct lists list_samples(const struct dataset *dataset, size_t size, size_t threads) {
-    const size_t samples = (size_t)dataset->samples, batches = (samples + size - 1) / size;
+// Returns a list for each sample: of its pixels.
+static struct lists list_samples(const struct dataset *dataset, size_t threads) {
+    const size_t samples = (size_t)dataset->samples;
     uint8_t table[256][8] = {0}; // for each set of eight bits, which of them are on
     for (size_t set = 0; set < 256; ++set)
         for (uint8_t bit = 0, i = 0; bit < 8; ++bit)
             if (set >> bit & 1)
                 table[set][i++] = bit;
-    struct lists lists = allocate_lists(batches * (size + 1));
-    allocate_entries(&lists, samples * PIXELS);
-#pragma omp parallel num_threads(threads)
-    {
-        const size_t thread = (size_t)omp_get_thread_num(), team = (size_t)omp_get_num_threads();
-        size_t s = batches * thread / team * size, entry = s * PIXELS;
-        for (; s < batches * (thread + 1) / team * size && s < samples; ++s) {
-            const float *x = dataset->images + s * PIXELS;
-            size_t *first = lists.first + s + s / size;
-            const size_t last = entry + find_places(x, lists.places + entry, table);
-            *first = entry;
-            for (; entry < last; ++entry)
-                lists.values[entry] = (uint8_t)(x[lists.places[entry]] * 255 + 0.5f);
-            first[1] = entry;
+    struct lists lists = allocate_lists(samples);
+#pragma omp parallel for num_threads(threads)
+    for (size_t s = 0; s < samples; ++s) {
+        uint32_t length = 0;
+        for (size_t k = 0; k < PIXELS; ++k)
+            length += dataset->images[s * PIXELS + k] != 0;
+        lists.first[s + 1] = length;
+    }
+    for (size_t s = 0; s < samples; ++s)
+        lists.first[s + 1] += lists.first[s];
+    allocate_entries(&lists, lists.first[samples]);
+#pragma omp parallel for num_threads(threads)
+    for (size_t s = 0; s < samples; ++s) {
+        const float *x = dataset->images + s * PIXELS;
+        const size_t first = lists.first[s];
+        uint16_t places[PIXELS];
+        const size_t length = find_places(x, places, table);
+        for (size_t i = 0; i < length; ++i) {
+            lists.places[first + i] = places[i];
+            lists.values[first + i] = x[places[i]];
         }
     }
     return lists;
@@ -185,7 +186,7 @@ static void free_lists(struct lists *lists) {
 
 static struct network create(const struct options *options, const struct dataset *dataset) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t count = (size_t)dataset->samples, batches = (count + stride - 1) / stride;
+    const size_t size = (size_t)options->batch, count = (size_t)dataset->samples;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would have nothing to do.
@@ -203,14 +204,13 @@ static struct network create(const struct options *options, const struct dataset
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
-        .samples = list_samples(dataset, stride, threads),
-        .pixels = allocate_lists(batches * (PIXELS + 1)),
-        .values = allocate_unset(threads * stride * PIXELS, sizeof(float)),
+        .samples = list_samples(dataset, threads),
+        .pixels = allocate_lists((count + size - 1) / size * PIXELS),
         .threads = threads,
     };
-    allocate_entries(&network.pixels, count * PIXELS);
+    allocate_entries(&network.pixels, network.samples.first[count]);
 #pragma omp parallel num_threads(threads)
-    list_pixels(&network.pixels, &network.samples, count, stride);
+    list_pixels(&network.pixels, &network.samples, count, size);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < units; ++h)
@@ -235,7 +235,6 @@ static void destroy(struct network *network) {
     free(network->shares);
     free_lists(&network->samples);
     free_lists(&network->pixels);
-    free(network->values);
 }
 
 // Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
@@ -248,48 +247,38 @@ static struct slice take_slice(const struct network *network) {
         .last = network->vectors * (thread + 1) / threads,
         .bias2 = network->bias2 + thread,
         .logits = network->logits + thread * network->stride,
-        .values = network->values + thread * network->stride * PIXELS,
     };
-}
-
-// Widens the values of `count` lists that lie one behind the other.
-static void widen(float *restrict values, const struct lists *lists, size_t list, size_t count) {
-    const uint8_t *restrict bytes = lists->values + lists->first[list];
-    const size_t entries = lists->first[list + count] - lists->first[list];
-    for (size_t i = 0; i < entries; ++i)
-        values[i] = bytes[i] * (1 / 255.0f);
 }
 
 // sum += Σ value · from[place] over a list, for `columns` columns of vectors that are `stride`
 // apart. The entries take turns in SUMS / columns sets of sums, because a multiply-add waits for
-// the one before it in the same sum. `values` are those of the lists from `first` on.
-INLINED void add_products(vec *sum, const struct lists *lists, size_t first, size_t list,
-                          const float *values, const vec *from, size_t stride, size_t columns) {
-    const size_t sets = SUMS / columns, last = lists->first[list + 1] - lists->first[list];
-    const uint16_t *places = lists->places + lists->first[list];
+// the one before it in the same sum.
+INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
+                          size_t stride, size_t columns) {
+    const size_t sets = SUMS / columns, last = lists->first[list + 1];
     vec part[SUMS] = {0};
-    size_t i = 0;
-    values += lists->first[list] - lists->first[first];
+    size_t i = lists->first[list];
     for (; i + sets <= last; i += sets)
         for (size_t j = 0; j < sets; ++j)
             for (size_t c = 0; c < columns; ++c)
-                part[j * columns + c] += values[i + j] * from[c * stride + places[i + j]];
+                part[j * columns + c] +=
+                    lists->values[i + j] * from[c * stride + lists->places[i + j]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
-            sum[c] += values[i] * from[c * stride + places[i]];
+            sum[c] += lists->values[i] * from[c * stride + lists->places[i]];
     for (size_t j = 0; j < sets; ++j)
         for (size_t c = 0; c < columns; ++c)
             sum[c] += part[j * columns + c];
 }
 
 // A tile of a = max(0, x·W1 + b1): sample s, from its list, × `columns` vectors of hidden units.
-INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t first,
-                          const float *values, size_t s, size_t v, size_t columns) {
+INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
+                          size_t s, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_COLUMNS];
+    vec sum[LIST_COLUMNS];
     for (size_t c = 0; c < columns; ++c)
         sum[c] = network->bias1[v + c];
-    add_products(sum, lists, first, first + s, values, weights1, PIXELS, columns);
+    add_products(sum, lists, list, weights1, PIXELS, columns);
     for (size_t c = 0; c < columns; ++c)
         network->activations[(v + c) * network->stride + s] =
             (vec)((vec_mask)sum[c] & (sum[c] > 0));
@@ -297,30 +286,28 @@ INLINED void forward_tile(const struct network *network, const struct lists *lis
 
 // The same for all samples.
 INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
-                            const float *values, size_t n, size_t v, size_t columns) {
+                            size_t n, size_t v, size_t columns) {
     for (size_t s = 0; s < n; ++s)
-        forward_tile(network, lists, first, values, s, v, columns);
+        forward_tile(network, lists, first + s, s, v, columns);
 }
 
 // A tile of W1 −= lr·xᵀ·da: pixel k, from its list, × `columns` vectors of hidden units.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
-INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t first,
-                           size_t list, const float *values, float learning_rate, size_t k,
-                           size_t v, size_t columns) {
+INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_COLUMNS] = {0};
-    add_products(sum, lists, first, list, values, da, network->stride, columns);
+    vec sum[LIST_COLUMNS] = {0};
+    add_products(sum, lists, list, da, network->stride, columns);
     for (size_t c = 0; c < columns; ++c)
         weights1[c * PIXELS] -= learning_rate * sum[c];
 }
 
 // The same for all pixels.
-INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t first,
-                             const float *values, float learning_rate, size_t v, size_t columns) {
-    for (size_t i = first; i < first + PIXELS; ++i)
-        backward_tile(network, lists, first, i, values, learning_rate, lists->owners[i], v,
-                      columns);
+INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
+                             float learning_rate, size_t v, size_t columns) {
+    for (size_t i = b * PIXELS; i < (b + 1) * PIXELS; ++i)
+        backward_tile(network, lists, i, learning_rate, lists->owners[i], v, columns);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -372,12 +359,11 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    widen(slice->values, samples, first, n);
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, samples, first, slice->values, n, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, LIST_COLUMNS);
         else
-            forward_panels(network, samples, first, slice->values, n, v, 1);
+            forward_panels(network, samples, first, n, v, 1);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -433,18 +419,15 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    const size_t list = b * (PIXELS + 1);
-    widen(slice->values, &network->pixels, list, PIXELS);
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, &network->pixels, list, slice->values, learning_rate, v,
-                            TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, LIST_COLUMNS);
         else
-            backward_panels(network, &network->pixels, list, slice->values, learning_rate, v, 1);
+            backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
-static void train(struct network *network, const struct dataset *dataset, bool rebuild,
+static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     double start = seconds();
 #pragma omp parallel num_threads(network->threads)
@@ -453,19 +436,14 @@ static void train(struct network *network, const struct dataset *dataset, bool r
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
             struct batch batch;
             double loss = 0, clock = seconds();
-            if (rebuild) {
-#pragma omp barrier // a thread may still read the lists
-                list_pixels(&network->pixels, &network->samples, (size_t)dataset->samples,
-                            network->stride);
-            }
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch, &network->samples,
-                                first + first / network->stride) *
+                loss += forward(network, &slice, &batch, &network->samples, first) *
                         (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, first / network->stride, options->learning_rate);
+                backward(network, &slice, &batch, first / (size_t)options->batch,
+                         options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -485,11 +463,11 @@ static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct slice slice = take_slice(network); // all units: no other thread is at work
     struct batch batch;
-    struct lists samples = list_samples(dataset, network->stride, network->threads);
+    struct lists samples = list_samples(dataset, network->threads);
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        forward(network, &slice, &batch, &samples, first + first / network->stride);
+        forward(network, &slice, &batch, &samples, first);
         for (size_t s = 0; s < batch.samples; ++s) {
             const outputs p = slice.logits[s];
             size_t best = 0;
@@ -522,26 +500,13 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    static const struct field own[] = {
-        {.option = "rebuild",
-         .kind = FLAG,
-         .help = "make the lists by pixel again for each epoch, as shuffled batches would need"},
-        {0},
-    };
-    bool rebuild = false;
-    struct options options =
-        parse_more_options(argc, argv, "Trains on all cores.", INT_MAX, own, &rebuild);
+    struct options options = parse_options(argc, argv, "Trains on all cores.", INT_MAX);
     struct result result = {.device = "cpu"};
     struct data data;
 
     if (largest_batch(&options) > UINT16_MAX + 1) {
         fprintf(stderr, STAGE ": --batch: found %d, expected at most %d\n", options.batch,
                 UINT16_MAX + 1);
-        return EXIT_BAD_INPUT;
-    }
-    if (rebuild && options.csv) {
-        fprintf(stderr, STAGE ": --rebuild: found --csv, whose rows have no column for it; "
-                              "expected one of the two\n");
         return EXIT_BAD_INPUT;
     }
     int status = load_data(&options, &data);
@@ -552,7 +517,7 @@ int main(int argc, char **argv) {
     struct network network = create(&options, &data.train);
     result.setup_s = seconds() - clock;
 
-    train(&network, &data.train, rebuild, &options, &result);
+    train(&network, &data.train, &options, &result);
     result.test_accuracy = evaluate(&network, &data.test, &options);
     // NaNs must not replace good weights.
     if (options.save_weights && isfinite(result.final_loss))

@@ -14,18 +14,18 @@
 #include <string.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency
-// of an FMA. The others are for its operands.
+// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
+// operands. SSE has no FMA, and needs one more for the product.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -249,6 +249,20 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+                            size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        forward_panels(network, batch, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            forward_panels(network, batch, v, 2);
+        if ((last - v) % 2)
+            forward_panels(network, batch, last - 1, 1);
+    }
+}
+
 // A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
@@ -280,6 +294,20 @@ INLINED void backward_panels(const struct network *network, const struct batch *
         backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
 }
 
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void backward_columns(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            backward_panels(network, batch, learning_rate, v, 2);
+        if ((last - v) % 2)
+            backward_panels(network, batch, learning_rate, last - 1, 1);
+    }
+}
+
 // A tile of h⁺ −= lr·(x⁺·xᵀ + 1)·da: `rows` samples of the next batch from j on × `columns` vectors
 // of hidden units from v on. The 1 is for b1.
 INLINED void correct_tile(const struct network *network, const struct batch *batch,
@@ -308,6 +336,20 @@ INLINED void correct_panels(const struct network *network, const struct batch *b
         correct_tile(network, batch, learning_rate, j, TILE_ROWS, v, columns);
     for (; j < next->samples; ++j)
         correct_tile(network, batch, learning_rate, j, 1, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void correct_columns(const struct network *network, const struct batch *batch,
+                            const struct batch *next, float learning_rate, size_t v, size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        correct_panels(network, batch, next, learning_rate, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            correct_panels(network, batch, next, learning_rate, v, 2);
+        if ((last - v) % 2)
+            correct_panels(network, batch, next, learning_rate, last - 1, 1);
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -372,17 +414,11 @@ static void push(struct slice *slice) {
 static void advance(const struct network *network, struct slice *slice, const struct batch *before,
                     const struct batch *next, float learning_rate) {
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS) {
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, before, learning_rate, v, TILE_COLUMNS);
-        else
-            backward_panels(network, before, learning_rate, v, 1);
+        backward_columns(network, before, learning_rate, v, slice->last);
         push(slice);
     }
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS) {
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, next, v, TILE_COLUMNS);
-        else
-            forward_panels(network, next, v, 1);
+        forward_columns(network, next, v, slice->last);
         push(slice);
     }
 }
@@ -425,8 +461,7 @@ static double forward(struct network *network, struct slice *slice, const struct
     return loss / (double)n;
 }
 
-// Updates the weights by the gradient of the batch that forward() has just seen, but for W1. h⁺ is
-// then as if W1 had its step, too.
+// Updates all weights but W1 by the gradient of the batch, and h⁺ as if W1 had its step, too.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
                      const struct batch *next, float learning_rate) {
     const size_t n = batch->samples;
@@ -462,10 +497,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            correct_panels(network, batch, next, learning_rate, v, TILE_COLUMNS);
-        else
-            correct_panels(network, batch, next, learning_rate, v, 1);
+        correct_columns(network, batch, next, learning_rate, v, slice->last);
 }
 
 // The h that forward_tile() has set becomes that of the batch, and da that of the batch before.
@@ -480,7 +512,6 @@ static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     MPI_Barrier(MPI_COMM_WORLD); // the clock starts when the last process is ready
     double start = seconds();
-    const size_t samples = (size_t)dataset->samples;
     const struct batch none = {.images = dataset->images};
 #pragma omp parallel num_threads(network->threads)
     {
@@ -490,11 +521,11 @@ static void train(struct network *network, const struct dataset *dataset,
         advance(&own, &slice, &none, &next, 0);
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
             double loss = 0, clock = seconds();
-            for (size_t first = 0; first < samples; first += batch.samples) {
+            for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 before = batch;
                 batch = next;
                 // After the last batch comes the first one of the next epoch, if there is one.
-                const size_t after = (first + batch.samples) % samples;
+                const size_t after = (first + batch.samples) % (size_t)dataset->samples;
                 next = after || epoch + 1 < options->epochs
                            ? batch_at(dataset, after, options->batch)
                            : none;

@@ -12,18 +12,20 @@
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency
-// of an FMA. The others are for its operands.
+// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
+// operands. SSE has no FMA, and needs one more for the product.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
+// A visit of a list serves LIST_COLUMNS vectors, and LIST_ROWS entries take turns in sums of their
+// own.
+enum { LANES = VECTOR_BYTES / sizeof(float), LIST_ROWS = 4, LIST_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -201,22 +203,36 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+                            size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        forward_panels(network, batch, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            forward_panels(network, batch, v, 2);
+        if ((last - v) % 2)
+            forward_panels(network, batch, last - 1, 1);
+    }
+}
+
 // W1 −= lr·xᵀ·da for pixel k, in tiles of entries of its list × `columns` vectors of hidden units.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    vec sum[LIST_ROWS][LIST_COLUMNS] = {0};
     size_t i = lists->first[list], last = lists->first[list + 1];
-    for (; i + TILE_ROWS <= last; i += TILE_ROWS)
-        for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (; i + LIST_ROWS <= last; i += LIST_ROWS)
+        for (size_t r = 0; r < LIST_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
             sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
-    for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (size_t r = 0; r < LIST_ROWS; ++r)
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS] -= learning_rate * sum[r][c];
 }
@@ -277,10 +293,7 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *share = shares + slice->thread * network->stride;
 
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, batch, v, TILE_COLUMNS);
-        else
-            forward_panels(network, batch, v, 1);
+        forward_columns(network, batch, v, slice->last);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -336,9 +349,9 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, LIST_COLUMNS);
         else
             backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }

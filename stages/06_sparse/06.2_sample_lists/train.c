@@ -10,19 +10,17 @@
 #include <omp.h>
 #include <stdlib.h>
 
-// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: half of the registers, or three quarters where half would just hide the latency
-// of an FMA. The others are for its operands.
+// The widest vectors of the machine that is compiled for.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 64 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
-#elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
+enum { VECTOR_BYTES = 32 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
+enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2 };
+// A visit of a list serves LIST_COLUMNS vectors, and LIST_ROWS entries take turns in sums of their
+// own.
+enum { LANES = VECTOR_BYTES / sizeof(float), LIST_ROWS = 4, LIST_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -179,7 +177,7 @@ static struct slice take_slice(const struct network *network) {
 INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
                           size_t s, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_COLUMNS];
+    vec sum[LIST_COLUMNS];
     for (size_t c = 0; c < columns; ++c)
         sum[c] = network->bias1[v + c];
     for (size_t i = lists->first[list]; i < lists->first[list + 1]; ++i)
@@ -203,16 +201,16 @@ INLINED void backward_tile(const struct network *network, const struct lists *li
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    vec sum[LIST_ROWS][LIST_COLUMNS] = {0};
     size_t i = lists->first[list], last = lists->first[list + 1];
-    for (; i + TILE_ROWS <= last; i += TILE_ROWS)
-        for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (; i + LIST_ROWS <= last; i += LIST_ROWS)
+        for (size_t r = 0; r < LIST_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
             sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
-    for (size_t r = 0; r < TILE_ROWS; ++r)
+    for (size_t r = 0; r < LIST_ROWS; ++r)
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS] -= learning_rate * sum[r][c];
 }
@@ -273,9 +271,9 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, samples, first, n, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, LIST_COLUMNS);
         else
             forward_panels(network, samples, first, n, v, 1);
 
@@ -333,9 +331,9 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, LIST_COLUMNS);
         else
             backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }

@@ -19,7 +19,7 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2, SUMS = 8 };
+enum { LANES = VECTOR_BYTES / sizeof(float), LIST_COLUMNS = 2, SUMS = 8 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -197,7 +197,7 @@ INLINED void add_products(vec *sum, const struct lists *lists, size_t list, cons
 INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
                           size_t s, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_COLUMNS];
+    vec sum[LIST_COLUMNS];
     for (size_t c = 0; c < columns; ++c)
         sum[c] = network->bias1[v + c];
     add_products(sum, lists, list, weights1, PIXELS, columns);
@@ -219,7 +219,7 @@ INLINED void backward_tile(const struct network *network, const struct lists *li
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_COLUMNS] = {0};
+    vec sum[LIST_COLUMNS] = {0};
     add_products(sum, lists, list, da, network->stride, columns);
     for (size_t c = 0; c < columns; ++c)
         weights1[c * PIXELS] -= learning_rate * sum[c];
@@ -281,9 +281,9 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, samples, first, n, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, LIST_COLUMNS);
         else
             forward_panels(network, samples, first, n, v, 1);
 
@@ -341,9 +341,9 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, LIST_COLUMNS);
         else
             backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }

@@ -1,5 +1,5 @@
-// Stage 06.4: a batch's pixels in the order of their lists' lengths. The processor guesses how long
-// a list is, and the guess is right if the list before was as long.
+// Stage 06.4: lists by pixel sorted by length, with places of 16 bits. They are made from the lists
+// by sample.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // The widest vectors of the machine that is compiled for.
@@ -19,7 +20,7 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), TILE_COLUMNS = 2, SUMS = 8 };
+enum { LANES = VECTOR_BYTES / sizeof(float), LIST_COLUMNS = 2, SUMS = 8 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -35,7 +36,7 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 struct lists {
     uint32_t *owners; // of each list, its pixel; not for lists of samples
     size_t *first;    // of each list, its first entry; the next list's is behind its last
-    uint32_t *places;
+    uint16_t *places; // up to 65,535
     float *values;
 };
 
@@ -74,7 +75,7 @@ static struct lists allocate_lists(const struct dataset *dataset, size_t count) 
     return (struct lists){
         .owners = allocate_array(count, sizeof(uint32_t)),
         .first = allocate_array(count + 1, sizeof(size_t)),
-        .places = allocate_array(entries, sizeof(uint32_t)),
+        .places = allocate_array(entries, sizeof(uint16_t)),
         .values = allocate_floats(entries),
     };
 }
@@ -93,27 +94,29 @@ static void sort_by_length(uint32_t *owners, const uint32_t *lengths) {
         owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = k;
 }
 
-// Returns a list for each pixel of each batch: of samples of the batch.
-static struct lists list_pixels(const struct dataset *dataset, size_t size) {
-    const size_t samples = (size_t)dataset->samples, batches = (samples + size - 1) / size;
-    struct lists lists = allocate_lists(dataset, batches * PIXELS);
-    for (size_t first = 0, list = 0, entry = 0; first < samples; first += size) {
-        const size_t last = samples - first < size ? samples : first + size;
+// Makes a list for each pixel of each batch: of samples of the batch. All threads call it.
+static void list_pixels(struct lists *pixels, const struct lists *samples, size_t count,
+                        size_t size) {
+#pragma omp for
+    for (size_t first = 0; first < count; first += size) {
+        const size_t last = count - first < size ? count : first + size;
+        const size_t list = first / size * PIXELS;
         uint32_t lengths[PIXELS] = {0};
-        for (size_t s = first; s < last; ++s)
-            for (size_t k = 0; k < PIXELS; ++k)
-                lengths[k] += dataset->images[s * PIXELS + k] != 0;
-        sort_by_length(lists.owners + list, lengths);
-        for (size_t i = 0; i < PIXELS; ++i, lists.first[++list] = entry) {
-            const float *x = dataset->images + lists.owners[list];
-            for (size_t s = first; s < last; ++s)
-                if (x[s * PIXELS] != 0) {
-                    lists.places[entry] = (uint32_t)(s - first);
-                    lists.values[entry++] = x[s * PIXELS];
-                }
+        size_t next[PIXELS], entry = samples->first[first];
+        for (size_t i = entry; i < samples->first[last]; ++i)
+            ++lengths[samples->places[i]];
+        sort_by_length(pixels->owners + list, lengths);
+        for (size_t i = list; i < list + PIXELS; ++i) {
+            next[pixels->owners[i]] = entry;
+            pixels->first[i + 1] = entry += lengths[pixels->owners[i]];
         }
+        for (size_t s = first; s < last; ++s)
+            for (size_t i = samples->first[s]; i < samples->first[s + 1]; ++i) {
+                entry = next[samples->places[i]]++;
+                pixels->places[entry] = (uint16_t)(s - first);
+                pixels->values[entry] = samples->values[i];
+            }
     }
-    return lists;
 }
 
 // Returns a list for each sample: of its pixels.
@@ -123,7 +126,7 @@ static struct lists list_samples(const struct dataset *dataset) {
     for (size_t s = 0, entry = 0; s < samples; ++s, lists.first[s] = entry)
         for (uint32_t k = 0; k < PIXELS; ++k)
             if (dataset->images[s * PIXELS + k] != 0) {
-                lists.places[entry] = k;
+                lists.places[entry] = (uint16_t)k;
                 lists.values[entry++] = dataset->images[s * PIXELS + k];
             }
     return lists;
@@ -138,6 +141,7 @@ static void free_lists(struct lists *lists) {
 
 static struct network create(const struct options *options, const struct dataset *dataset) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t size = (size_t)options->batch, count = (size_t)dataset->samples;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would have nothing to do.
@@ -156,9 +160,11 @@ static struct network create(const struct options *options, const struct dataset
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
         .samples = list_samples(dataset),
-        .pixels = list_pixels(dataset, (size_t)options->batch),
+        .pixels = allocate_lists(dataset, (count + size - 1) / size * PIXELS),
         .threads = threads,
     };
+#pragma omp parallel num_threads(threads)
+    list_pixels(&network.pixels, &network.samples, count, size);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < units; ++h)
@@ -223,7 +229,7 @@ INLINED void add_products(vec *sum, const struct lists *lists, size_t list, cons
 INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
                           size_t s, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_COLUMNS];
+    vec sum[LIST_COLUMNS];
     for (size_t c = 0; c < columns; ++c)
         sum[c] = network->bias1[v + c];
     add_products(sum, lists, list, weights1, PIXELS, columns);
@@ -245,7 +251,7 @@ INLINED void backward_tile(const struct network *network, const struct lists *li
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_COLUMNS] = {0};
+    vec sum[LIST_COLUMNS] = {0};
     add_products(sum, lists, list, da, network->stride, columns);
     for (size_t c = 0; c < columns; ++c)
         weights1[c * PIXELS] -= learning_rate * sum[c];
@@ -307,9 +313,9 @@ static double forward(struct network *network, struct slice *slice, const struct
     outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
     outputs *share = shares + slice->thread * network->stride;
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            forward_panels(network, samples, first, n, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            forward_panels(network, samples, first, n, v, LIST_COLUMNS);
         else
             forward_panels(network, samples, first, n, v, 1);
 
@@ -367,9 +373,9 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        if (v + TILE_COLUMNS <= slice->last)
-            backward_panels(network, &network->pixels, b, learning_rate, v, TILE_COLUMNS);
+    for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
+        if (v + LIST_COLUMNS <= slice->last)
+            backward_panels(network, &network->pixels, b, learning_rate, v, LIST_COLUMNS);
         else
             backward_panels(network, &network->pixels, b, learning_rate, v, 1);
 }
@@ -452,6 +458,11 @@ int main(int argc, char **argv) {
     struct result result = {.device = "cpu"};
     struct data data;
 
+    if (largest_batch(&options) > UINT16_MAX + 1) {
+        fprintf(stderr, STAGE ": --batch: found %d, expected at most %d\n", options.batch,
+                UINT16_MAX + 1);
+        return EXIT_BAD_INPUT;
+    }
     int status = load_data(&options, &data);
     if (status)
         return status;

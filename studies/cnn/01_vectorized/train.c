@@ -1,5 +1,6 @@
-// Stage 01: tiles of sums for the dense layers, too. Now all products keep their sums in registers,
-// and one core goes about as fast as it multiplies and adds.
+// Stage 01: hidden units in the lanes for the gradient of W3, and tiles of sums for the dense
+// layers, too. Now all products keep their sums in registers, and one core goes about as fast as it
+// multiplies and adds.
 //
 // Shapes of a sample's values, of which a block has n. Arrays are row-major, in the order channel,
 // row, column, sample.

@@ -1,5 +1,7 @@
-// Stage 02: the cost on vectors of samples. The steps from 01 to here change where the numbers lie
-// and in which order the loops visit them, so that the core's vector units never wait for them.
+// Stage 02: all else on vectors: σ, the small sums, and the cost, with a sample in each lane. W1 is
+// in panels, which a product reads from end to end. The steps from 01 to here change where the
+// numbers lie and in which order the loops visit them, so that the core's vector units never wait
+// for them.
 //
 // Shapes: m samples in blocks of n, H hidden units in V vectors. The last vector may have lanes
 // without a hidden unit. Their activations are 0, and so are their weights and gradients. Arrays

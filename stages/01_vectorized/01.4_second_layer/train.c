@@ -1,0 +1,317 @@
+// Stage 01.4: the second layer's gradients in one pass over the hidden units, a vector at a time.
+//
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
+//
+//     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
+//     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
+//     p = softmax(z)             loss = mean over the batch of −log p[label]
+#include "stages/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// The widest vectors of the machine that is compiled for.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+// A tile has 4 × 2 vectors of sums. So many chains of FMAs hide the latency of one: two start in a
+// cycle, and each takes four.
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_ROWS = 4, TILE_COLUMNS = 2 };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+
+struct network {
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
+    vec *bias1;     // V
+    vec *weights2;  // V × 10: panels, too
+    float *bias2;   // 10
+
+    // One batch's intermediate values. An array holds one of them after another.
+    size_t stride;    // N
+    vec *activations; // V × N: a, then da
+
+    float *logits;        // n × 10: z
+    float *probabilities; // n × 10: p
+    float *d_logits;      // n × 10: dz
+};
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES;
+    struct network network = {
+        .units = units,
+        .vectors = vectors,
+        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .bias2 = allocate_floats(CLASSES),
+        .stride = n,
+        .activations = (vec *)allocate_floats(vectors * n * LANES),
+        .logits = allocate_floats(n * CLASSES),
+        .probabilities = allocate_floats(n * CLASSES),
+        .d_logits = allocate_floats(n * CLASSES),
+    };
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->weights1);
+    free(network->bias1);
+    free(network->weights2);
+    free(network->bias2);
+    free(network->activations);
+    free(network->logits);
+    free(network->probabilities);
+    free(network->d_logits);
+}
+
+// A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
+// multiply-adds. The sums stay in registers.
+INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
+                          size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + s * PIXELS;
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    vec sum[TILE_ROWS][TILE_COLUMNS];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            sum[r][c] = network->bias1[v + c];
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t r = 0; r < rows; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            network->activations[(v + c) * network->stride + s + r] =
+                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+}
+
+// The same for all samples. The last tile may compute some samples of the tile before once more, so
+// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
+INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
+                            size_t columns) {
+    const size_t n = batch->samples;
+    size_t s = 0;
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
+    else
+        for (; s < n; ++s)
+            forward_tile(network, batch, s, 1, v, columns);
+}
+
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
+// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct batch *batch,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
+    const float *x = batch->images + k;
+    const vec *da = network->activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t s = 0; s < batch->samples; ++s)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+    for (size_t r = 0; r < TILE_ROWS; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
+}
+
+// The same for all pixels, whose number is a multiple of TILE_ROWS.
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
+    for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, v, columns);
+}
+
+// Sets a, z and p for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
+    const vec *a = network->activations, *w2 = network->weights2;
+    float *p = network->probabilities;
+
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else
+            forward_panels(network, batch, v, 1);
+
+    // z = a·W2 + b2
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = network->bias2[o];
+            for (size_t h = 0; h < hidden; ++h)
+                sum += a[h / LANES * network->stride + s][h % LANES] *
+                       w2[h / LANES * CLASSES + o][h % LANES];
+            network->logits[s * CLASSES + o] = sum;
+        }
+    }
+
+    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
+    // from z: there −log p is exact even if p underflows.
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s) {
+        const float *z = network->logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[s * CLASSES + o] = expf(z[o] - max);
+            sum += p[s * CLASSES + o];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[s * CLASSES + o] /= sum;
+        loss += logf(sum) - (z[batch->labels[s]] - max);
+    }
+    return loss / (double)n;
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, vectors = network->vectors;
+    const float *p = network->probabilities;
+    float *dz = network->d_logits;
+
+    // dz = (p − onehot(label)) / n
+    for (size_t s = 0; s < n; ++s)
+        for (size_t o = 0; o < CLASSES; ++o)
+            dz[s * CLASSES + o] = (p[s * CLASSES + o] - (o == batch->labels[s])) / (float)n;
+
+    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
+    // units goes after another, so that its part of dW2 stays in registers.
+    for (size_t v = 0; v < vectors; ++v) {
+        vec *restrict a = network->activations + v * network->stride;
+        vec *restrict w2 = network->weights2 + v * CLASSES;
+        vec dw2[CLASSES] = {0}, db1 = {0};
+        for (size_t s = 0; s < n; ++s) {
+            vec da = {0};
+            for (size_t o = 0; o < CLASSES; ++o) {
+                dw2[o] += dz[s * CLASSES + o] * a[s];
+                da += dz[s * CLASSES + o] * w2[o];
+            }
+            a[s] = (vec)((vec_mask)da & (a[s] > 0));
+            db1 += a[s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            w2[o] -= learning_rate * dw2[o];
+        network->bias1[v] -= learning_rate * db1;
+    }
+
+    // b2 −= lr·Σ dz
+    for (size_t o = 0; o < CLASSES; ++o) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += dz[s * CLASSES + o];
+        network->bias2[o] -= learning_rate * sum;
+    }
+
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, batch, learning_rate, v, 1);
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    double start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        double loss = 0, clock = seconds();
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            loss += forward(network, &batch) * (double)batch.samples;
+            clock = timer_lap(&result->forward, clock);
+            backward(network, &batch, options->learning_rate);
+            clock = timer_lap(&result->backward, clock);
+        }
+        result->final_loss = loss / dataset->samples;
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *p = network->probabilities + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
+        const size_t v = h / LANES, i = h % LANES;
+        for (size_t k = 0; k < PIXELS; ++k)
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
+        for (size_t o = 0; o < CLASSES; ++o)
+            weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
+    }
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
+                               network->bias2);
+    free(weights1);
+    free(weights2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on the vector units of one core.", 1);
+    struct result result = {.device = "cpu", .threads = 1};
+    struct data data;
+
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    train(&network, &data.train, &options, &result);
+    result.test_accuracy = evaluate(&network, &data.test, &options);
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}

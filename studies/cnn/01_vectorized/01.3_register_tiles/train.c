@@ -1,0 +1,473 @@
+// Stage 01.3: tiles of sums in registers, in all three products of a convolution. A tile is the
+// 2 × 2 outputs of a pool for two filters, the 9 weights' gradients of two filters, or the
+// gradients of 4 × 4 inputs. The pool happens in registers, too, forward and back.
+//
+// Shapes of a sample's values, of which a block has n. Arrays are row-major, in the order channel,
+// row, column, sample.
+//
+//     a1 = max(0, W1 ∗ x + b1)     x   1 × 28 × 28    W1  8 × 1 × 3 × 3   a1  8 × 26 × 26
+//     m1 = pool(a1)                m1  8 × 13 × 13
+//     a2 = max(0, W2 ∗ m1 + b2)    W2  16 × 8 × 3 × 3     a2  16 × 11 × 11
+//     m2 = pool(a2)                m2  16 × 5 × 5, which is 400
+//     a3 = max(0, m2·W3 + b3)      W3  400 × 128          a3  128
+//     z  = a3·W4 + b4              W4  128 × 10           z   10
+//     p  = softmax(z)
+//     loss = mean over the batch of −log p[label]
+#include "studies/cnn/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The widest vectors of the machine that is compiled for, and how many registers hold one.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, REGISTERS = 32 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, REGISTERS = 16 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, REGISTERS = 32 };
+#else
+enum { VECTOR_BYTES = 16, REGISTERS = 16 };
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float), BLOCK = LANES }; // samples of a block
+typedef float vec __attribute__((vector_size(VECTOR_BYTES))); // the same number of each of them
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The sizes of the tiles. A third of the registers to a half has sums, the others operands.
+enum {
+    TILE_FILTERS = 2,                         // of a convolution, with the 4 outputs of each
+    TILE_TAPS = REGISTERS == 32 ? KERNEL : 1, // weights of a filter at a time
+    TILE_ROWS = REGISTERS / 16, // of a pool's outputs, whose inputs' gradients are (2 + rows) × 4
+    TILE_OUTPUTS = TILE_ROWS * POOL,
+    TILE_KERNELS = REGISTERS / 16, // of a convolution's weights, 9 each
+};
+
+enum { WINDOW = POOL * POOL };      // outputs of which a pool takes one
+enum { PATCH = POOL + KERNEL - 1 }; // rows and columns of the inputs that they come from
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("GCC unroll 16")
+
+// Weights, or their velocities.
+struct parameters {
+    float weights1[WEIGHTS1], bias1[CHANNELS1];
+    float weights2[WEIGHTS2], bias2[CHANNELS2];
+    float weights3[WEIGHTS3], bias3[HIDDEN];
+    float weights4[WEIGHTS4], bias4[CLASSES];
+};
+enum { PARAMETERS = sizeof(struct parameters) / sizeof(float) };
+
+// A batch's gradient, in the same order. Each has samples in its lanes, and is their sum.
+struct gradient {
+    vec weights1[WEIGHTS1], bias1[CHANNELS1];
+    vec weights2[WEIGHTS2], bias2[CHANNELS2];
+    vec weights3[WEIGHTS3], bias3[HIDDEN];
+    vec weights4[WEIGHTS4], bias4[CLASSES];
+};
+
+// One block's values, with the shapes above, and their gradients. Those of a1, a2 and a3 are taken
+// before the ReLU. A pool's `taken` says which of its outputs is the largest, 0 to 3, or WINDOW if
+// none is above 0.
+struct values {
+    vec x[PIXELS];
+    vec m1[CHANNELS1 * POOLED1 * POOLED1], d_m1[CHANNELS1 * POOLED1 * POOLED1];
+    vec m2[FEATURES], d_m2[FEATURES];
+    vec_mask taken1[CHANNELS1 * POOLED1 * POOLED1], taken2[FEATURES];
+    vec d_a2[FEATURES][WINDOW]; // of a pool's four outputs
+    vec a3[HIDDEN], d_a3[HIDDEN];
+    vec z[CLASSES], p[CLASSES], d_z[CLASSES];
+};
+
+struct network {
+    struct parameters *parameters, *velocity;
+    struct gradient *gradient;
+    struct values *values;
+};
+
+static struct network create(const struct options *options) {
+    const struct network network = {
+        .parameters = allocate_array(1, sizeof *network.parameters),
+        .velocity = allocate_array(1, sizeof *network.velocity),
+        .gradient = allocate_array(1, sizeof *network.gradient),
+        .values = allocate_array(1, sizeof *network.values),
+    };
+    float *const weights[LAYERS] = {network.parameters->weights1, network.parameters->weights2,
+                                    network.parameters->weights3, network.parameters->weights4};
+    const size_t counts[LAYERS] = {WEIGHTS1, WEIGHTS2, WEIGHTS3, WEIGHTS4};
+    for (int l = 0; l < LAYERS; ++l) {
+        float *drawn = draw_weights(options, l + 1);
+        memcpy(weights[l], drawn, counts[l] * sizeof *drawn);
+        free(drawn);
+    }
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->parameters);
+    free(network->velocity);
+    free(network->gradient);
+    free(network->values);
+}
+
+// Returns a where the mask is set, and b elsewhere.
+INLINED vec choose(vec_mask mask, vec a, vec b) {
+    return (vec)((mask & (vec_mask)a) | (~mask & (vec_mask)b));
+}
+
+// m = pool(max(0, W ∗ x + b)) for TILE_FILTERS filters, in one place. `x` is the first of its 4 × 4
+// inputs in each channel, and images are side × side. The first filter's weights begin at
+// `weights`. Each iteration has 8 inputs and 6 weights for 24 multiply-adds, or with few registers
+// 4 inputs and 2 weights for 8.
+INLINED void convolve_tile(const float *weights, const float *bias, const vec *x, vec *m,
+                           vec_mask *taken, size_t channels, size_t side, size_t places) {
+    vec sum[TILE_FILTERS][WINDOW];
+    for (size_t f = 0; f < TILE_FILTERS; ++f)
+        for (size_t q = 0; q < WINDOW; ++q)
+            sum[f][q] = bias[f] + (vec){0};
+    for (size_t c = 0; c < channels; ++c) {
+        for (size_t i = 0; i < KERNEL; ++i) {
+            const vec *image = x + (c * side + i) * side;
+            const float *w = weights + c * TAPS + i * KERNEL;
+#pragma GCC unroll TILE_TAPS
+            for (size_t j = 0; j < KERNEL; ++j)
+                for (size_t f = 0; f < TILE_FILTERS; ++f)
+                    for (size_t q = 0; q < WINDOW; ++q)
+                        sum[f][q] +=
+                            w[f * channels * TAPS + j] * image[q / POOL * side + q % POOL + j];
+        }
+    }
+    // The ReLU and the pool in one: the largest that is above 0. Of equal values, it is the first.
+    for (size_t f = 0; f < TILE_FILTERS; ++f) {
+        vec best = {0};
+        vec_mask which = (vec_mask){0} + WINDOW;
+        for (size_t q = 0; q < WINDOW; ++q) {
+            const vec_mask higher = sum[f][q] > best;
+            best = choose(higher, sum[f][q], best);
+            which = (higher & (int32_t)q) | (~higher & which);
+        }
+        m[f * places] = best;
+        taken[f * places] = which;
+    }
+}
+
+// The same for all filters and places: x channels × side × side, m and taken filters × the places
+// of the pool.
+INLINED void convolve(const float *weights, const float *bias, const vec *x, vec *m,
+                      vec_mask *taken, size_t channels, size_t side, size_t filters) {
+    const size_t out = (side - KERNEL + 1) / POOL, places = out * out;
+    for (size_t row = 0; row < out; ++row) {
+        for (size_t column = 0; column < out; ++column) {
+            for (size_t f = 0; f < filters; f += TILE_FILTERS) {
+                const size_t place = f * places + row * out + column;
+                convolve_tile(weights + f * channels * TAPS, bias + f,
+                              x + POOL * row * side + POOL * column, m + place, taken + place,
+                              channels, side, places);
+            }
+        }
+    }
+}
+
+// y = x·W + b, and max(0, y) with `relu`: x `inputs`, W inputs × outputs, y `outputs`.
+static void multiply(const float *weights, const float *bias, const vec *x, vec *y, size_t inputs,
+                     size_t outputs, bool relu) {
+    for (size_t o = 0; o < outputs; ++o) {
+        vec sum = bias[o] + (vec){0};
+        for (size_t k = 0; k < inputs; ++k)
+            sum += x[k] * weights[k * outputs + o];
+        y[o] = relu ? (vec)((vec_mask)sum & (sum > 0)) : sum;
+    }
+}
+
+// dW += xᵀ·dy, db += dy
+static void multiply_weight_gradient(const vec *x, const vec *d_y, vec *d_weights, vec *d_bias,
+                                     size_t inputs, size_t outputs) {
+    for (size_t k = 0; k < inputs; ++k)
+        for (size_t o = 0; o < outputs; ++o)
+            d_weights[k * outputs + o] += x[k] * d_y[o];
+    for (size_t o = 0; o < outputs; ++o)
+        d_bias[o] += d_y[o];
+}
+
+// dx = (dy·Wᵀ) ⊙ [x > 0], where x is the result of a ReLU.
+static void multiply_input_gradient(const float *weights, const vec *d_y, const vec *x, vec *d_x,
+                                    size_t inputs, size_t outputs) {
+    for (size_t k = 0; k < inputs; ++k) {
+        vec sum = {0};
+        for (size_t o = 0; o < outputs; ++o)
+            sum += d_y[o] * weights[k * outputs + o];
+        d_x[k] = (vec)((vec_mask)sum & (x[k] > 0));
+    }
+}
+
+// The gradient of output q of a pool's four: that of the pool in the samples where the pool took
+// it, and 0 in the others.
+INLINED vec unpool(vec d_m, vec_mask taken, size_t q) {
+    return (vec)((vec_mask)d_m & (taken == (int32_t)q));
+}
+
+// dW += Σ x·da, db += Σ da. A tile has the weights of TILE_KERNELS filters for one channel. A
+// pool's place has 16 inputs and 4 gradients of each filter for 36 multiply-adds of each. The
+// gradients are in d_a, or are made here if d_a is NULL.
+INLINED void convolve_weight_gradient(const vec *x, const vec *d_m, const vec_mask *taken,
+                                      const vec (*d_a)[WINDOW], vec *d_weights, vec *d_bias,
+                                      size_t channels, size_t side, size_t filters) {
+    const size_t out = (side - KERNEL + 1) / POOL, places = out * out;
+    for (size_t f = 0; f < filters; f += TILE_KERNELS) {
+        for (size_t c = 0; c < channels; ++c) {
+            vec sum[TILE_KERNELS][TAPS], bias_sum[TILE_KERNELS] = {0};
+            for (size_t g = 0; g < TILE_KERNELS; ++g)
+                for (size_t t = 0; t < TAPS; ++t)
+                    sum[g][t] = d_weights[((f + g) * channels + c) * TAPS + t];
+            for (size_t row = 0; row < out; ++row) {
+                for (size_t column = 0; column < out; ++column) {
+                    const size_t place = f * places + row * out + column;
+                    const vec *image = x + (c * side + POOL * row) * side + POOL * column;
+                    vec d_output[TILE_KERNELS][WINDOW];
+                    for (size_t g = 0; g < TILE_KERNELS; ++g) {
+                        const size_t of_filter = place + g * places;
+                        for (size_t q = 0; q < WINDOW; ++q)
+                            d_output[g][q] = d_a ? d_a[of_filter][q]
+                                                 : unpool(d_m[of_filter], taken[of_filter], q);
+                        bias_sum[g] +=
+                            (d_output[g][0] + d_output[g][1]) + (d_output[g][2] + d_output[g][3]);
+                    }
+                    // Input (i, j) has a share in output q through the weight at their distance.
+                    UNROLLED
+                    for (size_t i = 0; i < PATCH; ++i) {
+                        UNROLLED
+                        for (size_t j = 0; j < PATCH; ++j) {
+                            const vec pixel = image[i * side + j];
+                            for (size_t q = 0; q < WINDOW; ++q) {
+                                const size_t ki = i - q / POOL, kj = j - q % POOL;
+                                if (ki < KERNEL && kj < KERNEL)
+                                    for (size_t g = 0; g < TILE_KERNELS; ++g)
+                                        sum[g][ki * KERNEL + kj] += pixel * d_output[g][q];
+                            }
+                        }
+                    }
+                }
+            }
+            for (size_t g = 0; g < TILE_KERNELS; ++g) {
+                for (size_t t = 0; t < TAPS; ++t)
+                    d_weights[((f + g) * channels + c) * TAPS + t] = sum[g][t];
+                if (c == 0)
+                    d_bias[f + g] += bias_sum[g];
+            }
+        }
+    }
+}
+
+// dx of a convolution. A tile has the 4 × 4 inputs of a pool's outputs, or of one row of outputs,
+// in one channel. Each filter has 4 gradients and 9 weights for 36 multiply-adds. Inputs belong to
+// up to four tiles, which are added up. The outputs' gradients go to d_a.
+static void convolve_input_gradient(const float *weights, const vec *d_m, const vec_mask *taken,
+                                    vec (*d_a)[WINDOW], vec *d_x) {
+    const size_t out = POOLED2, places = out * out;
+    memset(d_x, 0, sizeof(vec[CHANNELS1 * POOLED1 * POOLED1]));
+    for (size_t row = 0; row < POOLED2; ++row) {
+        for (size_t column = 0; column < POOLED2; ++column) {
+            const size_t place = row * POOLED2 + column;
+            for (size_t f = 0; f < CHANNELS2; ++f) {
+                const size_t of_filter = f * places + place;
+                for (size_t q = 0; q < WINDOW; ++q)
+                    d_a[of_filter][q] = unpool(d_m[of_filter], taken[of_filter], q);
+            }
+            for (size_t c = 0; c < CHANNELS1; ++c) {
+                for (size_t r = 0; r < POOL; r += TILE_ROWS) {
+                    vec *image = d_x + (c * POOLED1 + POOL * row + r) * POOLED1 + POOL * column;
+                    vec sum[TILE_ROWS + KERNEL - 1][PATCH];
+                    for (size_t i = 0; i < TILE_ROWS + KERNEL - 1; ++i)
+                        for (size_t j = 0; j < PATCH; ++j)
+                            sum[i][j] = image[i * POOLED1 + j];
+                    for (size_t f = 0; f < CHANNELS2; ++f) {
+                        const float *w = weights + (f * CHANNELS1 + c) * TAPS;
+                        UNROLLED
+                        for (size_t t = 0; t < TAPS; ++t)
+                            for (size_t q = 0; q < TILE_OUTPUTS; ++q)
+                                sum[t / KERNEL + q / POOL][t % KERNEL + q % POOL] +=
+                                    w[t] * d_a[f * places + place][r * POOL + q];
+                    }
+                    for (size_t i = 0; i < TILE_ROWS + KERNEL - 1; ++i)
+                        for (size_t j = 0; j < PATCH; ++j)
+                            image[i * POOLED1 + j] = sum[i][j];
+                }
+            }
+        }
+    }
+}
+
+// v ← momentum·v − lr·dθ, θ ← θ + v. Then the gradient is set to 0 for the next batch.
+static void update(struct network *network, const struct options *options) {
+    const vec *gradient = (const vec *)network->gradient;
+    float *parameters = (float *)network->parameters, *velocity = (float *)network->velocity;
+    for (size_t i = 0; i < PARAMETERS; ++i) {
+        float sum = 0;
+        for (size_t l = 0; l < LANES; ++l)
+            sum += gradient[i][l];
+        velocity[i] = options->momentum * velocity[i] - options->learning_rate * sum;
+        parameters[i] += velocity[i];
+    }
+    memset(network->gradient, 0, sizeof *network->gradient);
+}
+
+// p = softmax(z), shifted by the largest z, so that exp() cannot overflow. Adds the samples to the
+// score. The loss is taken from z: there −log p is exact even if p underflows.
+static void softmax(const vec *z, vec *p, const struct batch *batch, struct score *score) {
+    for (size_t s = 0; s < batch->samples; ++s) {
+        float sum = 0;
+        size_t best = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            best = z[o][s] > z[best][s] ? o : best;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[o][s] = expf(z[o][s] - z[best][s]);
+            sum += p[o][s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[o][s] /= sum;
+        score->loss += logf(sum) - (z[batch->labels[s]][s] - z[best][s]);
+        score->right += best == batch->labels[s];
+    }
+}
+
+// Sets all values of a block, up to p. Adds its samples to the score.
+static void forward(struct network *network, const struct batch *block, struct score *score) {
+    const size_t n = block->samples;
+    const struct parameters *parameters = network->parameters;
+    struct values *values = network->values;
+
+    // Lanes without a sample keep an older one. backward() takes no gradient from them.
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t s = 0; s < n; ++s)
+            values->x[k][s] = block->images[s * PIXELS + k];
+    convolve(parameters->weights1, parameters->bias1, values->x, values->m1, values->taken1, 1,
+             SIDE, CHANNELS1);
+    convolve(parameters->weights2, parameters->bias2, values->m1, values->m2, values->taken2,
+             CHANNELS1, POOLED1, CHANNELS2);
+    multiply(parameters->weights3, parameters->bias3, values->m2, values->a3, FEATURES, HIDDEN,
+             true);
+    multiply(parameters->weights4, parameters->bias4, values->a3, values->z, HIDDEN, CLASSES,
+             false);
+    softmax(values->z, values->p, block, score);
+}
+
+// Adds the gradient of the block that forward() has just seen, a part of a batch.
+static void backward(struct network *network, const struct batch *block, size_t batch_samples) {
+    const struct parameters *parameters = network->parameters;
+    struct gradient *gradient = network->gradient;
+    struct values *values = network->values;
+
+    // dz = (p − onehot(label)) / batch_samples, and 0 in lanes without a sample
+    memset(values->d_z, 0, sizeof values->d_z);
+    for (size_t s = 0; s < block->samples; ++s)
+        for (size_t o = 0; o < CLASSES; ++o)
+            values->d_z[o][s] = (values->p[o][s] - (o == block->labels[s])) / (float)batch_samples;
+
+    multiply_weight_gradient(values->a3, values->d_z, gradient->weights4, gradient->bias4, HIDDEN,
+                             CLASSES);
+    multiply_input_gradient(parameters->weights4, values->d_z, values->a3, values->d_a3, HIDDEN,
+                            CLASSES);
+    multiply_weight_gradient(values->m2, values->d_a3, gradient->weights3, gradient->bias3,
+                             FEATURES, HIDDEN);
+    multiply_input_gradient(parameters->weights3, values->d_a3, values->m2, values->d_m2, FEATURES,
+                            HIDDEN);
+    convolve_input_gradient(parameters->weights2, values->d_m2, values->taken2, values->d_a2,
+                            values->d_m1);
+    convolve_weight_gradient(values->m1, NULL, NULL, values->d_a2, gradient->weights2,
+                             gradient->bias2, CHANNELS1, POOLED1, CHANNELS2);
+    convolve_weight_gradient(values->x, values->d_m1, values->taken1, NULL, gradient->weights1,
+                             gradient->bias1, 1, SIDE, CHANNELS1);
+}
+
+// Returns the block that begins at sample s of a batch.
+static struct batch block_at(const struct batch *batch, size_t s) {
+    const size_t left = batch->samples - s;
+    return (struct batch){left < BLOCK ? left : BLOCK, batch->images + s * PIXELS,
+                          batch->labels + s};
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset) {
+    struct batch block;
+    struct score score = {0};
+    for (size_t first = 0; first < (size_t)dataset->samples; first += block.samples) {
+        block = batch_at(dataset, first, BLOCK);
+        forward(network, &block, &score);
+    }
+    return (double)score.right / dataset->samples;
+}
+
+// Adds the time since *clock to a phase, and sets *clock to now.
+static void lap(double *phase, double *clock) {
+    const double now = seconds();
+    *phase += now - *clock;
+    *clock = now;
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+// Returns the exit status.
+static int train(struct network *network, const struct data *data, const struct options *options,
+                 struct result *result) {
+    int status = 0;
+    for (int number = 1; number <= options->epochs && !status; ++number) {
+        struct epoch epoch = {.number = number};
+        struct batch batch;
+        const double start = seconds();
+        double clock = start;
+        for (size_t first = 0; first < (size_t)data->train.samples; first += batch.samples) {
+            double forward_s = 0, backward_s = 0;
+            batch = batch_at(&data->train, first, options->batch);
+            for (size_t s = 0; s < batch.samples; s += BLOCK) {
+                const struct batch block = block_at(&batch, s);
+                forward(network, &block, &epoch.score);
+                lap(&forward_s, &clock);
+                backward(network, &block, batch.samples);
+                lap(&backward_s, &clock);
+            }
+            update(network, options);
+            lap(&backward_s, &clock);
+            timer_add(&result->forward, forward_s);
+            timer_add(&result->backward, backward_s);
+        }
+        epoch.epoch_s = clock - start;
+        epoch.test_accuracy = evaluate(network, &data->test);
+        status = report_epoch(options, data, result, &epoch);
+    }
+    return status;
+}
+
+// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
+static int save(const struct network *network, const struct options *options) {
+    struct parameters *parameters = network->parameters;
+    float *const weights[LAYERS] = {parameters->weights1, parameters->weights2,
+                                    parameters->weights3, parameters->weights4};
+    float *const biases[LAYERS] = {parameters->bias1, parameters->bias2, parameters->bias3,
+                                   parameters->bias4};
+    return write_weights(options, weights, biases);
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on the vector units of one core.", 1);
+    struct result result = {.device = "cpu", .threads = 1};
+    struct data data;
+
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    if (options.epochs == 0)
+        result.test_accuracy = evaluate(&network, &data.test);
+    status = train(&network, &data, &options, &result);
+    if (!status && options.common.save)
+        status = save(&network, &options);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}
