@@ -12,7 +12,7 @@ set -euo pipefail
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export LC_ALL=C
 # As in run_all.sh, so that the threads behave as they do in the tables.
-export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-2000}
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-20000}
 # `make -j` does not share its jobs with a script, and a make that starts here would warn of them.
 MAKEFLAGS=$(sed -E 's/(^| )(-j|--jobserver)[^ ]*//g' <<<"${MAKEFLAGS:-}")
 

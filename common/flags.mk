@@ -8,7 +8,9 @@ MARCH ?= native
 
 CC     = gcc
 CXX    = g++
-CFLAGS = -std=gnu11 -O3 -march=$(MARCH) -g -Wall -Wextra
+# Each loop begins at a line of the code's cache. Where another program has the core's other hardware
+# thread, an inner loop that lies across one line more is clearly slower.
+CFLAGS = -std=gnu11 -O3 -march=$(MARCH) -falign-loops=64 -g -Wall -Wextra
 
 # The toolkit's folder is often not in PATH.
 NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)

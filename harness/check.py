@@ -228,15 +228,16 @@ class Tester:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(drawn_data(self.ladder, self.items))]
-        # LD_PRELOAD takes no path with a space or a colon. Threads wait as they do in a sweep. They
-        # are not bound: checks run side by side, and all would begin at the same core.
+        # LD_PRELOAD takes no path with a space or a colon. Threads that wait soon sleep, and are not
+        # bound: checks run side by side, and all would begin at the same core.
         self.many = Path(scratch().name, "many.so")
         if not self.many.is_symlink():
             self.many.symlink_to(BUILD / "many_processors.so")
         # Tests preload before a sanitizer's library, and the host's leaks are no kernel's mistake.
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
-                            "UBSAN_OPTIONS": "print_stacktrace=1", **ladders.SPINNING, **os.environ}
+                            "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
+                            **os.environ}
         self.takes_threads = False
         if not cell:
             self.probe()

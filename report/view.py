@@ -423,12 +423,14 @@ def read(folder, ladder):
     return results if results and results.groups else None
 
 
-def reference():
-    """The folder of the machine that READMEs show."""
-    name = os.environ.get("REFERENCE") or rows.read(HERE / "results/reference").strip()
-    if not (HERE / "results" / name).is_dir():
-        fail(f"REFERENCE: found '{name}', expected a folder of report/results")
-    return HERE / "results" / name
+def reference(ladder):
+    """A ladder's results that READMEs show: of the first machine that has any."""
+    names = os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")
+    for name in names.split():
+        if not (HERE / "results" / name).is_dir():
+            fail(f"REFERENCE: found '{name}', expected a folder of report/results")
+    return next(filter(None, (read(HERE / "results" / name / ladder.name, ladder)
+                              for name in names.split())), None)
 
 
 def move(stage):

@@ -51,8 +51,8 @@ def draw_moves(ladder):
 
 
 def main():
-    machine, first = view.reference(), ladders.ladders()[0]
-    everything = {ladder: view.read(machine / ladder.name, ladder) for ladder in ladders.ladders()}
+    first = ladders.ladders()[0]
+    everything = {ladder: view.reference(ladder) for ladder in ladders.ladders()}
     for ladder, results in everything.items():
         if results:
             plots.write(results)

@@ -1,7 +1,7 @@
 """Draws the picture of each move that has one, into picture.svg in its stage's folder.
 
 All sizes come from the sources, so that a picture shows what its code does. A function draws the
-stage of its name: panels() that of NN.M_panels, if there is one. A second run changes nothing.
+stage of its name: tiles() that of NN.M_tiles, if there is one. A second run changes nothing.
 """
 
 import re
@@ -156,7 +156,7 @@ def register_tile(stage):
     return picture
 
 
-def panels(stage):
+def backward_tile(stage):
     lanes, columns = constant(stage, "VECTOR_BYTES") // 4, constant(stage, "TILE_COLUMNS")
     pixels, vectors = constant(stage, "PIXELS"), HIDDEN // lanes
     picture = Picture("Rows: the next row is a jump away")
@@ -208,7 +208,7 @@ def owned_slices(stage):
     return picture
 
 
-def openmp(stage):
+def one_barrier(stage):
     picture = Picture(f"{number(stage.before)}: two barriers a batch")
     for barriers in (2, 1):
         y = picture.height if barriers == 2 else \
@@ -385,8 +385,8 @@ def split_sum(stage):
     return picture
 
 
-MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, panels, owned_slices,
-                                          openmp, forward_grid, tiles, split_sum,
+MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, backward_tile, owned_slices,
+                                          one_barrier, forward_grid, tiles, split_sum,
                                           register_blocking, sample_lists, mpi_lookahead)}
 
 

@@ -162,7 +162,7 @@ def test_a_list_of_threads(tree):
 def test_threads_are_bound(tree):
     """Where a program uses OpenMP itself, unless the environment says otherwise. RUN stands for
     mpirun, which places its processes. They are told how many they may start together."""
-    spins, bound = "GOMP_SPINCOUNT=2000", "OMP_PLACES=cores OMP_PROC_BIND=true"
+    spins, bound = "GOMP_SPINCOUNT=20000", "OMP_PLACES=cores OMP_PROC_BIND=true"
     cases = ("00_one", "", spins), ("01_two", "OPENMP = yes", f"{spins} {bound}"), (
         "02_three", "OPENMP = yes\nRUN = env", spins)
     for name, declared, _ in cases:

@@ -106,7 +106,7 @@ def set_threads(wanted):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
     os.environ["PJRT_NPROC"] = str(threads)
     # As in run_all.sh: on a busy machine, PyTorch's barriers otherwise take twenty times as long.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     return threads
 
 
