@@ -1,8 +1,8 @@
-"""Tests what only 06 and its steps have: --rebuild, and data with no zeros or with nothing else."""
+"""Tests what only 06 and its steps have: data with no zeros or with nothing else, and short places."""
 
 import numpy as np
 import pytest
-from programs import FULL, LABELS, ROOT, Trainer, images, make, run, write_images
+from programs import FULL, LABELS, ROOT, Trainer, images, make, write_images
 
 from harness import ladders
 
@@ -37,18 +37,7 @@ def test_the_weights_of_00_serial_from_images_without_zeros_and_of_zeros(trainer
                 found - expected) <= 5e-5 * np.linalg.norm(expected), stage.name
 
 
-@pytest.mark.parametrize("options", ["", "--batch 1", "--batch 6 --hidden 100", "--threads 1"])
-def test_rebuild_makes_the_same_lists_so_the_weights_are_the_same_to_the_bit(trainer, options):
-    one = trainer(LADDER.find("06_sparse"))
-    assert one.weights(options) == one.weights(f"{options} --rebuild")
-
-
-def test_options(trainer):
-    """A batch has as many samples as 16 bits can name. A row does not know of --rebuild."""
-    one, serial = trainer(LADDER.find("06_sparse")), trainer(SERIAL)
-    one.fails(2, "^06_sparse: --batch: found 65537, expected at most 65536$",
-              "--train 65537 --batch 65537")
-    one.fails(2, "^(06_sparse: )?--rebuild: found --csv", "--rebuild --csv rows.csv")
-    assert not (one.folder / "rows.csv").exists()
-    assert "--rebuild" in one.succeeds("--help")
-    assert "unrecognized option '--rebuild'" in run([serial.program, "--rebuild"], 2).stderr
+def test_a_batch_has_as_many_samples_as_16_bits_can_name(trainer):
+    trainer(LADDER.find("06_sparse")).fails(
+        2, "^06_sparse: --batch: found 65537, expected at most 65536$",
+        "--train 65537 --batch 65537")
