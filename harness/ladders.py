@@ -32,10 +32,9 @@ from harness import shape
 ROOT = Path(__file__).resolve().parent.parent
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
 
-# GCC's OpenMP lets a thread spin at a barrier for some milliseconds before it sleeps. That is far
-# longer than a batch. Each batch loses that time while another process holds the core that the late
-# thread needs. A tenth of it is long enough for a thread that is late on a quiet machine: with a
-# hundredth, threads of an Ice Lake slept in every batch, those of libraries too.
+# GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
+# them while another process holds the late thread's core. A tenth is long enough on a quiet machine:
+# with a hundredth, threads slept in every batch on an Ice Lake, those of libraries too.
 SPINNING = {"GOMP_SPINCOUNT": "20000"}
 # A thread stays on one core, and two share a core only if there are more threads than cores.
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}

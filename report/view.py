@@ -2,8 +2,7 @@
 
 results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (harness/rows.py). A group has the
 runs of the same settings from sweeps of the same kind: the "grid", or "steps", which has all stages
-and steps in a few cells. A README shows one machine, which results/reference names, or REFERENCE in
-the environment.
+and steps in a few cells. A README shows a machine that results/reference or $REFERENCE names.
 """
 
 import functools
@@ -424,13 +423,12 @@ def read(folder, ladder):
 
 
 def reference(ladder):
-    """A ladder's results that READMEs show: of the first machine that has any."""
-    names = os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")
-    for name in names.split():
-        if not (HERE / "results" / name).is_dir():
-            fail(f"REFERENCE: found '{name}', expected a folder of report/results")
-    return next(filter(None, (read(HERE / "results" / name / ladder.name, ladder)
-                              for name in names.split())), None)
+    """A ladder's results that READMEs show: of the first of these machines that has any."""
+    names = (os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")).split()
+    folders = [HERE / "results" / name for name in names]
+    if not all(folder.is_dir() for folder in folders):
+        fail(f"REFERENCE: found '{' '.join(names)}', expected folders of report/results")
+    return next(filter(None, (read(each / ladder.name, ladder) for each in folders)), None)
 
 
 def move(stage):

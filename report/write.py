@@ -2,8 +2,7 @@
 
 Reads results/MACHINE/LADDER and results/MACHINE/bench/ceilings.json, counts of CUDA kernels, and
 the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures between marks
-(figures.py) and the plots (plots.py), and runs each ladder's pictures.py. A second run changes
-nothing.
+(figures.py), the plots (plots.py) and pictures. A second run changes nothing.
 """
 
 import importlib

@@ -18,7 +18,7 @@ if not shutil.which("mpicc"):
 
 MPIRUN = ROOT / "stages/07_mpi/mpirun.sh"
 STEP, PROGRAM, *LOOKAHEAD = (ladders.find_ladder("").find(name).program for name in (
-    "07.1", "07", "11.1", "11.2", "11.3", "11"))
+    "07.1", "07", "11.1", "11.2", "11"))
 NETWORK = ROOT / "stages/11_mpi_lookahead/network"
 DELAY = NETWORK / "build/delay.so"
 MANY = ROOT / "harness/build/many_processors.so"

@@ -228,7 +228,7 @@ def test_readmes_and_plots_are_written_once(lab, monkeypatch):
               steps=2)
     readme = lab.root / "stages/README.md"
     readme.write_text("above\n<!-- ladder: begin -->\nold\n<!-- ladder: end -->\nbelow\n")
-    monkeypatch.setattr(view, "reference", lambda: lab.folder.parent)
+    monkeypatch.setattr(view, "reference", lambda ladder: view.read(lab.folder, ladder))
     monkeypatch.setattr(write.figures, "pages", dict)
     write.main()
     files = [readme, *(lab.folder / "plots").iterdir()]
@@ -237,6 +237,19 @@ def test_readmes_and_plots_are_written_once(lab, monkeypatch):
     assert first[0].endswith(b"\n<!-- ladder: end -->\nbelow\n") and len(first) == 2
     write.main()
     assert first == [path.read_bytes() for path in files]
+
+
+def test_a_ladder_is_shown_of_the_first_machine_that_has_it(lab, monkeypatch, capsys):
+    monkeypatch.setattr(view, "HERE", lab.root)
+    (lab.root / "results/empty").mkdir(parents=True)
+    lab.folder = lab.root / "results/machine/stages"
+    lab.write(runs("00_plain", 4))
+    monkeypatch.setenv("REFERENCE", "empty machine")
+    assert view.reference(ladders.find_ladder("")).folder == lab.folder
+    monkeypatch.setenv("REFERENCE", "none")
+    with pytest.raises(SystemExit):
+        view.reference(ladders.find_ladder(""))
+    assert "REFERENCE: found 'none', expected folders of report/results" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("markers", ["begin", "end begin", "begin begin end"])

@@ -69,11 +69,13 @@ struct slice {
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
-    // More threads than cores would make each other wait at each barrier.
+    // More threads than cores would make each other wait at each barrier. More threads than vectors
+    // of hidden units, or than a dozen that add up each other's sums, would gain nothing.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    // With fewer vectors than that, tiles would be narrow, or threads have nothing to do.
-    const bool by_pixels = vectors < TILE_COLUMNS * threads;
+    const bool by_pixels = vectors < TILE_COLUMNS * threads && vectors < 8;
+    const size_t most = by_pixels ? 12 : vectors;
+    threads = threads < most ? threads : most;
     const size_t copies = by_pixels ? threads : 1;
     struct network network = {
         .units = units,
@@ -121,8 +123,7 @@ static void destroy(struct network *network) {
 // The runtime may have granted fewer threads than wanted.
 static struct slice take_slice(struct network *own) {
     const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
-    // It has part i of the units and part j of the pixels, in whole tiles; the last one has the
-    // rest.
+    // It has part i of the units and part j of the pixels: whole tiles, and the last one the rest.
     const size_t i = own->by_pixels ? 0 : thread, parts = own->by_pixels ? 1 : threads;
     const size_t j = thread - i, tiles = PIXELS / TILE_ROWS;
     own->first_pixel = tiles * j / threads * TILE_ROWS;
