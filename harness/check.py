@@ -228,8 +228,8 @@ class Tester:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(drawn_data(self.ladder, self.items))]
-        # LD_PRELOAD takes no path with a space or a colon. Threads that wait soon sleep, and are not
-        # bound: checks run side by side, and all would begin at the same core.
+        # LD_PRELOAD takes no path with a space or a colon. A waiting thread soon sleeps, and none
+        # is bound: checks run side by side, and all would begin at the same core.
         self.many = Path(scratch().name, "many.so")
         if not self.many.is_symlink():
             self.many.symlink_to(BUILD / "many_processors.so")

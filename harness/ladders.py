@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
 
 # GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
-# them while another process holds the late thread's core. A tenth is long enough on a quiet machine:
+# them while another process holds the late thread's core. A tenth is enough on a quiet machine:
 # with a hundredth, threads slept in every batch on an Ice Lake, those of libraries too.
 SPINNING = {"GOMP_SPINCOUNT": "20000"}
 # A thread stays on one core, and two share a core only if there are more threads than cores.

@@ -1,4 +1,4 @@
-"""Tests what only 06 and its steps have: data with no zeros or with nothing else, and short places."""
+"""Tests what only 06 and its steps have: data with no zeros or nothing else, and short places."""
 
 import numpy as np
 import pytest
