@@ -465,8 +465,16 @@ void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, 
     }
 }
 
-// A thread touches memory. Only a kernel's accesses to memory of the device and to shared memory
-// count.
+// The first variable that is declared with __device__, and behind the last. NULL if there are none.
+extern "C" char __start_device_variables[] __attribute__((weak));
+extern "C" char __stop_device_variables[] __attribute__((weak));
+
+bool is_variable(const volatile void *memory) {
+    return memory >= __start_device_variables && memory < __stop_device_variables;
+}
+
+// A thread touches memory. Only a kernel's accesses to memory of the device, to its variables and
+// to shared memory count.
 void touch_memory(access_kind kind, bool atomic, const volatile void *memory, size_t bytes,
                   void *caller) {
     if (!device.in_kernel)
@@ -474,7 +482,7 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
     const uintptr_t address = (uintptr_t)memory, place = (uintptr_t)caller;
     const bool shared = is_shared((void *)address);
     const enum kind where = kind_of((void *)address);
-    if (!shared && where != DEVICE && where != MANAGED)
+    if (!shared && where != DEVICE && where != MANAGED && !is_variable(memory))
         return;
     const position self = running();
     worked[self.block * threads + self.thread] = true;

@@ -11,6 +11,9 @@ s/(__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +[A-Z
 t split
 s/(static +)?__shared__ +((__align__|alignas)\([^)]*\) +)?([A-Za-z_][A-Za-z0-9_: ]*) +([A-Za-z_][A-Za-z0-9_]*)((\[[^];]+\])*);/auto \&\5 = simulator::shared<\4\6>([] {});/g
 
+# __device__ float total; lies where its accesses are followed.
+s/^(static +)?__device__ +([^()]*[;=])/\1__attribute__((section("device_variables"))) \2/
+
 # kernel<32><<<grid, block, shared_bytes, stream>>>(arguments);
 s/([A-Za-z_][A-Za-z0-9_:]*(<[^<>;]*>)?)<<<([^;]*)>>>\(/simulator::launch(\1, "\1", \3)(/g
 

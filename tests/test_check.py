@@ -114,7 +114,7 @@ def test_a_race_is_found(checkout):  # other weights are wrong in every run
 
 @needs_no_gpu
 @pytest.mark.parametrize("pattern, new, wrong, text", [
-    (r"if \(i < count\)", "(void)count;", "", "train.cu:185: update: kernel update, block ("),
+    (r"if \(i < count\)", "(void)count;", "", "train.cu:189: update: kernel update, block ("),
     (r"^        d_bias\[o\] = bias_sum;", "", "",
      "look first for memory that is read before it is set")])
 def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern, new, wrong, text):

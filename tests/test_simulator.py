@@ -78,6 +78,7 @@ FAULTS = [
     ("missing_second_barrier", COUNTED, "stores to .*, and thread .* loaded it"),
     ("warps_lose_updates", COUNTED, r"thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("lanes_lose_updates", COUNTED, r"thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"),
+    ("blocks_lose_updates", COUNTED, "loads .*, and thread 0 of block 0 stored to it"),
     ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored"),
     *((f"hand_over_without_{wrong}", COUNTED, r"kernel hand_over, block \(0,0,0\), thread \(0,0,0\)"
        " loads .* at AT(// handed over), and thread 0 of block 1 stored to it at "

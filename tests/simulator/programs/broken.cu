@@ -201,6 +201,12 @@ __global__ void add_in_turn(float *x) {
 
 // ---- Lost updates. Each result is right in every order of whole threads.
 
+__device__ float total; // of all blocks
+
+__global__ void add_to_variable(float *x) {
+    total += x[blockIdx.x];
+}
+
 // As many threads as words of the histogram, or more, add to it.
 __global__ void count_remainders(float *x, unsigned words) {
     __shared__ float histogram[32];
@@ -488,6 +494,7 @@ int main(int argc, char **argv) {
         count_remainders<<<1, 128>>>(x, 32);
         print(x);
     };
+    programs["blocks_lose_updates"] = [](float *x) { add_to_variable<<<N, 1>>>(x); };
     programs["lanes_lose_updates"] = [](float *x) {
         count_remainders<<<1, 32>>>(x, 1);
         print(x);
