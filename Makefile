@@ -82,8 +82,8 @@ step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 	@./deps.sh compare
 	@$(HARNESS) step step "$$STUDY" "$$STAGE"
 
-diff: ## diff STAGE=02 [STUDY=]: what a stage changed against the one before
-	@$(HARNESS) step diff "$$STUDY" "$$STAGE"
+diff: ## diff STAGE=02 [FROM=01 STUDY=]: what a stage changed against the one before
+	@$(HARNESS) step diff "$$STUDY" "$$STAGE" "$$FROM"
 
 asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 	@./deps.sh run

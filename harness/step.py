@@ -2,8 +2,8 @@
 
     step step STUDY STAGE       shows a stage: parts of its README, the diff against the stage
                                 before, and the times of both on this machine
-    step diff STUDY STAGE       shows what a stage changed, with colours and a pager where git uses
-                                them
+    step diff STUDY STAGE FROM  shows what a stage changed against the one before, or against FROM,
+                                with colours and a pager where git uses them
     step new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it;
                                 with RUNS=8, it compares the times, too
     step study '' NAME          makes a study of your own from a copy of the smallest one
@@ -21,14 +21,15 @@ from harness import ladders, running
 from harness.ladders import ROOT, fail
 
 
-def diff(ladder, stage):
+def diff(ladder, stage, origin=""):
     stage = ladder.find(stage)
-    if not stage.before:
+    before = ladder.find(origin, "FROM") if origin else stage.before
+    if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
     # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
     status = subprocess.run(
         ["git", "diff", "--no-index", "--histogram", "--function-context",
-         *(str(each.source.relative_to(ROOT)) for each in (stage.before, stage))],
+         *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
         cwd=ROOT, check=False).returncode
     if status not in (0, 1, -signal.SIGPIPE):
         sys.exit(max(status, 1))

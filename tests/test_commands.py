@@ -35,6 +35,7 @@ def test_make(tree):
     assert {path.parent.name for path in Path("stages").glob("*/built")} == {"00_one", "01_two"}
     assert re.findall(r"^([-+ ]int \w+);$", tree.run("make diff STAGE=01"), re.MULTILINE) == [
         " int same", "-int old", "+int new"]
+    assert "\n-int new;\n+int old;\n" in tree.run("make diff STAGE=00 FROM=01")
     assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
         "make diff STAGE=00", 2)
 
