@@ -259,30 +259,25 @@ def mpi_lookahead(stage):
     return picture
 
 
-def forward_grid(stage):
-    side, threads = constant(stage, "TILE"), constant(stage.before, "THREADS")
-    high, wide, x, cell = BATCH // side, HIDDEN // side, 112, 28
-    row, column = high // 2, wide // 2 + 1
-    picture = Picture(f"{number(stage.before)}: one block, one row of a at a time")
-    y = picture.height
-    picture.rect(x, y + 4, wide * cell, high * cell)
-    picture.rect(x, y + 34, wide * cell, 4, "sum")
-    picture.text(x - 6, y + 40, f"{threads} threads", "", "end")
-    picture.arrow(x + wide * cell / 2, y + 42, x + wide * cell / 2, y + 76)
-    picture.notes(f"After a row, the same threads go to the next of {BATCH}.",
-                  "One multiprocessor works.", "")
-    y = picture.head(f"{number(stage)}: {high * wide} blocks, all of a at once")
-    left, top = x + (column + 0.4) * cell, y + 84 + (row + 0.6) * cell
-    picture.rect(left, y + 6, 5, 70, "read", "")
-    picture.text(left + 12, y + 46, "W1: a column")
-    picture.rect(26, top, x - 34, 5, "read")
-    picture.text(26, top - 6, "x: a row")
-    picture.grid(x, y + 84, high, wide, cell, cell, lambda *_: "pale")
-    picture.rect(x + column * cell, y + 84 + row * cell, cell, cell, "round")
-    picture.rect(left, top, 5, 5, "sum")
-    picture.notes(f"A block is {side} × {side} threads. Each has a number of a",
-                  "(dark), and reads what its sum needs (stripes).",
-                  f"Up to {high * wide} multiprocessors work.")
+def cuda_unified(stage):
+    sector, lanes, cell, x = 8, 8, 16, 52  # a sector has 32 bytes
+    picture = Picture(f"{number(stage.before)}: the lanes of a warp have neighbouring rows")
+    for along in (False, True):
+        y = picture.head(f"{number(stage)}: they have neighbouring columns") if along else (
+            picture.height)
+        touched = (lambda r, c: r == 2 and c < lanes) if along else (lambda r, c: c < sector)
+        wanted = (lambda r, c: r == 2 and c < lanes) if along else (lambda r, c: c == 3)
+        picture.text(10, y + 22, "W1" if along else "x")
+        picture.grid(x, y + 8, 4 if along else lanes, 18, cell, cell,
+                     lambda *at, wanted=wanted, touched=touched:
+                     "sum" if wanted(*at) else LOOKS[touched(*at)])
+        for row in [2] if along else range(lanes):
+            picture.rect(x, y + 8 + row * cell, sector * cell, cell, "round")
+        picture.notes(*([f"{lanes} numbers in one sector: all of it is used."] if along else
+                        [f"{lanes} numbers in {lanes} sectors of {sector} (a thick line).",
+                         f"An {sector}th of what memory moves is used.", ""]))
+    picture.notes("Dark: what a load wants. Stripes: what comes along.",
+                  f"{lanes} of a warp's 32 lanes are shown.")
     return picture
 
 
@@ -304,8 +299,9 @@ def sample_lists(stage):
     return picture
 
 
-def tiles(stage):
-    tile, pixels, depth = (constant(stage, name) for name in ("TILE", "PIXELS", "DEPTH"))
+def forward_tiles(stage):
+    tile, pixels = (constant(stage, name) for name in ("TILE", "PIXELS"))
+    depth = tile
     rounds, high, wide = -(-pixels // depth), BATCH // tile, HIDDEN // tile
     x, y, side, long, row, column, current = 10, 38, 8, 196 / rounds, 1, 3, 4
     right, below = x + 208, y + 208
@@ -385,9 +381,29 @@ def split_sum(stage):
     return picture
 
 
+def padding(stage):
+    tile, rows, columns = (constant(stage, name) for name in ("TILE", "ROWS", "COLUMNS"))
+    x, cell, banks, warp = 52, 9, 32, [r * rows for r in range(32 * columns // tile)]
+    picture = Picture(f"{number(stage.before)}: rows of {tile} floats, in {banks} banks")
+    for more in (0, 4):
+        y = picture.head(f"{number(stage)}: rows of {tile + more} floats") if more else (
+            picture.height)
+        starts = {row * (tile + more) % banks: row for row in warp}
+        for i, row in enumerate(warp):
+            start = row * (tile + more) % banks
+            picture.text(10, y + 16 + i * 14, f"row {row}", "small")
+            picture.grid(x, y + 6 + i * 14, 1, banks, cell, 12,
+                         lambda _, c, start=start: LOOKS[0 <= (c - start) % banks < 4])
+        picture.notes(f"A warp reads four pixels of {len(warp)} rows at once.",
+                      f"They lie in {4 * len(starts)} banks: "
+                      f"{('a pass', 'passes')[len(starts) < len(warp)]} for each "
+                      f"{len(starts)} of the rows.", "")
+    return picture
+
+
 MOVES = {draw.__name__: draw for draw in (loop_order, register_tile, backward_tile, owned_slices,
-                                          one_barrier, forward_grid, tiles, split_sum,
-                                          register_blocking, sample_lists, mpi_lookahead)}
+                                          one_barrier, cuda_unified, forward_tiles, split_sum,
+                                          register_blocking, padding, sample_lists, mpi_lookahead)}
 
 
 def main():

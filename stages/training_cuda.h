@@ -23,6 +23,21 @@ static inline void collect_events(struct phase_events *events, const struct opti
     collect_events(events, {&result->forward, &result->backward}, options->epochs);
 }
 
+// Returns how many blocks of a kernel are launched so that they can wait for each other: one a
+// multiprocessor. If the device can't have all of them at once, prints one line and exits with
+// EXIT_NO_DEVICE.
+static inline int cooperative_blocks(const void *kernel, int threads, size_t shared_bytes) {
+    int blocks, multiprocessors, is_able;
+    CHECK(cudaDeviceGetAttribute(&is_able, cudaDevAttrCooperativeLaunch, 0));
+    CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+    if (!is_able || blocks == 0) {
+        report_error(STAGE, "this device can't launch blocks that wait for each other; try 09");
+        exit(EXIT_NO_DEVICE);
+    }
+    return multiprocessors;
+}
+
 // Within a kernel, returns what the multiprocessor's clock says. If `ticks` is not NULL, the first
 // block writes down how many there were since `start`.
 static inline __device__ long long lap(float *ticks, size_t phase, long long start) {

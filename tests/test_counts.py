@@ -11,7 +11,6 @@ LADDER = ladders.find_ladder("")
 WARPS = 32  # of a block of 32 × 32 threads
 # A thread keeps nothing: it reads z twice, dz and its label in each of ten rounds, then the loss.
 SOFTMAX = {"load_requests": 10 + 10 + 10 + 10 + 3, "store_requests": 10 + 10 + 1}
-PARAMETERS = 784 * 32 + 32 + 32 * 10 + 10
 # A warp has a sample, and ten of its lanes an output: b2, then a (one number) and W2 (a row).
 OUTPUT_LAYER = {"blocks": 1, "threads": 1024, "threads_at_work": 32 * 10,
                 "load_requests": WARPS * (1 + 32 * 2), "load_sectors": WARPS * (2 + 32 * (1 + 2)),
@@ -19,8 +18,31 @@ OUTPUT_LAYER = {"blocks": 1, "threads": 1024, "threads_at_work": 32 * 10,
 # A warp has a sample, and a lane a unit: ten numbers of dz, and ten columns of W2, then a.
 HIDDEN_GRADIENT = {"load_requests": WARPS * (10 * 2 + 1),
                    "load_sectors": WARPS * (10 * (1 + 32) + 4), "store_sectors": WARPS * 4}
-UPDATE = {"threads_at_work": PARAMETERS, "load_requests": 2 * -(-PARAMETERS // 32),
-          "load_sectors": 2 * -(-PARAMETERS // 8), "store_sectors": -(-PARAMETERS // 8)}
+# Seven blocks of four warps. A request has four numbers of each lane. For four pixels a warp reads
+# four rows of W1's tile and two samples. Lanes share in pairs, so each takes 2 passes.
+HIDDEN_SUMS = {"blocks": 7, "threads": 7 * 128,
+               "load_requests": 2 * 32 * 784 // 128, "load_sectors": 2 * 32 * 784 * 4 // 32,
+               "shared_load_requests": 7 * 4 * 112 // 4 * (4 + 2),
+               "shared_load_passes": 7 * 4 * 112 // 4 * (4 * 2 + 2 * 2),
+               "store_requests": 7 * 32 * 32 // 128, "barriers": 7}
+# 25 tiles of W1, the last of half its pixels, and one of W2, with rows of 12 numbers. A tile of 32
+# samples is 8 requests, and so is one of dW. For a sample a lane reads two numbers of x (a pass of
+# its warp) and four of dy (2 passes). In the first tile of each matrix, a warp also has db.
+WEIGHT_GRADIENT = {"blocks": 26, "threads": 26 * 128,
+                   "load_requests": 26 * 2 * 8,
+                   "load_sectors": 32 * (784 // 8 + 25 * 4 + 4) + 32 * 12 // 8,
+                   "shared_load_requests": 26 * 4 * 32 * 2 + 2 * 32,
+                   "shared_load_passes": 26 * 4 * 32 * (1 + 2) + 2 * 32,
+                   "store_requests": 24 * 8 + 4 + 8 + 2,
+                   "store_sectors": 785 * 4 + 33 * 2, "barriers": 26 * 2}
+
+
+def update(parameters):
+    """Two requests of neighbouring numbers, and one that is stored."""
+    return {"threads_at_work": parameters, "load_requests": 2 * -(-parameters // 32),
+            "load_sectors": 2 * -(-parameters // 8), "store_sectors": -(-parameters // 8)}
+
+
 BY_HAND = {
     "03": {
         # A warp has a sample, and a lane a unit: b1, then x (one number) and W1 (a row).
@@ -36,26 +58,39 @@ BY_HAND = {
                             "load_sectors": 784 * 32 * (1 + 4) + 32 * 4
                                             + 32 * 32 * (1 + 2) + 32 * 2,
                             "store_requests": 785 + 33, "store_sectors": 785 * 4 + 33 * 2},
-        "hidden_gradient": HIDDEN_GRADIENT, "update": UPDATE},
+        "hidden_gradient": HIDDEN_GRADIENT, "update": update(784 * 32 + 32 + 32 * 10 + 10)},
     "05": {
-        # Seven blocks of four warps. A request has four numbers of each lane. For four pixels a
-        # warp reads four rows of W1's tile (4 passes each) and two samples (2 each, as above).
-        "hidden_sums": {"blocks": 7, "threads": 7 * 128,
-                        "load_requests": 2 * 32 * 784 // 128,
-                        "load_sectors": 2 * 32 * 784 * 4 // 32,
-                        "shared_load_requests": 7 * 4 * 112 // 4 * (4 + 2),
-                        "shared_load_passes": 7 * 4 * 112 // 4 * (4 * 4 + 2 * 2),
-                        "store_requests": 7 * 32 * 32 // 128, "barriers": 7},
+        "hidden_sums": HIDDEN_SUMS,
+        # A block has a sample, and one of its warps has 32 units: b1 and seven slices.
+        "hidden_layer": {"launches": 1, "blocks": 32, "threads": 32 * 128, "threads_at_work": 1024,
+                         "load_requests": 32 * (1 + 7), "load_sectors": 32 * (1 + 7) * 4,
+                         "store_requests": 32, "store_sectors": 32 * 4},
+        # A block has 16 × 16 threads, so a warp has two samples: two numbers of a in each load. Two
+        # rows of z are 80 bytes.
+        "output_layer": {"blocks": 2, "threads": 512, "threads_at_work": 32 * 10,
+                         "load_requests": 16 * (1 + 32 * 2),
+                         "load_sectors": 16 * (2 + 32 * (2 + 2)),
+                         "store_requests": 16, "store_sectors": 16 * 3},
+        "softmax_gradient": SOFTMAX,
+        # A warp has two samples and 16 units: three times four numbers of two dz and 16 rows of W2.
+        "hidden_gradient": {"blocks": 4, "threads": 1024, "load_requests": WARPS * (3 * 2 + 1),
+                            "load_sectors": WARPS * (3 * (2 + 16) + 4),
+                            "store_requests": WARPS, "store_sectors": WARPS * 4},
+        "weight_gradient": {"launches": 2, **WEIGHT_GRADIENT},
+        "update": update(784 * 32 + 32 + 32 * 12 + 12)},
+    "08": {
+        "hidden_sums": HIDDEN_SUMS,
         # A block has a sample. One of its warps has b1, seven slices, and ten columns of W2, which
-        # are 32 sectors each. Then ten lanes have b2, all lanes the label, and one lane the loss.
+        # are 32 sectors each. Then ten lanes have b2 and the label, all lanes the label, and
+        # one lane the loss. The ten columns come once more, with a.
         "output_layer": {"blocks": 32, "threads": 32 * 128,
-                         "load_requests": 32 * (1 + 7 + 10 + 1 + 1 + 1 + 1),
-                         "load_sectors": 32 * (4 + 7 * 4 + 10 * 32 + 2 + 1 + 1 + 1),
-                         "barriers": 32},
-        # 25 tiles of W1, the last of half its pixels, and one of W2. A tile of 32 samples is 8
-        # requests, and so is the old one that is updated.
-        "weight_gradient": {"launches": 1, "blocks": 26, "threads": 26 * 128,
-                            "store_requests": 24 * 8 + 4 + 8 + 2, "barriers": 25 * 3 + 2}}}
+                         "load_requests": 32 * (1 + 7 + 10 + 1 + 1 + 1 + 1 + 10 + 1),
+                         "load_sectors": 32 * (4 + 7 * 4 + 10 * 32 + 2 + 1 + 1 + 1 + 10 * 32 + 4),
+                         "barriers": 32 * 2},
+        # What is stored is loaded before.
+        "update_weights": {"nodes": 1, **WEIGHT_GRADIENT, **{
+            f"load_{what}": WEIGHT_GRADIENT[f"load_{what}"] + WEIGHT_GRADIENT[f"store_{what}"]
+            for what in ("requests", "sectors")}}}}
 
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages

@@ -1,7 +1,5 @@
-// Stage 03: on the GPU, in the simplest way that works. All arrays lie in unified memory. Host and
-// device both see it, and the driver moves it to the side that touches it. Each line of the
-// formulas is a kernel, with one thread for each number that it computes. From the first batch to
-// the last, only each epoch's loss comes back to the host.
+// Stage 03: coalesced. The threads of a warp have neighbouring columns of a row, so one load or
+// store of the warp touches a few whole sectors of memory.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "stages/training_cuda.h"
@@ -10,9 +8,10 @@
 #include <string.h>
 
 enum {
-    // A block has TILE × TILE threads, the most that it may have. Each warp of 32 lies along a row,
-    // so that it reads and writes neighbouring numbers.
-    TILE = 32
+    // A block has TILE × TILE threads, the most that it may have. Its warps are 32 threads each,
+    // with neighbouring threadIdx.x.
+    TILE = 32,
+    THREADS = TILE * TILE
 };
 
 struct network {
@@ -35,9 +34,14 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+// Returns how many groups of `size` hold `count`.
+static unsigned groups(size_t count, size_t size) {
+    return (unsigned)((count + size - 1) / size);
+}
+
+// Returns the grid of blocks for a matrix.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+    return dim3(groups(columns, TILE), groups(rows, TILE));
 }
 
 static float *allocate(size_t count) {
@@ -105,7 +109,7 @@ static void destroy(struct network *network) {
 // a = max(0, x·W1 + b1)
 __global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
                              float *activations, size_t n, size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = bias1[h];
@@ -117,7 +121,7 @@ __global__ void hidden_layer(const float *x, const float *weights1, const float 
 // z = a·W2 + b2
 __global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
                              float *logits, size_t n, size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || o >= CLASSES)
         return;
     float sum = bias2[o];
@@ -126,31 +130,31 @@ __global__ void output_layer(const float *activations, const float *weights2, co
     logits[s * CLASSES + o] = sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses. One
+// block is enough for the samples of a batch.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * TILE + threadIdx.x;
-    if (s >= n)
-        return;
-    const float *z = logits + s * CLASSES;
-    float *dz = d_logits + s * CLASSES;
-    float max = z[0], sum = 0;
-    for (int o = 1; o < CLASSES; ++o)
-        max = z[o] > max ? z[o] : max;
-    for (int o = 0; o < CLASSES; ++o) {
-        dz[o] = expf(z[o] - max);
-        sum += dz[o];
+    for (size_t s = threadIdx.x; s < n; s += THREADS) {
+        const float *z = logits + s * CLASSES;
+        float *dz = d_logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (int o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (int o = 0; o < CLASSES; ++o) {
+            dz[o] = expf(z[o] - max);
+            sum += dz[o];
+        }
+        for (int o = 0; o < CLASSES; ++o)
+            dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+        losses[s] += logf(sum) - (z[labels[s]] - max);
     }
-    for (int o = 0; o < CLASSES; ++o)
-        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
-    losses[s] += logf(sum) - (z[labels[s]] - max);
 }
 
 // dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
 // first row of dW compute db, too.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
-    const size_t k = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    const size_t k = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
     if (k >= inputs || o >= outputs)
         return;
     float sum = 0, bias_sum = 0;
@@ -168,7 +172,7 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = 0;
@@ -180,7 +184,7 @@ __global__ void hidden_gradient(const float *d_logits, const float *weights2,
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -203,8 +207,8 @@ static void forward(struct network *network, const struct batch *batch) {
     output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
                                                 network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
-                                             network->losses, n);
+    softmax_gradient<<<1, THREADS>>>(network->logits, batch->labels, network->d_logits,
+                                     network->losses, n);
     CHECK(cudaGetLastError());
 }
 
@@ -224,7 +228,7 @@ static void backward(struct network *network, const struct batch *batch, float l
                                                        network->d_weights1, network->d_bias1, n,
                                                        PIXELS, hidden);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
+    update<<<groups(network->parameters, THREADS), THREADS>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
@@ -252,7 +256,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
 }
 
 // Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
-// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     double start = seconds();

@@ -1,7 +1,7 @@
-// Stage 04: the same kernels, with memory managed by hand. The device's arrays are allocated on
-// the device. The data set is uploaded once, from pinned memory. What the host needs is copied to
-// it. Fresh device memory may hold any values. So each array is set here on purpose, or a kernel
-// writes all of it before another reads it.
+// Stage 04: the same kernels, with memory managed by hand. The arrays are allocated on the device,
+// where the data set is copied once. What the host needs is copied back. Fresh device memory may
+// hold any values. So each array is set here on purpose, or a kernel writes all of it before
+// another reads it.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "stages/training_cuda.h"
@@ -9,9 +9,10 @@
 #include <math.h>
 
 enum {
-    // A block has TILE × TILE threads, the most that it may have. Each warp of 32 lies along a row,
-    // so that it reads and writes neighbouring numbers.
-    TILE = 32
+    // A block has TILE × TILE threads, the most that it may have. Its warps are 32 threads each,
+    // with neighbouring threadIdx.x.
+    TILE = 32,
+    THREADS = TILE * TILE
 };
 
 struct network {
@@ -34,9 +35,14 @@ struct network {
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+// Returns how many groups of `size` hold `count`.
+static unsigned groups(size_t count, size_t size) {
+    return (unsigned)((count + size - 1) / size);
+}
+
+// Returns the grid of blocks for a matrix.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+    return dim3(groups(columns, TILE), groups(rows, TILE));
 }
 
 static float *allocate(size_t count) {
@@ -45,21 +51,13 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
-// without a detour through the driver's own buffer.
-static void copy_pinned(void *device, const void *host, size_t bytes) {
-    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
-    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaHostUnregister((void *)host));
-}
-
 // Copies a data set to the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
-    copy_pinned(device.images, host->images, pixels * sizeof(float));
-    copy_pinned(device.labels, host->labels, samples);
+    CHECK(cudaMemcpy(device.images, host->images, pixels * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
 }
 
@@ -121,7 +119,7 @@ static void destroy(struct network *network) {
 // a = max(0, x·W1 + b1)
 __global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
                              float *activations, size_t n, size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = bias1[h];
@@ -133,7 +131,7 @@ __global__ void hidden_layer(const float *x, const float *weights1, const float 
 // z = a·W2 + b2
 __global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
                              float *logits, size_t n, size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || o >= CLASSES)
         return;
     float sum = bias2[o];
@@ -142,31 +140,31 @@ __global__ void output_layer(const float *activations, const float *weights2, co
     logits[s * CLASSES + o] = sum;
 }
 
-// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses.
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses. One
+// block is enough for the samples of a batch.
 __global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
                                  float *losses, size_t n) {
-    const size_t s = blockIdx.x * TILE + threadIdx.x;
-    if (s >= n)
-        return;
-    const float *z = logits + s * CLASSES;
-    float *dz = d_logits + s * CLASSES;
-    float max = z[0], sum = 0;
-    for (int o = 1; o < CLASSES; ++o)
-        max = z[o] > max ? z[o] : max;
-    for (int o = 0; o < CLASSES; ++o) {
-        dz[o] = expf(z[o] - max);
-        sum += dz[o];
+    for (size_t s = threadIdx.x; s < n; s += THREADS) {
+        const float *z = logits + s * CLASSES;
+        float *dz = d_logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (int o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (int o = 0; o < CLASSES; ++o) {
+            dz[o] = expf(z[o] - max);
+            sum += dz[o];
+        }
+        for (int o = 0; o < CLASSES; ++o)
+            dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+        losses[s] += logf(sum) - (z[labels[s]] - max);
     }
-    for (int o = 0; o < CLASSES; ++o)
-        dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
-    losses[s] += logf(sum) - (z[labels[s]] - max);
 }
 
 // dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
 // first row of dW compute db, too.
 __global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
                                 size_t n, size_t inputs, size_t outputs) {
-    const size_t k = blockIdx.x * TILE + threadIdx.y, o = blockIdx.y * TILE + threadIdx.x;
+    const size_t k = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
     if (k >= inputs || o >= outputs)
         return;
     float sum = 0, bias_sum = 0;
@@ -184,7 +182,7 @@ __global__ void weight_gradient(const float *x, const float *dy, float *d_weight
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    const size_t s = blockIdx.x * TILE + threadIdx.y, h = blockIdx.y * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = 0;
@@ -196,7 +194,7 @@ __global__ void hidden_gradient(const float *d_logits, const float *weights2,
 // θ ← θ − lr·dθ
 __global__ void update(float *parameters, const float *gradient, size_t count,
                        float learning_rate) {
-    const size_t i = (size_t)blockIdx.x * TILE * TILE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < count)
         parameters[i] -= learning_rate * gradient[i];
 }
@@ -219,8 +217,8 @@ static void forward(struct network *network, const struct batch *batch) {
     output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
                                                 network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
-    softmax_gradient<<<blocks(n, 1), TILE>>>(network->logits, batch->labels, network->d_logits,
-                                             network->losses, n);
+    softmax_gradient<<<1, THREADS>>>(network->logits, batch->labels, network->d_logits,
+                                     network->losses, n);
     CHECK(cudaGetLastError());
 }
 
@@ -240,7 +238,7 @@ static void backward(struct network *network, const struct batch *batch, float l
                                                        network->d_weights1, network->d_bias1, n,
                                                        PIXELS, hidden);
     CHECK(cudaGetLastError());
-    update<<<(unsigned)((network->parameters + TILE * TILE - 1) / (TILE * TILE)), TILE * TILE>>>(
+    update<<<groups(network->parameters, THREADS), THREADS>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
@@ -269,7 +267,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
 }
 
 // Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
-// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     double start = seconds();

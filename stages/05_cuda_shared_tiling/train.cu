@@ -1,4 +1,5 @@
-// Stage 05: da is computed in the tiles that need it. A batch is three launches.
+// Stage 05: wide loads. A thread moves four numbers at a time, and has all loads of its tiles under
+// way at once.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -7,51 +8,56 @@
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
-    // that a batch of 32 occupies more than a few blocks.
+    // A block computes TILE × TILE outputs, and so uses a number that it loads 32 times.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs have the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart have the same rows
     THREADS = THREADS_X * THREADS_Y,
-    WARP = 32,
-    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
-    // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
+    // This many blocks share the pixels of a tile, or most of the GPU would be idle in a small
+    // batch. Each has 112 of the 784. Its two tiles (29 KiB) are in shared memory at once.
     SLICES = 7,
     SLICE = PIXELS / SLICES,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
-    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
-    // So many of their columns are in a tile, so that each thread copies equally many.
-    TILE_CLASSES = TILE / 2
+    // Kernels without tiles have blocks of SIDE × SIDE threads.
+    SIDE = 16,
+    // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
+    PADDED_CLASSES = 12
 };
 
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
 
-    // One allocation holds all parameters, in this order.
-    float *weights1; // 784 × H
-    float *bias1;    // H
-    float *weights2; // H × PADDED_CLASSES
-    float *bias2;    // PADDED_CLASSES
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
+    size_t parameters;
+    float *weights1, *d_weights1; // 784 × H
+    float *bias1, *d_bias1;       // H
+    float *weights2, *d_weights2; // H × PADDED_CLASSES
+    float *bias2, *d_bias2;       // PADDED_CLASSES
 
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
-    float *w2_transposed; // TILE_CLASSES × H: W2ᵀ, as it is before the update
+    float *d_activations; // N × H: da
     float *logits;        // N × 10: z
     float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
-static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+// Returns how many groups of `size` hold `count`.
+static unsigned groups(size_t count, size_t size) {
+    return (unsigned)((count + size - 1) / size);
+}
+
+// Returns the grid of blocks of size × size for a matrix.
+static dim3 blocks(size_t rows, size_t columns, size_t size) {
+    return dim3(groups(columns, size), groups(rows, size));
 }
 
 static float *allocate(size_t count) {
@@ -60,21 +66,13 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
-// without a detour through the driver's own buffer.
-static void copy_pinned(void *device, const void *host, size_t bytes) {
-    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
-    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaHostUnregister((void *)host));
-}
-
 // Copies a data set to the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
-    copy_pinned(device.images, host->images, pixels * sizeof(float));
-    copy_pinned(device.labels, host->labels, samples);
+    CHECK(cudaMemcpy(device.images, host->images, pixels * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
 }
 
@@ -107,14 +105,18 @@ static struct network create(const struct options *options) {
     struct network network = {};
     network.units = units;
     network.hidden = hidden;
-    network.weights1 =
-        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
+    network.parameters = PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES;
+    network.weights1 = allocate_zeroed(network.parameters);
     network.bias1 = network.weights1 + PIXELS * hidden;
     network.weights2 = network.bias1 + hidden;
     network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
+    network.d_weights1 = allocate(network.parameters);
+    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
+    network.d_weights2 = network.d_bias1 + hidden;
+    network.d_bias2 = network.d_weights2 + hidden * PADDED_CLASSES;
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
-    network.w2_transposed = allocate_zeroed(TILE_CLASSES * hidden);
+    network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -136,9 +138,10 @@ static struct network create(const struct options *options) {
 
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->d_weights1));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->w2_transposed));
+    CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -149,29 +152,27 @@ static void destroy(struct network *network) {
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
 // compiler knows the number of iterations. So it puts all loads before the first store, and a
 // thread waits for memory once.
-__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
-                          int rows, int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+__device__ void load_tile(float *tile, int pitch, const float *matrix, size_t stride, int rows,
+                          int columns, size_t rows_left, size_t columns_left) {
+    const int thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns / 4; first += THREADS) {
         const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
-        *(float4 *)(tile + r * tile_stride + c) = four;
+        *(float4 *)(tile + r * pitch + c) = four;
     }
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+// hidden units. Two blocks on a multiprocessor are enough, and leave registers for all loads.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows have four floats more: a warp's begin in different banks, at multiples of 16 bytes.
-    __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
-    __shared__ alignas(16) float weights_tile[SLICE][TILE];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    __shared__ alignas(16) float x_tile[TILE][SLICE + 4], weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE, k = blockIdx.z * SLICE;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
@@ -180,111 +181,70 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int r = 0; r < ROWS; ++r)
             for (int c = 0; c < COLUMNS; ++c)
                 sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
-
     for (int r = 0; r < ROWS && s + row + r < n; ++r)
         *(float4 *)(sums + (blockIdx.z * n + s + row + r) * hidden + h + column) =
             make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
 }
 
-// Returns the sum over the threads of a warp, to all of them.
-__device__ float warp_sum(float value) {
-    for (int distance = WARP / 2; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(0xffffffff, value, distance);
-    return value;
-}
-
-__device__ float warp_max(float value) {
-    for (int distance = WARP / 2; distance > 0; distance /= 2)
-        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
-    return value;
-}
-
-// One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
-__global__ void output_layer(const float *sums, const float *bias1, const float *weights2,
-                             const float *bias2, const uint8_t *labels, float *activations,
-                             float *w2_transposed, float *logits, float *d_logits, float *losses,
-                             size_t n, size_t hidden) {
-    __shared__ float warps[THREADS / WARP][CLASSES];
+// a = max(0, Σ sums + b1), a block for each sample.
+__global__ void hidden_layer(const float *sums, const float *bias1, float *activations, size_t n,
+                             size_t hidden) {
     const size_t s = blockIdx.x;
-    const int lane = threadIdx.x % WARP;
-    float part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        float a = bias1[h];
+        float sum = bias1[h];
         for (int slice = 0; slice < SLICES; ++slice)
-            a += sums[(slice * n + s) * hidden + h];
-        a = a > 0 ? a : 0;
-        activations[s * hidden + h] = a;
-        for (int o = 0; o < CLASSES; ++o) {
-            const float w = weights2[h * PADDED_CLASSES + o];
-            part[o] += a * w;
-            if (s == 0)
-                w2_transposed[o * hidden + h] = w;
-        }
+            sum += sums[(slice * n + s) * hidden + h];
+        activations[s * hidden + h] = sum > 0 ? sum : 0;
     }
-    for (int o = 0; o < CLASSES; ++o) {
-        const float sum = warp_sum(part[o]);
-        if (lane == 0)
-            warps[threadIdx.x / WARP][o] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x >= WARP)
-        return;
-
-    // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
-    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
-        z += warps[w][lane];
-    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
-    if (lane < CLASSES) {
-        logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
-    }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
 }
 
-// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
-// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
-// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
-__global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const float *images, const float *activations, const float *w2_transposed,
-                    const float *d_logits, float *weights1, float *bias1, float *weights2,
-                    float *bias2, size_t n, size_t hidden, float learning_rate) {
-    __shared__ alignas(16) float x_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
-    const bool is_second = blockIdx.x == gridDim.x - 1;
-    const float *x = is_second ? activations : images, *dy = is_second ? d_logits : activations;
-    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
-    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
-                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
-    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
-    const size_t o = is_second ? 0 : blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
-    for (size_t first = 0; first < n; first += DEPTH) {
-        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
-        load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
-                  DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
-        load_tile(weights_tile[0], TILE, w2_transposed + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
-        __syncthreads();
-        if (!is_second) {
-            // The tile has a. A thread replaces only numbers that no other thread reads.
-            for (int top = 0; top < DEPTH; top += THREADS_Y) {
-                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
-                for (int i = 0; i < CLASSES; ++i)
-                    for (int c = 0; c < COLUMNS; ++c)
-                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
-                for (int c = 0; c < COLUMNS; ++c)
-                    a[c] = a[c] > 0 ? da[c] : 0;
-            }
-            __syncthreads();
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.y * SIDE + threadIdx.y, o = blockIdx.x * SIDE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
+        return;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * PADDED_CLASSES + o];
+    logits[s * CLASSES + o] = sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses. One
+// block is enough for the samples of a batch.
+__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
+                                 float *losses, size_t n) {
+    for (size_t s = threadIdx.x; s < n; s += THREADS) {
+        const float *z = logits + s * CLASSES;
+        float *dz = d_logits + s * PADDED_CLASSES;
+        float max = z[0], sum = 0;
+        for (int o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (int o = 0; o < CLASSES; ++o) {
+            dz[o] = expf(z[o] - max);
+            sum += dz[o];
         }
+        for (int o = 0; o < CLASSES; ++o)
+            dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+        losses[s] += logf(sum) - (z[labels[s]] - max);
+    }
+}
+
+// dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
+// dy n × outputs, dW inputs × outputs.
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
+                    size_t inputs, size_t outputs) {
+    __shared__ alignas(16) float x_tile[DEPTH][TILE], dy_tile[DEPTH][TILE];
+    const size_t k = blockIdx.y * TILE, o = blockIdx.x * TILE;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    for (size_t s = 0; s < n; s += DEPTH) {
+        const int depth = n - s < DEPTH ? (int)(n - s) : DEPTH;
+        load_tile(x_tile[0], TILE, x + s * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + s * outputs + o, outputs, DEPTH, TILE, depth, outputs - o);
+        __syncthreads();
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
@@ -294,14 +254,36 @@ __global__ void __launch_bounds__(THREADS, 2)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
-        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
-        const float4 old = *four;
-        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
-                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r)
+        if (o + column < outputs)
+            *(float4 *)(d_weights + (k + row + r) * outputs + o + column) =
+                make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+    if (k == 0 && thread < TILE && o + thread < outputs)
+        d_bias[o + thread] = bias_sum;
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.y * SIDE + threadIdx.y, h = blockIdx.x * SIDE + threadIdx.x;
+    if (s >= n)
+        return;
+    float sum = 0;
+    for (int o = 0; o < PADDED_CLASSES; o += 4) { // two surplus classes, which are zero
+        const float4 dz = *(const float4 *)(d_logits + s * PADDED_CLASSES + o);
+        const float4 w = *(const float4 *)(weights2 + h * PADDED_CLASSES + o);
+        sum += dz.x * w.x + dz.y * w.y + dz.z * w.z + dz.w * w.w;
     }
-    if (k == 0 && thread < TILE)
-        bias[o + thread] -= learning_rate * bias_sum;
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
+}
+
+// θ ← θ − lr·dθ
+__global__ void update(float *parameters, const float *gradient, size_t count,
+                       float learning_rate) {
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count)
+        parameters[i] -= learning_rate * gradient[i];
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -315,27 +297,38 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
-    dim3 grid = blocks(n, hidden);
+    dim3 grid = blocks(n, hidden, TILE);
     grid.z = SLICES;
-    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
+    hidden_sums<<<grid, THREADS>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
-    output_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->weights2,
-                                           network->bias2, batch->labels, network->activations,
-                                           network->w2_transposed, network->logits,
-                                           network->d_logits, network->losses, n, hidden);
+    hidden_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
+                                           hidden);
+    CHECK(cudaGetLastError());
+    output_layer<<<blocks(n, CLASSES, SIDE), dim3(SIDE, SIDE)>>>(
+        network->activations, network->weights2, network->bias2, network->logits, n, hidden);
+    CHECK(cudaGetLastError());
+    softmax_gradient<<<1, THREADS>>>(network->logits, batch->labels, network->d_logits,
+                                     network->losses, n);
     CHECK(cudaGetLastError());
 }
 
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
-    dim3 grid = blocks(PIXELS, hidden);
-    ++grid.x; // W2's
-    weight_gradient<<<grid, block>>>(batch->images, network->activations, network->w2_transposed,
-                                     network->d_logits, network->weights1, network->bias1,
-                                     network->weights2, network->bias2, n, hidden, learning_rate);
+    hidden_gradient<<<blocks(n, hidden, SIDE), dim3(SIDE, SIDE)>>>(
+        network->d_logits, network->weights2, network->activations, network->d_activations, n,
+        hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(hidden, PADDED_CLASSES, TILE), THREADS>>>(
+        network->activations, network->d_logits, network->d_weights2, network->d_bias2, n, hidden,
+        PADDED_CLASSES);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS, hidden, TILE), THREADS>>>(
+        batch->images, network->d_activations, network->d_weights1, network->d_bias1, n, PIXELS,
+        hidden);
+    CHECK(cudaGetLastError());
+    update<<<groups(network->parameters, THREADS), THREADS>>>(
+        network->weights1, network->d_weights1, network->parameters, learning_rate);
     CHECK(cudaGetLastError());
 }
 
@@ -363,7 +356,7 @@ static double run_epoch(struct network *network, const struct dataset *dataset,
 }
 
 // Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
-// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     double start = seconds();

@@ -7,26 +7,23 @@
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs: enough to use what it loads 32 times, and few enough
-    // that a batch of 32 occupies more than a few blocks.
+    // A block computes TILE × TILE outputs, and so uses a number that it loads 32 times.
     TILE = 32,
-    // A thread computes ROWS × COLUMNS outputs: 8 multiply-adds for 6 numbers.
+    // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs have the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart have the same rows
     THREADS = THREADS_X * THREADS_Y,
     WARP = 32,
-    // This many blocks share the 784 pixels of a tile, or most of the GPU would be idle. Each has
-    // 112 pixels. Its two tiles (29 KiB) are in shared memory at once.
+    // This many blocks share the pixels of a tile, or most of the GPU would be idle in a small
+    // batch. Each has 112 of the 784. Its two tiles (29 KiB) are in shared memory at once.
     SLICES = 7,
     SLICE = PIXELS / SLICES,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
-    // The rows of W2, b2 and dz are this long in memory, so that they are whole tiles, too.
-    PADDED_CLASSES = TILE,
-    // So many of their columns are in a tile, so that each thread copies equally many.
-    TILE_CLASSES = TILE / 2
+    // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
+    PADDED_CLASSES = 12
 };
 
 struct network {
@@ -34,7 +31,6 @@ struct network {
     size_t hidden; // H
     cudaStream_t stream;
 
-    // One allocation holds all parameters, in this order.
     float *weights1; // 784 × H
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES
@@ -43,16 +39,21 @@ struct network {
     // One batch's intermediate values.
     float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
-    float *w2_transposed; // TILE_CLASSES × H: W2ᵀ, as it is before the update
+    float *d_activations; // N × H: da
     float *logits;        // N × 10: z
     float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
 };
 
-// The grid of blocks for a matrix. Its rows lie along x, where a grid may be longer.
+// Returns how many groups of `size` hold `count`.
+static unsigned groups(size_t count, size_t size) {
+    return (unsigned)((count + size - 1) / size);
+}
+
+// Returns the grid of blocks for a matrix.
 static dim3 blocks(size_t rows, size_t columns) {
-    return dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((columns + TILE - 1) / TILE));
+    return dim3(groups(columns, TILE), groups(rows, TILE));
 }
 
 static float *allocate(size_t count) {
@@ -61,21 +62,13 @@ static float *allocate(size_t count) {
     return floats;
 }
 
-// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
-// without a detour through the driver's own buffer.
-static void copy_pinned(void *device, const void *host, size_t bytes) {
-    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
-    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaHostUnregister((void *)host));
-}
-
 // Copies a data set to the device.
 static struct dataset upload(const struct dataset *host) {
     const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
     struct dataset device = {host->samples, allocate(pixels), NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
-    copy_pinned(device.images, host->images, pixels * sizeof(float));
-    copy_pinned(device.labels, host->labels, samples);
+    CHECK(cudaMemcpy(device.images, host->images, pixels * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
 }
 
@@ -109,14 +102,13 @@ static struct network create(const struct options *options) {
     network.units = units;
     network.hidden = hidden;
     CHECK(cudaStreamCreate(&network.stream));
-    network.weights1 =
-        allocate_zeroed(PIXELS * hidden + hidden + hidden * PADDED_CLASSES + PADDED_CLASSES);
-    network.bias1 = network.weights1 + PIXELS * hidden;
-    network.weights2 = network.bias1 + hidden;
-    network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
+    network.weights1 = allocate_zeroed(PIXELS * hidden);
+    network.bias1 = allocate_zeroed(hidden);
+    network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
+    network.bias2 = allocate_zeroed(PADDED_CLASSES);
     network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
-    network.w2_transposed = allocate_zeroed(TILE_CLASSES * hidden);
+    network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
     network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
@@ -139,9 +131,12 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->bias1));
+    CHECK(cudaFree(network->weights2));
+    CHECK(cudaFree(network->bias2));
     CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
-    CHECK(cudaFree(network->w2_transposed));
+    CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
@@ -152,29 +147,27 @@ static void destroy(struct network *network) {
 // multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
 // compiler knows the number of iterations. So it puts all loads before the first store, and a
 // thread waits for memory once.
-__device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
-                          int rows, int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+__device__ void load_tile(float *tile, int pitch, const float *matrix, size_t stride, int rows,
+                          int columns, size_t rows_left, size_t columns_left) {
+    const int thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns / 4; first += THREADS) {
         const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
         if ((size_t)r < rows_left && (size_t)c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
-        *(float4 *)(tile + r * tile_stride + c) = four;
+        *(float4 *)(tile + r * pitch + c) = four;
     }
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units. The slices of both factors fit in shared memory, so one barrier is enough.
-// Two blocks on a multiprocessor are enough. So the compiler has registers for all loads at once.
+// hidden units. Two blocks on a multiprocessor are enough, and leave registers for all loads.
 __global__ void __launch_bounds__(THREADS, 2)
     hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
-    // The rows have four floats more: a warp's begin in different banks, at multiples of 16 bytes.
-    __shared__ alignas(16) float x_tile[TILE][SLICE + 4];
-    __shared__ alignas(16) float weights_tile[SLICE][TILE];
-    const size_t s = blockIdx.x * TILE, h = blockIdx.y * TILE, k = blockIdx.z * SLICE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    __shared__ alignas(16) float x_tile[TILE][SLICE + 4], weights_tile[SLICE][TILE];
+    const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE, k = blockIdx.z * SLICE;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     load_tile(x_tile[0], SLICE + 4, x + s * PIXELS + k, PIXELS, TILE, SLICE, n - s, SLICE);
     load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, SLICE, TILE, SLICE, TILE);
     __syncthreads();
@@ -183,7 +176,6 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int r = 0; r < ROWS; ++r)
             for (int c = 0; c < COLUMNS; ++c)
                 sum[r][c] += x_tile[row + r][i] * weights_tile[i][column + c];
-
     for (int r = 0; r < ROWS && s + row + r < n; ++r)
         *(float4 *)(sums + (blockIdx.z * n + s + row + r) * hidden + h + column) =
             make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
@@ -203,12 +195,12 @@ __device__ float warp_max(float value) {
 }
 
 // One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
-// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. The first block copies W2.
-__global__ void output_layer(const float *sums, const float *bias1, const float *weights2,
-                             const float *bias2, const uint8_t *labels, float *activations,
-                             float *w2_transposed, float *logits, float *d_logits, float *losses,
-                             size_t n, size_t hidden) {
-    __shared__ float warps[THREADS / WARP][CLASSES];
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. Then da = (dz·W2ᵀ) ⊙ [a > 0].
+__global__ void __launch_bounds__(THREADS, 2)
+    output_layer(const float *sums, const float *bias1, const float *weights2, const float *bias2,
+                 const uint8_t *labels, float *activations, float *logits, float *d_logits,
+                 float *d_activations, float *losses, size_t n, size_t hidden) {
+    __shared__ float warps[THREADS / WARP][CLASSES], dz[CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
     float part[CLASSES] = {};
@@ -218,12 +210,8 @@ __global__ void output_layer(const float *sums, const float *bias1, const float 
             a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
         activations[s * hidden + h] = a;
-        for (int o = 0; o < CLASSES; ++o) {
-            const float w = weights2[h * PADDED_CLASSES + o];
-            part[o] += a * w;
-            if (s == 0)
-                w2_transposed[o * hidden + h] = w;
-        }
+        for (int o = 0; o < CLASSES; ++o)
+            part[o] += a * weights2[h * PADDED_CLASSES + o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -231,63 +219,42 @@ __global__ void output_layer(const float *sums, const float *bias1, const float 
             warps[threadIdx.x / WARP][o] = sum;
     }
     __syncthreads();
-    if (threadIdx.x >= WARP)
-        return;
-
-    // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
-    for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
-        z += warps[w][lane];
-    const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
-    if (lane < CLASSES) {
-        logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+    if (threadIdx.x < WARP) { // each of the first ten lanes of one warp has an output
+        float z = lane < CLASSES ? bias2[lane] : -INFINITY;
+        for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+            z += warps[w][lane];
+        const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
+        if (lane < CLASSES) {
+            logits[s * CLASSES + lane] = z;
+            dz[lane] = (e / sum - (lane == labels[s])) / (float)n;
+            d_logits[s * PADDED_CLASSES + lane] = dz[lane];
+        }
+        if (lane == labels[s])
+            losses[s] += logf(sum) - shifted;
     }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
+    __syncthreads();
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float da = 0;
+        for (int o = 0; o < CLASSES; ++o)
+            da += dz[o] * weights2[h * PADDED_CLASSES + o];
+        d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? da : 0;
+    }
 }
 
-// W −= lr·xᵀ·dy for a tile of W, and b −= lr·Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, W inputs × outputs. The gradient goes from the registers to the weights. In the
-// last row of blocks, these are the second layer's: a, dz and W2. In the others: pixels, da and W1.
-// There da = (dz·W2ᵀ) ⊙ [a > 0] is computed in the tile, with the W2 of before the update.
-__global__ void __launch_bounds__(THREADS, 2)
-    weight_gradient(const float *images, const float *activations, const float *w2_transposed,
-                    const float *d_logits, float *weights1, float *bias1, float *weights2,
-                    float *bias2, size_t n, size_t hidden, float learning_rate) {
-    __shared__ alignas(16) float x_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dy_tile[DEPTH][TILE];
-    __shared__ alignas(16) float dz_tile[DEPTH][TILE_CLASSES], weights_tile[TILE_CLASSES][TILE];
-    const bool is_second = blockIdx.x == gridDim.x - 1;
-    const float *x = is_second ? activations : images, *dy = is_second ? d_logits : activations;
-    float *weights = is_second ? weights2 : weights1, *bias = is_second ? bias2 : bias1;
-    const size_t inputs = is_second ? hidden : (size_t)PIXELS,
-                 outputs = is_second ? (size_t)PADDED_CLASSES : hidden;
-    const size_t k = (is_second ? blockIdx.y : blockIdx.x) * TILE;
-    const size_t o = is_second ? 0 : blockIdx.y * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+// W −= lr·xᵀ·dy for the tile of W at (k, o), and b −= lr·Σ dy if it has the first rows: x n ×
+// inputs, dy n × outputs, W inputs × outputs.
+__device__ void update_tile(const float *x, const float *dy, float *weights, float *bias, size_t n,
+                            size_t inputs, size_t outputs, size_t k, size_t o,
+                            float learning_rate) {
+    __shared__ alignas(16) float x_tile[DEPTH][TILE], dy_tile[DEPTH][TILE];
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
-    for (size_t first = 0; first < n; first += DEPTH) {
-        const int depth = n - first < DEPTH ? (int)(n - first) : DEPTH;
-        load_tile(x_tile[0], TILE, x + first * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
-        load_tile(dy_tile[0], TILE, dy + first * outputs + o, outputs, DEPTH, TILE, depth, TILE);
-        load_tile(dz_tile[0], TILE_CLASSES, d_logits + first * PADDED_CLASSES, PADDED_CLASSES,
-                  DEPTH, TILE_CLASSES, depth, TILE_CLASSES);
-        load_tile(weights_tile[0], TILE, w2_transposed + o, hidden, TILE_CLASSES, TILE, TILE, TILE);
+    for (size_t s = 0; s < n; s += DEPTH) {
+        const int depth = n - s < DEPTH ? (int)(n - s) : DEPTH;
+        load_tile(x_tile[0], TILE, x + s * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + s * outputs + o, outputs, DEPTH, TILE, depth, outputs - o);
         __syncthreads();
-        if (!is_second) {
-            // The tile has a. A thread replaces only numbers that no other thread reads.
-            for (int top = 0; top < DEPTH; top += THREADS_Y) {
-                float da[COLUMNS] = {}, *a = &dy_tile[top + threadIdx.y][column];
-                for (int i = 0; i < CLASSES; ++i)
-                    for (int c = 0; c < COLUMNS; ++c)
-                        da[c] += dz_tile[top + threadIdx.y][i] * weights_tile[i][column + c];
-                for (int c = 0; c < COLUMNS; ++c)
-                    a[c] = a[c] > 0 ? da[c] : 0;
-            }
-            __syncthreads();
-        }
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
@@ -297,14 +264,27 @@ __global__ void __launch_bounds__(THREADS, 2)
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    for (int r = 0; r < ROWS && k + row + r < inputs; ++r) {
+    for (int r = 0; r < ROWS && k + row + r < inputs && o + column < outputs; ++r) {
         float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
         const float4 old = *four;
         *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
                             old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
     }
-    if (k == 0 && thread < TILE)
+    if (k == 0 && thread < TILE && o + thread < outputs)
         bias[o + thread] -= learning_rate * bias_sum;
+}
+
+// Updates a tile of W1 in each block, or of W2 in the last row of blocks.
+__global__ void __launch_bounds__(THREADS, 2)
+    update_weights(struct network network, struct batch batch, float learning_rate) {
+    const size_t n = batch.samples, hidden = network.hidden, k = blockIdx.y * TILE,
+                 h = blockIdx.x * TILE;
+    if (k < PIXELS)
+        update_tile(batch.images, network.d_activations, network.weights1, network.bias1, n, PIXELS,
+                    hidden, k, h, learning_rate);
+    else
+        update_tile(network.activations, network.d_logits, network.weights2, network.bias2, n,
+                    hidden, PADDED_CLASSES, h, 0, learning_rate);
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -315,32 +295,26 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets a, z and dz for a batch, and adds to the losses.
+// Sets a, z, dz and da for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     dim3 grid = blocks(n, hidden);
     grid.z = SLICES;
-    hidden_sums<<<grid, block, 0, network->stream>>>(batch->images, network->weights1,
-                                                     network->sums, n, hidden);
+    hidden_sums<<<grid, THREADS, 0, network->stream>>>(batch->images, network->weights1,
+                                                       network->sums, n, hidden);
     CHECK(cudaGetLastError());
     output_layer<<<(unsigned)n, THREADS, 0, network->stream>>>(
         network->sums, network->bias1, network->weights2, network->bias2, batch->labels,
-        network->activations, network->w2_transposed, network->logits, network->d_logits,
+        network->activations, network->logits, network->d_logits, network->d_activations,
         network->losses, n, hidden);
     CHECK(cudaGetLastError());
 }
 
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
-    const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
-    dim3 grid = blocks(PIXELS, hidden);
-    ++grid.x; // W2's
-    weight_gradient<<<grid, block, 0, network->stream>>>(
-        batch->images, network->activations, network->w2_transposed, network->d_logits,
-        network->weights1, network->bias1, network->weights2, network->bias2, n, hidden,
-        learning_rate);
+    dim3 grid = blocks(PIXELS, network->hidden);
+    ++grid.y; // W2's
+    update_weights<<<grid, THREADS, 0, network->stream>>>(*network, *batch, learning_rate);
     CHECK(cudaGetLastError());
 }
 
@@ -387,7 +361,7 @@ static double wait_for_loss(const struct network *network, const struct dataset 
 }
 
 // Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
-// are. The first is cold. Others raise the GPU's clock. In the last, events time the phases.
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
 static void train(struct network *network, const struct dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -463,8 +437,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options =
-        parse_options(argc, argv, "Trains on a GPU, as a graph of launches.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 

@@ -1,4 +1,4 @@
-// Stage 10: every block computes all outputs for itself, so one barrier of the grid is left.
+// Stage 10: a block keeps its hidden units' weights in shared memory for a whole epoch.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
@@ -10,56 +10,41 @@
 enum {
     THREADS = 256,
     WARP = 32,
-    UNITS = 2,   // of a block
-    SAMPLES = 8, // of a warp at a time
-    // Two rows of W1ᵀ, and the shared memory that a block needs beside such pairs.
-    PAIR = UNITS * PIXELS,
+    // A block of the hidden layer has this many units, and a warp this many samples at a time.
+    UNITS = 2,
+    SAMPLES = 8,
+    // The shared memory of such a pair of units' weights, and what a block needs beside them.
+    PAIR_BYTES = UNITS * PIXELS * sizeof(float),
     SCRATCH_BYTES = 2048,
-    LANES = 8, // share a sample in the output layer
-    // The rows of W2, b2 and dz are this long in memory.
+    // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
-};
-
-// A row of W2, which is loaded in fours.
-struct alignas(16) classes {
-    float of[PADDED_CLASSES];
 };
 
 struct network {
     size_t units;  // as asked for
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
-    size_t room;   // in the shared memory of a block, in pairs of rows
+    size_t kept;   // pairs of units whose weights a block keeps in shared memory
+    cudaStream_t stream;
 
     float *weights1; // H × 784: W1ᵀ
     float *bias1;    // H
     float *weights2; // H × PADDED_CLASSES
     float *bias2;    // PADDED_CLASSES
-    // What a block may write for the next batch while others still read that of this one.
-    float *next_weights2, *next_bias2, *next_activations;
 
     // One batch's intermediate values.
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
-    float *logits;        // samples of the larger data set × 10: z
-    float *d_logits;      // blocks × N × PADDED_CLASSES: dz
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × PADDED_CLASSES: dz
     float *losses;        // N: −log p[label], added up over the batches of an epoch
     float *epoch_loss;    // 1: the sum of the losses
-    float *ticks;         // batches × 2: of a multiprocessor's clock, in each phase
 };
 
 static float *allocate(size_t count) {
     float *floats;
     CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
     return floats;
-}
-
-// Copies host memory to the device. It is pinned during the copy, so that the device can fetch it
-// without a detour through the driver's own buffer.
-static void copy_pinned(void *device, const void *host, size_t bytes) {
-    CHECK(cudaHostRegister((void *)host, bytes, cudaHostRegisterDefault));
-    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-    CHECK(cudaHostUnregister((void *)host));
 }
 
 // Copies a data set to the device, as the bytes that its files have.
@@ -71,8 +56,8 @@ static struct byte_dataset upload(const struct dataset *host) {
     std::vector<uint8_t> bytes(pixels);
     for (size_t i = 0; i < pixels; ++i)
         bytes[i] = (uint8_t)lrintf(255 * host->images[i]);
-    copy_pinned(device.images, bytes.data(), pixels);
-    copy_pinned(device.labels, host->labels, samples);
+    CHECK(cudaMemcpy(device.images, bytes.data(), pixels, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
 }
 
@@ -99,45 +84,29 @@ static float *allocate_zeroed(size_t count) {
     return floats;
 }
 
-// Sets how many blocks there are, and how many of its pairs of rows a block keeps.
-static void divide(struct network *network) {
-    int bytes;
-    int multiprocessors;
-    CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-    CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    const size_t room = ((size_t)bytes - SCRATCH_BYTES) / (PAIR * sizeof(float));
-    const size_t all = network->hidden / UNITS, pairs = (all - 1) / (size_t)multiprocessors + 1;
-    network->blocks = (int)((all - 1) / pairs + 1);
-    network->room = pairs < room ? pairs : room;
-}
-
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, n = largest_batch(options);
     const size_t hidden = (units + UNITS - 1) / UNITS * UNITS;
     struct network network = {};
     network.units = units;
     network.hidden = hidden;
-    divide(&network);
+    CHECK(cudaStreamCreate(&network.stream));
     network.weights1 = allocate_zeroed(PIXELS * hidden);
     network.bias1 = allocate_zeroed(hidden);
     network.weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
     network.bias2 = allocate_zeroed(PADDED_CLASSES);
-    network.next_weights2 = allocate_zeroed(hidden * PADDED_CLASSES);
-    network.next_bias2 = allocate_zeroed(PADDED_CLASSES);
-    network.next_activations = allocate(n * hidden);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
-    network.logits = allocate((size_t)max(options->train_samples, options->test_samples) * CLASSES);
-    network.d_logits = allocate((size_t)network.blocks * n * PADDED_CLASSES);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate_zeroed(n * PADDED_CLASSES);
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
-    network.ticks = allocate(2 * batches(options));
 
     float *weights = allocate_floats(PIXELS * units);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t i = 0; i < PIXELS * units; ++i)
         weights[i % units * PIXELS + i / units] = draw_weight(&generator, PIXELS);
-    copy_matrix(network.weights1, PIXELS, weights, PIXELS, units, PIXELS, cudaMemcpyHostToDevice);
+    copy(network.weights1, weights, PIXELS * units, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
     for (size_t i = 0; i < units * CLASSES; ++i)
         weights[i] = draw_weight(&generator, units);
@@ -148,183 +117,178 @@ static struct network create(const struct options *options) {
 }
 
 static void destroy(struct network *network) {
+    CHECK(cudaStreamDestroy(network->stream));
     CHECK(cudaFree(network->weights1));
     CHECK(cudaFree(network->bias1));
     CHECK(cudaFree(network->weights2));
     CHECK(cudaFree(network->bias2));
-    CHECK(cudaFree(network->next_weights2));
-    CHECK(cudaFree(network->next_bias2));
-    CHECK(cudaFree(network->next_activations));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->d_logits));
     CHECK(cudaFree(network->losses));
     CHECK(cudaFree(network->epoch_loss));
-    CHECK(cudaFree(network->ticks));
 }
 
-// Returns four numbers from an address that is aligned to as many. Bytes become floats.
-template <class T> __device__ float4 load_four(const T *from) {
-    if (sizeof(T) > 1)
-        return *(const float4 *)from;
+// Returns four numbers from an address that is aligned to as many.
+__device__ float4 load_four(const float *from) {
+    return *(const float4 *)from;
+}
+
+// Returns four bytes as floats.
+__device__ float4 load_four(const uint8_t *from) {
     const uchar4 four = *(const uchar4 *)from;
     return make_float4(four.x, four.y, four.z, four.w);
 }
 
-// Returns where the two rows of W1ᵀ are, from h on: in shared memory, or where there is no more
-// room, in the GPU's memory.
+// Returns where the weights of UNITS hidden units are during an epoch: in shared memory, or in the
+// GPU's memory, if the block keeps no more.
 __device__ float *rows_of(const struct network &network, size_t h) {
     extern __shared__ float4 shared[];
     const size_t pair = h / UNITS / gridDim.x; // of the block
-    return pair < network.room ? (float *)shared + pair * PAIR : network.weights1 + h * PIXELS;
+    return pair < network.kept ? (float *)shared + pair * UNITS * PIXELS
+                               : network.weights1 + h * PIXELS;
 }
 
-// Sets a = max(0, x·W1 + b1) for two hidden units. A warp has eight samples, or the last again.
-// Lanes in pairs have the same pixels of two samples, so they load the same weights.
+// Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
+// have every other of them, and the odd lanes the rest. Such a pair of lanes has four pixels in 64,
+// and loads the same weights. Past the last sample, a lane repeats it.
 __device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
-    const float *weights = rows_of(network, h);
     const size_t n = batch.samples, hidden = network.hidden;
-    const int lane = threadIdx.x % WARP;
+    const float *weights = rows_of(network, h);
+    const int lane = threadIdx.x % WARP, odd = lane % 2;
+    __syncthreads(); // not of the grid: a batch begins with parameters that only the block writes
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES / 2][UNITS] = {};
 #pragma unroll
-        for (int first = 0; first < PIXELS; first += 2 * WARP)
-            if (const int k = first + lane / 2 * 4; k < PIXELS) {
-                const float4 w[] = {load_four(weights + k), load_four(weights + PIXELS + k)};
-                for (int i = 0; i < SAMPLES / 2; ++i) {
-                    const size_t sample = min(s + 2 * i + lane % 2, n - 1);
-                    const float4 x = load_four(batch.images + sample * PIXELS + k);
-                    for (int u = 0; u < UNITS; ++u)
-                        sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
-                }
+        for (int k = lane / 2 * 4; k < PIXELS; k += WARP / 2 * 4) {
+            const float4 w[UNITS] = {load_four(weights + k), load_four(weights + PIXELS + k)};
+            for (int i = 0; i < SAMPLES / 2; ++i) {
+                const size_t sample = min(s + 2 * i + odd, n - 1);
+                const float4 x = load_four(batch.images + sample * PIXELS + k);
+                for (int u = 0; u < UNITS; ++u)
+                    sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
             }
+        }
         for (int i = 0; i < SAMPLES / 2; ++i)
             for (int u = 0; u < UNITS; ++u) {
                 for (int distance = WARP / 2; distance > 1; distance /= 2)
                     sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
                 const float a = sum[i][u] / 255 + network.bias1[h + u];
-                if (lane < 2 && s + 2 * i + lane < n)
-                    network.activations[(s + 2 * i + lane) * hidden + h + u] = a > 0 ? a : 0;
+                if (lane < 2 && s + 2 * i + odd < n)
+                    network.activations[(s + 2 * i + odd) * hidden + h + u] = a > 0 ? a : 0;
             }
     }
 }
 
-// Sets z = a·W2 + b2, p = softmax(z) and dz = (p − onehot(label)) / n for 32 samples from `first`
-// on. Adds −log p[label] to the losses. Where there is no sample left, the threads take the last
-// again.
-__device__ void output_layer(struct network network, struct byte_batch batch, size_t first) {
-    const size_t n = batch.samples, hidden = network.hidden, s = first + threadIdx.x / LANES;
-    const int lane = threadIdx.x % LANES, label = batch.labels[min(s, n - 1)];
-    float z[CLASSES] = {}, e[CLASSES], sum = 0, loss = 0;
-#pragma unroll 4
-    for (size_t h = lane; h < hidden; h += LANES) {
-        const float a = network.activations[min(s, n - 1) * hidden + h];
-        const struct classes w = *(const struct classes *)(network.weights2 + h * PADDED_CLASSES);
+// Returns the sum over the threads of a warp, to all of them.
+__device__ float warp_sum(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+}
+
+__device__ float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    return value;
+}
+
+// One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
+// dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. Then da = (dz·W2ᵀ) ⊙ [a > 0].
+__device__ void output_layer(struct network network, struct byte_batch batch, size_t s) {
+    __shared__ float warps[THREADS / WARP][CLASSES], dz[CLASSES];
+    const size_t hidden = network.hidden;
+    const int lane = threadIdx.x % WARP;
+    float part[CLASSES] = {};
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        const float a = network.activations[s * hidden + h];
         for (int o = 0; o < CLASSES; ++o)
-            z[o] += a * w.of[o];
+            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
     }
     for (int o = 0; o < CLASSES; ++o) {
-        for (int distance = LANES / 2; distance > 0; distance /= 2)
-            z[o] += __shfl_xor_sync(0xffffffff, z[o], distance);
-        z[o] += network.bias2[o];
+        const float sum = warp_sum(part[o]);
+        if (lane == 0)
+            warps[threadIdx.x / WARP][o] = sum;
     }
-    if (lane > 0 || s >= n)
-        return;
-
-    // Only one of the eight goes on.
-    float max = z[0];
-    for (int o = 1; o < CLASSES; ++o)
-        max = fmaxf(max, z[o]);
-    for (int o = 0; o < CLASSES; ++o)
-        sum += e[o] = expf(z[o] - max);
-#pragma unroll
-    for (int o = 0; o < CLASSES; ++o) {
-        network.d_logits[s * PADDED_CLASSES + o] = (e[o] / sum - (o == label)) / (float)n;
-        if (blockIdx.x == 0)
-            network.logits[s * CLASSES + o] = z[o];
-        loss += o == label ? logf(sum) - (z[o] - max) : 0;
+    __syncthreads();
+    if (threadIdx.x < WARP) { // each of the first ten lanes of one warp has an output
+        float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
+        for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
+            z += warps[w][lane];
+        const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
+        if (lane < CLASSES) {
+            network.logits[s * CLASSES + lane] = z;
+            dz[lane] = (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
+            network.d_logits[s * PADDED_CLASSES + lane] = dz[lane];
+        }
+        if (lane == batch.labels[s])
+            network.losses[s] += logf(sum) - shifted;
     }
-    if (blockIdx.x == 0)
-        network.losses[s] += loss;
-}
-
-// Sets da = (dz·W2ᵀ) ⊙ [a > 0] for two hidden units. Then updates 32 parameters, a lane for
-// each: two rows of W2, b2 (in the first block), and two numbers of b1.
-__device__ void backward_units(struct network network, struct byte_batch batch, size_t h,
-                               float learning_rate) {
-    __shared__ float sums[THREADS / WARP][WARP];
-    const size_t n = batch.samples, hidden = network.hidden;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int row = lane / CLASSES, o = lane % CLASSES;
-    for (size_t i = threadIdx.x; i < n * UNITS; i += THREADS) {
-        const size_t s = i / UNITS, u = h + i % UNITS;
+    __syncthreads();
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         float da = 0;
-        for (int c = 0; c < CLASSES; ++c)
-            da +=
-                network.d_logits[s * PADDED_CLASSES + c] * network.weights2[u * PADDED_CLASSES + c];
-        network.d_activations[s * hidden + u] = network.activations[s * hidden + u] > 0 ? da : 0;
+        for (int o = 0; o < CLASSES; ++o)
+            da += dz[o] * network.weights2[h * PADDED_CLASSES + o];
+        network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
     }
-    __syncthreads();
-    float sum = 0;
-    for (size_t s = warp; s < n; s += THREADS / WARP)
-        sum += row > UNITS ? network.d_activations[s * hidden + h + o]
-                           : (row < UNITS ? network.activations[s * hidden + h + row] : 1) *
-                                 network.d_logits[s * PADDED_CLASSES + o];
-    sums[warp][lane] = sum;
-    __syncthreads();
-    for (int w = 1; w < THREADS / WARP; ++w)
-        sum += sums[w][lane];
-    const size_t i = (h + row) * PADDED_CLASSES + o;
-    if (warp == 0 && row < UNITS)
-        network.next_weights2[i] = network.weights2[i] - learning_rate * sum;
-    else if (warp == 0 && row > UNITS)
-        network.bias1[h + o] -= learning_rate * sum;
-    else if (warp == 0 && h == 0)
-        network.next_bias2[o] = network.bias2[o] - learning_rate * sum;
+}
 
-    // W1 −= lr·xᵀ·da. A thread has four pixels.
-    const size_t k = 4 * threadIdx.x;
-    if (k >= PIXELS)
-        return;
-    float gradient[4][UNITS] = {};
+// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1,
+// and in the first block b2. A thread has four pixels.
+__device__ void update_units(struct network network, struct byte_batch batch, size_t h,
+                             float learning_rate) {
+    __shared__ float sums[THREADS / WARP][UNITS][CLASSES + 1];
+    const size_t n = batch.samples, hidden = network.hidden;
+    for (size_t k = 4 * threadIdx.x; k < PIXELS; k += 4 * THREADS) {
+        float sum[4][UNITS] = {};
 #pragma unroll 16
-    for (size_t s = 0; s < n; ++s) {
-        const float4 four = load_four(batch.images + s * PIXELS + k);
-        const float x[] = {four.x, four.y, four.z, four.w};
-        for (int r = 0; r < 4; ++r)
-            for (int u = 0; u < UNITS; ++u)
-                gradient[r][u] += x[r] * network.d_activations[s * hidden + h + u];
+        for (size_t s = 0; s < n; ++s) {
+            const float4 four = load_four(batch.images + s * PIXELS + k);
+            const float x[] = {four.x, four.y, four.z, four.w};
+            const float2 da = *(const float2 *)(network.d_activations + s * hidden + h);
+            for (int r = 0; r < 4; ++r) {
+                sum[r][0] += x[r] * da.x;
+                sum[r][1] += x[r] * da.y;
+            }
+        }
+        const float rate = learning_rate / 255; // x is 255 times as large
+        for (int u = 0; u < UNITS; ++u) {
+            float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
+            *w = make_float4(w->x - rate * sum[0][u], w->y - rate * sum[1][u],
+                             w->z - rate * sum[2][u], w->w - rate * sum[3][u]);
+        }
     }
-    const float rate = learning_rate / 255;
-    for (int u = 0; u < UNITS; ++u) {
-        float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
-        *w = make_float4(w->x - rate * gradient[0][u], w->y - rate * gradient[1][u],
-                         w->z - rate * gradient[2][u], w->w - rate * gradient[3][u]);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float part[CLASSES + 1] = {}; // for one unit and some samples: its row of dW2, and db1
+    for (size_t s = threadIdx.x / UNITS; s < n; s += THREADS / UNITS) {
+        const float a = network.activations[s * hidden + h + lane % UNITS];
+        for (int o = 0; o < CLASSES; ++o)
+            part[o] += a * network.d_logits[s * PADDED_CLASSES + o];
+        part[CLASSES] += network.d_activations[s * hidden + h + lane % UNITS];
     }
-}
-
-// Exchanges what this batch and the next have.
-__host__ __device__ void exchange(float *&one, float *&other) {
-    float *const was = one;
-    one = other;
-    other = was;
-}
-
-// Sets a, z and dz for a batch, adds to the losses, and updates the weights.
-__device__ void run_batch(struct network network, struct byte_batch batch, float learning_rate,
-                          float *ticks) {
-    const long long start = clock64();
-    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
-        forward_units(network, batch, h);
-    cooperative_groups::this_grid().sync(); // the only one: a and W2 are complete
-    const long long middle = lap(ticks, 0, start);
-    for (size_t s = 0; s < batch.samples; s += THREADS / LANES)
-        output_layer(network, batch, s);
+    __syncthreads(); // the sums of other units have been read
+    for (int i = 0; i <= CLASSES; ++i) {
+        for (int distance = WARP / 2; distance >= UNITS; distance /= 2)
+            part[i] += __shfl_xor_sync(0xffffffff, part[i], distance);
+        if (lane < UNITS)
+            sums[warp][lane][i] = part[i];
+    }
     __syncthreads();
-    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
-        backward_units(network, batch, h, learning_rate);
-    lap(ticks, 1, middle);
+    if (warp < UNITS && lane <= CLASSES) { // a warp has a unit, and a lane a parameter
+        float sum = 0, *row = network.weights2 + (h + warp) * PADDED_CLASSES;
+        for (int w = 0; w < THREADS / WARP; ++w)
+            sum += sums[w][warp][lane];
+        *(lane < CLASSES ? row + lane : network.bias1 + h + warp) -= learning_rate * sum;
+    }
+    for (int o = warp; o < CLASSES && h == 0; o += THREADS / WARP) {
+        float sum = 0;
+        for (size_t s = lane; s < n; s += WARP)
+            sum += network.d_logits[s * PADDED_CLASSES + o];
+        sum = warp_sum(sum);
+        if (lane == 0)
+            network.bias2[o] -= learning_rate * sum;
+    }
 }
 
 // Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
@@ -332,24 +296,28 @@ __device__ void run_batch(struct network network, struct byte_batch batch, float
 __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
-    struct byte_batch batch;
-    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
-        for (int i = threadIdx.x; i < PAIR; i += THREADS)
-            rows_of(network, h)[i] = network.weights1[h * PIXELS + i];
-    __syncthreads();
-    network.d_logits += blockIdx.x * (size_t)size * PADDED_CLASSES;
-    for (size_t first = 0; first < (size_t)dataset.samples; first += batch.samples) {
-        batch = batch_at(&dataset, first, size);
-        run_batch(network, batch, learning_rate, ticks);
-        __syncthreads();
-        exchange(network.weights2, network.next_weights2);
-        exchange(network.bias2, network.next_bias2);
-        exchange(network.activations, network.next_activations);
-        network.logits += batch.samples * CLASSES;
-        ticks += ticks ? 2 : 0;
+    const auto grid = cooperative_groups::this_grid();
+    for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+        for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
+            rows_of(network, h)[i] = network.weights1[h * PIXELS + i]; // or itself
+    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
+        const struct byte_batch batch = batch_at(&dataset, first, size);
+        const size_t phase = 2 * (first / (size_t)size);
+        const long long start = clock64();
+        for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+            forward_units(network, batch, h);
+        grid.sync();
+        for (size_t s = blockIdx.x; s < batch.samples; s += gridDim.x)
+            output_layer(network, batch, s);
+        grid.sync();
+        const long long middle = lap(ticks, phase, start);
+        for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+            update_units(network, batch, h, learning_rate);
+        lap(ticks, phase + 1, middle);
     }
-    for (size_t h = UNITS * blockIdx.x; h < network.hidden; h += UNITS * gridDim.x)
-        for (int i = threadIdx.x; i < PAIR; i += THREADS)
+    __syncthreads();
+    for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+        for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
             network.weights1[h * PIXELS + i] = rows_of(network, h)[i];
 }
 
@@ -361,23 +329,28 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Runs an epoch, in blocks that are all alive at once. Does not wait for it.
+// Sets how many blocks a launch has, and how many pairs of units' weights each of them keeps.
+static void set_blocks(struct network *network) {
+    int bytes;
+    network->blocks = cooperative_blocks((const void *)run_epoch, THREADS, 0);
+    CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    const size_t most = ((size_t)bytes - SCRATCH_BYTES) / PAIR_BYTES;
+    const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;
+    network->kept = pairs < most ? pairs : most;
+    // More than 48 KiB have to be asked for.
+    CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)(network->kept * PAIR_BYTES)));
+}
+
+// Runs an epoch. Does not wait for it.
 static void submit_epoch(struct network *network, const struct byte_dataset *dataset,
                          const struct options *options, float learning_rate, float *ticks) {
     const size_t n = largest_batch(options);
-    const size_t bytes = network->room * PAIR * sizeof(float);
-    int size = (int)n;
-    void *arguments[] = {network, (void *)dataset, &size, &learning_rate, &ticks};
-    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
-    CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    // The cast is for CUDA 11.
+    void *arguments[] = {network, (void *)dataset, (void *)&options->batch, &learning_rate, &ticks};
+    CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
     CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
-                                      bytes, 0));
-    if (((size_t)dataset->samples - 1) / n % 2 == 0) { // an odd number of batches
-        exchange(network->weights2, network->next_weights2);
-        exchange(network->bias2, network->next_bias2);
-    }
-    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+                                      network->kept * PAIR_BYTES, network->stream));
+    sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
 }
 
@@ -389,7 +362,7 @@ static double wait_for_loss(const struct network *network, const struct byte_dat
 }
 
 // Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
-// are. The first is cold. Others raise the GPU's clock. In the last, the kernel times the phases.
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
 static void train(struct network *network, const struct byte_dataset *dataset,
                   const struct options *options, struct result *result) {
     if (options->epochs == 0)
@@ -403,10 +376,12 @@ static void train(struct network *network, const struct byte_dataset *dataset,
             submit_epoch(network, dataset, options, 0, NULL);
             wait_for_loss(network, dataset);
         }
+        float *ticks = allocate(2 * batches(options));
         start = seconds();
-        submit_epoch(network, dataset, options, 0, network->ticks);
+        submit_epoch(network, dataset, options, 0, ticks);
         wait_for_loss(network, dataset);
-        collect_ticks(network->ticks, options, seconds() - start, result);
+        collect_ticks(ticks, options, seconds() - start, result);
+        CHECK(cudaFree(ticks));
     }
 
     start = seconds();
@@ -424,11 +399,12 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     float *logits = allocate_floats(largest_batch(options) * CLASSES);
     struct byte_batch batch;
     size_t right = 0;
-    submit_epoch(network, dataset, options, 0, NULL);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        copy(logits, network->logits + first * CLASSES, batch.samples * CLASSES,
-             cudaMemcpyDeviceToHost);
+        const struct byte_dataset part = {(int)batch.samples, dataset->images + first * PIXELS,
+                                          dataset->labels + first};
+        submit_epoch(network, &part, options, 0, NULL);
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
         for (size_t s = 0; s < batch.samples; ++s) {
             const float *z = logits + s * CLASSES;
             size_t best = 0;
@@ -447,7 +423,7 @@ static int save(const struct network *network, const char *path) {
     float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
     float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
     float *rows = allocate_floats(units * PIXELS);
-    copy_matrix(rows, PIXELS, network->weights1, PIXELS, units, PIXELS, cudaMemcpyDeviceToHost);
+    copy(rows, network->weights1, units * PIXELS, cudaMemcpyDeviceToHost);
     for (size_t i = 0; i < PIXELS * units; ++i)
         weights1[i] = rows[i % units * PIXELS + i / units];
     free(rows);
@@ -464,7 +440,7 @@ static int save(const struct network *network, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = parse_options(argc, argv, "Trains on a GPU, in a kernel an epoch.", 1);
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
     struct result result = {};
     struct data data;
 
@@ -479,6 +455,7 @@ int main(int argc, char **argv) {
     const double used = used_device_mib();
     struct byte_dataset training_set = upload(&data.train), test_set = upload(&data.test);
     struct network network = create(&options);
+    set_blocks(&network);
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);

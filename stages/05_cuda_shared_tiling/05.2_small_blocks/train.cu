@@ -1,0 +1,376 @@
+// Stage 05.2: smaller blocks, so that more multiprocessors have one, and a multiprocessor holds
+// several.
+//
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
+#include "stages/training_cuda.h"
+
+#include <math.h>
+
+enum {
+    // A block has TILE × TILE threads. A warp of 32 is two rows of them.
+    TILE = 16,
+    THREADS = TILE * TILE
+};
+
+struct network {
+    size_t hidden; // H
+
+    // All parameters lie one after another, and so do their gradients. So one kernel can update all
+    // of them.
+    size_t parameters;
+    float *weights1, *d_weights1; // 784 × H
+    float *bias1, *d_bias1;       // H
+    float *weights2, *d_weights2; // H × 10
+    float *bias2, *d_bias2;       // 10
+
+    // One batch's intermediate values.
+    float *activations;   // N × H: a
+    float *d_activations; // N × H: da
+    float *logits;        // N × 10: z
+    float *d_logits;      // N × 10: dz
+    float *losses;        // N: −log p[label], added up over the batches of an epoch
+    float *epoch_loss;    // 1: the sum of the losses
+};
+
+// Returns how many groups of `size` hold `count`.
+static unsigned groups(size_t count, size_t size) {
+    return (unsigned)((count + size - 1) / size);
+}
+
+// Returns the grid of blocks for a matrix.
+static dim3 blocks(size_t rows, size_t columns) {
+    return dim3(groups(columns, TILE), groups(rows, TILE));
+}
+
+static float *allocate(size_t count) {
+    float *floats;
+    CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
+    return floats;
+}
+
+// Copies a data set to the device.
+static struct dataset upload(const struct dataset *host) {
+    const size_t pixels = (size_t)host->samples * PIXELS, samples = (size_t)host->samples;
+    struct dataset device = {host->samples, allocate(pixels), NULL};
+    CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
+    CHECK(cudaMemcpy(device.images, host->images, pixels * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
+    return device;
+}
+
+static void release(struct dataset *device) {
+    CHECK(cudaFree(device->images));
+    CHECK(cudaFree(device->labels));
+}
+
+// Copies an array between host and device.
+static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
+}
+
+static struct network create(const struct options *options) {
+    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    struct network network = {};
+    network.hidden = hidden;
+    network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
+    network.weights1 = allocate(network.parameters);
+    network.bias1 = network.weights1 + PIXELS * hidden;
+    network.weights2 = network.bias1 + hidden;
+    network.bias2 = network.weights2 + hidden * CLASSES;
+    network.d_weights1 = allocate(network.parameters);
+    network.d_bias1 = network.d_weights1 + PIXELS * hidden;
+    network.d_weights2 = network.d_bias1 + hidden;
+    network.d_bias2 = network.d_weights2 + hidden * CLASSES;
+    network.activations = allocate(n * hidden);
+    network.d_activations = allocate(n * hidden);
+    network.logits = allocate(n * CLASSES);
+    network.d_logits = allocate(n * CLASSES);
+    network.losses = allocate(n);
+    network.epoch_loss = allocate(1);
+
+    CHECK(cudaMemset(network.weights1, 0, network.parameters * sizeof(float)));
+    float *weights = allocate_floats(PIXELS * hidden);
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t i = 0; i < PIXELS * hidden; ++i)
+        weights[i] = draw_weight(&generator, PIXELS);
+    copy(network.weights1, weights, PIXELS * hidden, cudaMemcpyHostToDevice);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t i = 0; i < hidden * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, hidden);
+    copy(network.weights2, weights, hidden * CLASSES, cudaMemcpyHostToDevice);
+    free(weights);
+    return network;
+}
+
+static void destroy(struct network *network) {
+    CHECK(cudaFree(network->weights1));
+    CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->activations));
+    CHECK(cudaFree(network->d_activations));
+    CHECK(cudaFree(network->logits));
+    CHECK(cudaFree(network->d_logits));
+    CHECK(cudaFree(network->losses));
+    CHECK(cudaFree(network->epoch_loss));
+}
+
+// Copies a tile of a matrix to shared memory, a number in each thread. Rows from `rows_left` on,
+// and columns from `columns_left` on, become zeros.
+__device__ void load_tile(float tile[TILE][TILE], const float *matrix, size_t stride,
+                          size_t rows_left, size_t columns_left) {
+    const int r = threadIdx.y, c = threadIdx.x;
+    tile[r][c] = (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+}
+
+// a = max(0, x·W1 + b1) for a tile of samples and hidden units.
+__global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
+                             float *activations, size_t n, size_t hidden) {
+    __shared__ float x_tile[TILE][TILE], weights_tile[TILE][TILE];
+    const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE;
+    const int row = threadIdx.y, column = threadIdx.x;
+    float sum = 0;
+    for (size_t k = 0; k < PIXELS; k += TILE) {
+        load_tile(x_tile, x + s * PIXELS + k, PIXELS, n - s, PIXELS - k);
+        load_tile(weights_tile, weights1 + k * hidden + h, hidden, PIXELS - k, hidden - h);
+        __syncthreads();
+        for (int i = 0; i < TILE; ++i)
+            sum += x_tile[row][i] * weights_tile[i][column];
+        __syncthreads();
+    }
+    if (s + row >= n || h + column >= hidden)
+        return;
+    sum += bias1[h + column];
+    activations[(s + row) * hidden + h + column] = sum > 0 ? sum : 0;
+}
+
+// z = a·W2 + b2
+__global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
+                             float *logits, size_t n, size_t hidden) {
+    const size_t s = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
+    if (s >= n || o >= CLASSES)
+        return;
+    float sum = bias2[o];
+    for (size_t h = 0; h < hidden; ++h)
+        sum += activations[s * hidden + h] * weights2[h * CLASSES + o];
+    logits[s * CLASSES + o] = sum;
+}
+
+// p = softmax(z), shifted by the largest z; dz = (p − onehot(label)) / n. Adds to the losses. One
+// block is enough for the samples of a batch.
+__global__ void softmax_gradient(const float *logits, const uint8_t *labels, float *d_logits,
+                                 float *losses, size_t n) {
+    for (size_t s = threadIdx.x; s < n; s += THREADS) {
+        const float *z = logits + s * CLASSES;
+        float *dz = d_logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (int o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (int o = 0; o < CLASSES; ++o) {
+            dz[o] = expf(z[o] - max);
+            sum += dz[o];
+        }
+        for (int o = 0; o < CLASSES; ++o)
+            dz[o] = (dz[o] / sum - (o == labels[s])) / (float)n;
+        losses[s] += logf(sum) - (z[labels[s]] - max);
+    }
+}
+
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
+// first row of dW compute db, too.
+__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
+                                size_t n, size_t inputs, size_t outputs) {
+    const size_t k = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
+    if (k >= inputs || o >= outputs)
+        return;
+    float sum = 0, bias_sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += x[s * inputs + k] * dy[s * outputs + o];
+    d_weights[k * outputs + o] = sum;
+    if (k == 0) {
+        for (size_t s = 0; s < n; ++s)
+            bias_sum += dy[s * outputs + o];
+        d_bias[o] = bias_sum;
+    }
+}
+
+// da = (dz·W2ᵀ) ⊙ [a > 0]
+__global__ void hidden_gradient(const float *d_logits, const float *weights2,
+                                const float *activations, float *d_activations, size_t n,
+                                size_t hidden) {
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
+        return;
+    float sum = 0;
+    for (int o = 0; o < CLASSES; ++o)
+        sum += d_logits[s * CLASSES + o] * weights2[h * CLASSES + o];
+    d_activations[s * hidden + h] = activations[s * hidden + h] > 0 ? sum : 0;
+}
+
+// θ ← θ − lr·dθ
+__global__ void update(float *parameters, const float *gradient, size_t count,
+                       float learning_rate) {
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count)
+        parameters[i] -= learning_rate * gradient[i];
+}
+
+// Sums the losses, in one thread: there are only as many as samples in a batch.
+__global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
+    float sum = 0;
+    for (size_t s = 0; s < n; ++s)
+        sum += losses[s];
+    *epoch_loss = sum;
+}
+
+// Sets a, z and dz for a batch, and adds to the losses.
+static void forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(TILE, TILE);
+    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                               network->activations, n, hidden);
+    CHECK(cudaGetLastError());
+    output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
+                                                network->bias2, network->logits, n, hidden);
+    CHECK(cudaGetLastError());
+    softmax_gradient<<<1, THREADS>>>(network->logits, batch->labels, network->d_logits,
+                                     network->losses, n);
+    CHECK(cudaGetLastError());
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, hidden = network->hidden;
+    const dim3 block(TILE, TILE);
+    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
+                                                  network->activations, network->d_activations, n,
+                                                  hidden);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
+                                                        network->d_weights2, network->d_bias2, n,
+                                                        hidden, CLASSES);
+    CHECK(cudaGetLastError());
+    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
+                                                       network->d_weights1, network->d_bias1, n,
+                                                       PIXELS, hidden);
+    CHECK(cudaGetLastError());
+    update<<<groups(network->parameters, THREADS), THREADS>>>(
+        network->weights1, network->d_weights1, network->parameters, learning_rate);
+    CHECK(cudaGetLastError());
+}
+
+// Runs an epoch over the training set in file order. The last batch may be short. Marks the phases,
+// or none if `events` is NULL. Returns the mean loss when the last weight is final.
+static double run_epoch(struct network *network, const struct dataset *dataset,
+                        const struct options *options, float learning_rate,
+                        struct phase_events *events) {
+    const size_t n = largest_batch(options);
+    struct batch batch;
+    CHECK(cudaMemset(network->losses, 0, n * sizeof(float)));
+    mark_phase(events);
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        mark_phase(events);
+        backward(network, &batch, learning_rate);
+        mark_phase(events);
+    }
+    sum_losses<<<1, 1>>>(network->losses, n, network->epoch_loss);
+    CHECK(cudaGetLastError());
+    float loss;
+    copy(&loss, network->epoch_loss, 1, cudaMemcpyDeviceToHost);
+    return loss / dataset->samples;
+}
+
+// Runs all epochs. Before them come some with a learning rate of 0, which leave the weights as they
+// are. The first is cold. Others raise the GPU's clock. The last times the phases.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    double start = seconds();
+    if (options->epochs > 0 && !is_simulated(result->device)) {
+        run_epoch(network, dataset, options, 0, NULL);
+        result->warmup_s = seconds() - start;
+        while (seconds() - start < warmup_seconds())
+            run_epoch(network, dataset, options, 0, NULL);
+        struct phase_events events = create_events(options);
+        run_epoch(network, dataset, options, 0, &events);
+        collect_events(&events, options, result);
+    }
+
+    start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        result->final_loss = run_epoch(network, dataset, options, options->learning_rate, NULL);
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const uint8_t *labels, const struct options *options) {
+    float *logits = allocate_floats(largest_batch(options) * CLASSES);
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        copy(logits, network->logits, batch.samples * CLASSES, cudaMemcpyDeviceToHost);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const float *z = logits + s * CLASSES;
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = z[o] > z[best] ? o : best;
+            right += best == labels[first + s];
+        }
+    }
+    free(logits);
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, copied back to the host. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t hidden = network->hidden;
+    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
+    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy(weights1, network->weights1, PIXELS * hidden, cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, hidden, cudaMemcpyDeviceToHost);
+    copy(weights2, network->weights2, hidden * CLASSES, cudaMemcpyDeviceToHost);
+    copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
+    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
+    free(weights1);
+    free(bias1);
+    free(weights2);
+    free(bias2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options = parse_options(argc, argv, "Trains on a GPU.", 1);
+    struct result result = {};
+    struct data data;
+
+    double clock = seconds();
+    result.device = open_device();
+    result.setup_s = seconds() - clock;
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    clock = seconds();
+    const double used = used_device_mib();
+    struct dataset training_set = upload(&data.train), test_set = upload(&data.test);
+    struct network network = create(&options);
+    result.setup_s += seconds() - clock;
+
+    train(&network, &training_set, &options, &result);
+    result.test_accuracy = evaluate(&network, &test_set, data.test.labels, &options);
+    result.peak_vram_mib = used_device_mib() - used;
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    release(&training_set);
+    release(&test_set);
+    free_data(&data);
+    return status;
+}
