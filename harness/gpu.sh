@@ -4,8 +4,7 @@
 # minutes. What a part has done by then is kept, and the next one begins. SWEEP='--hidden 32' adds
 # options for run_all.sh.
 #
-# Exit status: 0; 1 a part failed; 2 no such part; 77 no GPU. A part whose time runs out has not
-# failed.
+# Exit status: 0; 1 a part failed, but not for want of time; 2 no such part; 77 no GPU.
 set -uo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 unset MAKEFLAGS MAKELEVEL # each part calls make for itself

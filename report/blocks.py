@@ -6,8 +6,8 @@ from statistics import mean
 
 from harness import counts, rows
 from harness.ladders import fail
-from report.view import (MOVE, Cell, Table, by_reason, changes, is_peer, link, move, three_digits,
-                         wrapped)
+from report.view import (HERE, MOVE, Cell, Table, by_reason, changes, is_peer, link, move, read,
+                         three_digits, wrapped)
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
@@ -23,15 +23,6 @@ def step_cell(group):
     options = group.ladder.toml["step"]
     cell = tuple(options.get(axis["option"]) for axis in group.ladder.axes)
     return cell if cell in group.cells else group.cells[-1]
-
-
-def headline_cells(group):
-    """The cells that stand for all of them: those of ladder.toml, or else the first, one in the
-    middle and the last."""
-    cells = [*map(tuple, group.ladder.toml.get("headline", []))]
-    if not cells or not {*cells} <= {*group.cells}:
-        cells = [group.cells[i] for i in (0, len(group.cells) // 2, -1)]
-    return [*dict.fromkeys(cells)]
 
 
 def picture(path, title, folder):
@@ -68,7 +59,9 @@ def headline(results, folder):
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     lines, lacking = group.lines, [*stages.values(), *results.ladder.peers]
     if group.axes:
-        peer, cells, lacking = group.fastest_peer(), headline_cells(group), stages.values()
+        peer, lacking = group.fastest_peer(), stages.values()
+        wanted = group.ladder.toml.get("headline", [])
+        cells = [cell for cell in group.cells if [*cell] in wanted] or group.cells
         lines = [line for line in lines if line == peer or not is_peer(line)]
         heads = [cell_name(group.ladder, cell) for cell in cells]
         what = (f"Each cell: {group.time_name.lower()}, speedup over "
@@ -171,15 +164,24 @@ def counted(stage):
     return str(Table(["a batch at", *found], found.itertuples(name=None)))
 
 
-def chapter(stage):
-    """The predictions of a stage and its steps, beside the stage before them."""
-    stages = [each for each in stage.ladder.stages if each.name[:2] == stage.name[:2]]
-    found = {each: counts.summed(frame, "cell") for each in (stages[0].before, *stages)
-             if not (frame := counts.read(each)).empty}
-    cells = next(iter(found.values())).index
-    return str(Table(["", MOVE, *(f"µs at {cell}" for cell in cells), "launches"], [
-        [link(each.name, each.folder, stage.folder), move(each), *table["µs predicted"],
-         table["launches"].iloc[-1]] for each, table in found.items()]))
+def predictions(results, folder):
+    """What a batch of the CUDA stages and steps takes by what is counted, and on the first GPU that
+    ran them."""
+    ladder, heads, lines = results.ladder, [], []
+    machines = (read(each, ladder) for each in sorted(HERE.glob(f"results/*/{ladder.name}")))
+    group = next((each.steps for each in machines if each and each.steps.on_gpu), None)
+    cells = {cell_name(ladder, cell): cell for cell in (group.cells if group else ())}
+    for stage in [each for each in ladder.stages if len(counts.read(each))]:
+        heads, line = [], [link(stage.name, stage.folder, folder)]
+        for name, row in counts.summed(counts.read(stage), "cell").iterrows():
+            heads += [f"{name} (µs)", "measured", "error"]
+            line += [row["µs predicted"], "", ""]
+            if time := name in cells and group.time((stage.name, 0), cells[name]):
+                run = dict(zip(group.axes, cells[name])) | group.settings
+                time *= 1e6 / ladder.sum_of(ladder.toml["units"], run)
+                line[-2:] = three_digits(time), f"{time / float(line[-3].replace(',', '')):.2f}×"
+        lines.append([*line, row["launches"], move(stage)])
+    return str(Table(["", *heads, "launches", MOVE], lines))
 
 
 def terminal(results, kinds):

@@ -17,12 +17,13 @@ def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
-                              ("PAPER.md", "tables", blocks.paper)):
+                              ("PAPER.md", "tables", blocks.paper),
+                              ("PREDICTIONS.md", "predictions", blocks.predictions)):
         if results:
             blocks.update(ladder.folder / page, name, partial(block, results, ladder.folder))
     for stage in ladder.stages:
         for name, block in (("table", partial(blocks.measured, results)),
-                            ("counts", blocks.counted), ("chapter", blocks.chapter)):
+                            ("counts", blocks.counted)):
             blocks.update(stage.folder / "README.md", name, partial(block, stage))
 
 
@@ -59,7 +60,6 @@ def main():
         update_readmes(ladder, results)
     if everything[first]:
         blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
-    studies = ROOT / "studies"
-    blocks.update(studies / "README.md", "ladders", lambda: list_ladders(studies))
+    blocks.update(ROOT / "studies/README.md", "ladders", lambda: list_ladders(ROOT / "studies"))
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything)

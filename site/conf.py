@@ -26,9 +26,9 @@ html_static_path = html_css_files = ["style.css"]
 html_copy_source = html_use_index = False
 
 # Folders and pages in the order in which they are read. What is not here comes last.
-ORDER = ["COURSE", "TERMS", "INSTALL", "CONTRIBUTING", "stages", "NETWORK", "PAPER", "ASSEMBLY",
-         "peers", "profiles", "studies", "assignments", "bench", "harness", "tests", "sim",
-         "report", "data"]
+ORDER = ["COURSE", "TERMS", "INSTALL", "CONTRIBUTING", "stages", "NETWORK", "PAPER",
+         "PREDICTIONS", "ASSEMBLY", "peers", "profiles", "studies", "assignments", "bench",
+         "harness", "tests", "sim", "report", "data"]
 # Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
 # are no pages are downloads, and folders without a README have no link.
 LINKS = os.environ.get("LINKS")
@@ -130,8 +130,4 @@ def setup(app):
     app.connect("doctree-read", adapt, priority=900)
     app.connect("html-page-context", fold, priority=100)
     app.connect("build-finished", finish)
-    # With the focus, the arrow keys scroll what is wider than the page.
-    app.add_js_file(None, body="""addEventListener("load", () => document.querySelectorAll(
-        "pre, .table-wrapper").forEach(part => {
-            if (part.scrollWidth > part.clientWidth) part.tabIndex = 0; }));""")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

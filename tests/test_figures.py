@@ -12,7 +12,7 @@ import pytest
 from programs import ROOT, run
 
 from harness import ladders
-from report import figures, view
+from report import blocks, figures, view
 
 PREDICTIONS = re.compile(r"#+ (The idea$|Exercises?$|.*\b(predict|arithmetic))", re.I | re.M)
 GENERATED = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", re.DOTALL)
@@ -117,3 +117,18 @@ def test_a_wrong_mark_ends_with_a_line(update, capsys, text, said):
     output = capsys.readouterr().err
     assert end.value.code == 2 and f": README.md: line 3: {said}" in output
     assert output.count("\n") == 1
+
+
+def test_a_gpus_time_stands_beside_its_prediction(tmp_path, monkeypatch):
+    """In the cells that it ran: five epochs of 1,182 batches of 32, in 591 ms."""
+    ladder, folder = ladders.find_ladder(""), tmp_path / "results/a_gpu/stages"
+    folder.mkdir(parents=True)
+    (folder / "runs.csv").write_text(
+        "stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
+        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n"
+        "03_cuda_unified,a GPU,,32,32,5,0.1,1,37800,4200,mnist,0.591,0.2,0.3,1,9,1,1\n")
+    monkeypatch.setattr(blocks, "HERE", tmp_path)
+    table = blocks.predictions(view.read(folder, ladder), ROOT)
+    line, = (line for line in table.split("\n") if line.startswith("| [03_cuda_unified]"))
+    found = [cell.strip() for cell in line.split("|")[2:-3]]
+    assert found == [found[0], "100", f"{100 / float(found[0]):.2f}×", found[3], "", ""]
