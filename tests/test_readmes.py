@@ -112,7 +112,7 @@ def on_small_sizes(command):
              for option in (*ladder.settings, *(axis["option"] for axis in ladder.axes))}
     options = "".join(f" --{name} {value}" for name, value in SMALL.items()
                       if name in known and f"--{name} " not in command)
-    if command.startswith("./run_all.sh"):
+    if re.match(r"(\w+=\S+ )*\./run_all\.sh", command):
         return f"{command}{options} --repeats 1"
     if command.startswith("make new-stage"):
         return f"RUNS=0 {command}"  # it begins with a check
