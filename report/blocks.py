@@ -165,8 +165,7 @@ def counted(stage):
 
 
 def predictions(results, folder):
-    """What a batch of the CUDA stages and steps takes by what is counted, and on the first GPU that
-    ran them."""
+    """A batch of each CUDA program by what is counted, and on the first GPU that ran them."""
     ladder, heads, lines = results.ladder, [], []
     machines = (read(each, ladder) for each in sorted(HERE.glob(f"results/*/{ladder.name}")))
     group = next((each.steps for each in machines if each and each.steps.on_gpu), None)
@@ -181,7 +180,8 @@ def predictions(results, folder):
                 time *= 1e6 / ladder.sum_of(ladder.toml["units"], run)
                 line[-2:] = three_digits(time), f"{time / float(line[-3].replace(',', '')):.2f}×"
         lines.append([*line, row["launches"], move(stage)])
-    return str(Table(["", *heads, "launches", MOVE], lines))
+    said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
+    return f"{said}\n\n{Table(['', *heads, 'launches', MOVE], lines)}"
 
 
 def terminal(results, kinds):
