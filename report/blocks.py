@@ -170,9 +170,10 @@ def predictions(results, folder):
     machines = (read(each, ladder) for each in sorted(HERE.glob(f"results/*/{ladder.name}")))
     group = next((each.steps for each in machines if each and each.steps.on_gpu), None)
     cells = {cell_name(ladder, cell): cell for cell in (group.cells if group else ())}
-    for stage in [each for each in ladder.stages if len(counts.read(each))]:
+    frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}
+    for stage, frame in frames.items():
         heads, line = [], [link(stage.name, stage.folder, folder)]
-        for name, row in counts.summed(counts.read(stage), "cell").iterrows():
+        for name, row in counts.summed(frame, "cell").iterrows():
             heads += [f"{name} (µs)", "measured", "error"]
             line += [row["µs predicted"], "", ""]
             if time := name in cells and group.time((stage.name, 0), cells[name]):

@@ -22,8 +22,7 @@ def update_readmes(ladder, results):
         if results:
             blocks.update(ladder.folder / page, name, partial(block, results, ladder.folder))
     for stage in ladder.stages:
-        for name, block in (("table", partial(blocks.measured, results)),
-                            ("counts", blocks.counted)):
+        for name, block in ("table", partial(blocks.measured, results)), ("counts", blocks.counted):
             blocks.update(stage.folder / "README.md", name, partial(block, stage))
 
 

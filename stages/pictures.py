@@ -265,13 +265,13 @@ def cuda_unified(stage):
     for along in (False, True):
         y = picture.head(f"{number(stage)}: they have neighbouring columns") if along else (
             picture.height)
-        touched = (lambda r, c: r == 2 and c < lanes) if along else (lambda r, c: c < sector)
-        wanted = (lambda r, c: r == 2 and c < lanes) if along else (lambda r, c: c == 3)
+        rows = [2] if along else range(lanes)
         picture.text(10, y + 22, "W1" if along else "x")
         picture.grid(x, y + 8, 4 if along else lanes, 18, cell, cell,
-                     lambda *at, wanted=wanted, touched=touched:
-                     "sum" if wanted(*at) else LOOKS[touched(*at)])
-        for row in [2] if along else range(lanes):
+                     lambda r, c, rows=rows, along=along:
+                     LOOKS[False] if r not in rows or c >= sector else
+                     "sum" if along or c == 3 else LOOKS[True])
+        for row in rows:
             picture.rect(x, y + 8 + row * cell, sector * cell, cell, "round")
         picture.notes(*([f"{lanes} numbers in one sector: all of it is used."] if along else
                         [f"{lanes} numbers in {lanes} sectors of {sector} (a thick line).",
@@ -301,8 +301,7 @@ def sample_lists(stage):
 
 def forward_tiles(stage):
     tile, pixels = (constant(stage, name) for name in ("TILE", "PIXELS"))
-    depth = tile
-    rounds, high, wide = -(-pixels // depth), BATCH // tile, HIDDEN // tile
+    rounds, high, wide = -(-pixels // tile), BATCH // tile, HIDDEN // tile
     x, y, side, long, row, column, current = 10, 38, 8, 196 / rounds, 1, 3, 4
     right, below = x + 208, y + 208
     picture = Picture(f"One block: {tile} × {tile} sums of x·W1")
@@ -318,9 +317,8 @@ def forward_tiles(stage):
     picture.text(x, below - 5, "x")
     picture.text(right + wide * side + 6, below + high * side / 2 + 4, "a")
     # The block's three tiles, larger. A small square stands for some numbers.
-    many = round(8 * depth / tile)
-    picture.grid(140, y + 14, many, 8, 5, 112 / many, lambda _, c: "read" if c == 5 else "pale")
-    picture.grid(20, y + 136, 8, many, 112 / many, 5, lambda r, _: "read" if r == 2 else "pale")
+    picture.grid(140, y + 14, 8, 8, 5, 14, lambda _, c: "read" if c == 5 else "pale")
+    picture.grid(20, y + 136, 8, 8, 14, 5, lambda r, _: "read" if r == 2 else "pale")
     picture.grid(140, y + 136, 8, 8, 5, 5, lambda r, c: "sum" if (r, c) == (2, 5) else "rest")
     picture.text(20, y + 108, "shared memory")
     picture.text(136, y + 194, "sums")
@@ -328,7 +326,7 @@ def forward_tiles(stage):
     picture.arrow(x + middle, below + row * side, x + middle, y + 180)
     picture.arrow(right + column * side, y + middle, 184, y + middle)
     picture.notes(f"In each of {rounds} rounds along the pixels, the block fetches",
-                  f"{tile} × {depth} numbers of x and W1 (stripes), once. Each is",
+                  f"{tile} × {tile} numbers of x and W1 (stripes), once. Each is",
                   f"then read {tile} times: for its sum (dark), a thread reads",
                   "a row of x's tile and a column of W1's.")
     return picture
@@ -388,16 +386,14 @@ def padding(stage):
     for more in (0, 4):
         y = picture.head(f"{number(stage)}: rows of {tile + more} floats") if more else (
             picture.height)
-        starts = {row * (tile + more) % banks: row for row in warp}
-        for i, row in enumerate(warp):
-            start = row * (tile + more) % banks
+        starts = [row * (tile + more) % banks for row in warp]
+        for i, (row, start) in enumerate(zip(warp, starts)):
             picture.text(10, y + 16 + i * 14, f"row {row}", "small")
             picture.grid(x, y + 6 + i * 14, 1, banks, cell, 12,
                          lambda _, c, start=start: LOOKS[0 <= (c - start) % banks < 4])
         picture.notes(f"A warp reads four pixels of {len(warp)} rows at once.",
-                      f"They lie in {4 * len(starts)} banks: "
-                      f"{('a pass', 'passes')[len(starts) < len(warp)]} for each "
-                      f"{len(starts)} of the rows.", "")
+                      f"They lie in {4 * len({*starts})} banks: " + (
+                          "no row waits." if more else "the rows take turns."), "")
     return picture
 
 

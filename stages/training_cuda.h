@@ -26,11 +26,11 @@ static inline void collect_events(struct phase_events *events, const struct opti
 // Returns how many blocks of a kernel are launched so that they can wait for each other: one a
 // multiprocessor. If the device can't have all of them at once, prints one line and exits with
 // EXIT_NO_DEVICE.
-static inline int cooperative_blocks(const void *kernel, int threads, size_t shared_bytes) {
+static inline int cooperative_blocks(const void *kernel, int threads) {
     int blocks, multiprocessors, is_able;
     CHECK(cudaDeviceGetAttribute(&is_able, cudaDevAttrCooperativeLaunch, 0));
     CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
     if (!is_able || blocks == 0) {
         report_error(STAGE, "this device can't launch blocks that wait for each other; try 09");
         exit(EXIT_NO_DEVICE);

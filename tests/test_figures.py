@@ -14,6 +14,8 @@ from programs import ROOT, run
 from harness import ladders
 from report import blocks, figures, view
 
+HEAD = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
+        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n")
 PREDICTIONS = re.compile(r"#+ (The idea$|Exercises?$|.*\b(predict|arithmetic))", re.I | re.M)
 GENERATED = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 CODE = re.compile(r"^ *```.*?^ *```|(?<=\n\n)(?: {4}[^\n]*\n)+(?=\n|\Z)|`[^`]+`", re.DOTALL | re.M)
@@ -74,8 +76,7 @@ def update(tmp_path, monkeypatch):
     ladder = ladders.find_ladder("")
     settings = "5,0.1,1,37800,4200,mnist"
     (tmp_path / "runs.csv").write_text(
-        "stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
-        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n" + "".join(
+        HEAD + "".join(
             f"{stage},cpu,{threads},{hidden},{batch},{settings},{time},{time / 4},{time / 2},1,9,"
             "1,1\n"
             for stage, threads, time in (("00_serial", 1, 12), ("01_vectorized", 1, 3),
@@ -124,9 +125,7 @@ def test_a_gpus_time_stands_beside_its_prediction(tmp_path, monkeypatch):
     ladder, folder = ladders.find_ladder(""), tmp_path / "results/a_gpu/stages"
     folder.mkdir(parents=True)
     (folder / "runs.csv").write_text(
-        "stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
-        "dataset,train_s,forward_s,backward_s,test_accuracy,gflops,sweep,round\n"
-        "03_cuda_unified,a GPU,,32,32,5,0.1,1,37800,4200,mnist,0.591,0.2,0.3,1,9,1,1\n")
+        HEAD + "03_cuda_unified,a GPU,,32,32,5,0.1,1,37800,4200,mnist,0.591,0.2,0.3,1,9,1,1\n")
     monkeypatch.setattr(blocks, "HERE", tmp_path)
     table = blocks.predictions(view.read(folder, ladder), ROOT)
     line, = (line for line in table.split("\n") if line.startswith("| [03_cuda_unified]"))

@@ -332,7 +332,7 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets how many blocks a launch has, and how many pairs of units' weights each of them keeps.
 static void set_blocks(struct network *network) {
     int bytes;
-    network->blocks = cooperative_blocks((const void *)run_epoch, THREADS, 0);
+    network->blocks = cooperative_blocks((const void *)run_epoch, THREADS);
     CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     const size_t most = ((size_t)bytes - SCRATCH_BYTES) / PAIR_BYTES;
     const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;

@@ -422,7 +422,7 @@ int main(int argc, char **argv) {
     const double used = used_device_mib();
     struct byte_dataset training_set = upload(&data.train), test_set = upload(&data.test);
     struct network network = create(&options);
-    network.blocks = cooperative_blocks((const void *)run_epoch, THREADS, 0);
+    network.blocks = cooperative_blocks((const void *)run_epoch, THREADS);
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);
