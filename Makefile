@@ -104,9 +104,9 @@ check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
 	@./deps.sh compare
 	@$(HARNESS) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
-bench: ## [FILTER=regex]: the ceilings: arithmetic, caches, memory, barriers
+bench: ## bench [STAGE=02 STUDY= FILTER=]: the machine's ceilings, a stage under them
 	@./deps.sh bench
-	@bench/run.sh
+	@$(HARNESS) bench.run "$$STAGE" "$$STUDY"
 
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B

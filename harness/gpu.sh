@@ -9,18 +9,17 @@ set -uo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 unset MAKEFLAGS MAKELEVEL # each part calls make for itself
 PATH=$PATH:/usr/local/cuda/bin
-names=(build test once steps grid bench profile report)
+names=(build test once steps grid profile report)
 # The most seconds of a part, and its command.
 # shellcheck disable=SC2016 # bash -c expands these
 declare -A parts=(
     [build]='180 status=0; make --jobs="$(nproc)" --keep-going all || status=1
-        for folder in */peers bench; do make --keep-going -C "$folder" || status=1; done
+        for folder in */peers; do make --keep-going -C "$folder" || status=1; done
         exit $status'
     [test]='240 make test-gpu'
     [once]="120 ./run_all.sh --gpu --repeats 1 ${SWEEP:-}" # from here on there are tables
     [steps]="360 ./run_all.sh --gpu --steps --resume ${SWEEP:-}" # each against the one before
     [grid]="240 ./run_all.sh --gpu --peers --resume ${SWEEP:-}"
-    [bench]='90 make bench'
     [profile]='180 status=0
         for stage in $(/usr/bin/python3 -m harness ladders stages --cuda ""); do
         [[ $stage == *.* ]] || make profile-gpu RESULTS=profiles STAGE="${stage##*/}" || status=1

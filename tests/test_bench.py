@@ -2,27 +2,24 @@
 
 import json
 import re
-import shutil
 
 import pytest
-from programs import ROOT, make, needs_full, run
+from programs import ROOT, draw_data, make, run
 
-from harness import rows
+from harness import ladders, rows
 
-BENCH = ROOT / "bench"
-NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-
-
-@pytest.fixture(scope="module")
-def built():
-    if run("g++ -E -include benchmark/benchmark.h -x c++ /dev/null", None).returncode:
-        pytest.skip("found no g++ or no libbenchmark-dev")
-    make("-C", "bench")
+pytestmark = pytest.mark.skipif(
+    run("g++ -E -include benchmark/benchmark.h -x c++ /dev/null", None).returncode != 0,
+    reason="found no g++ or no libbenchmark-dev")
 
 
-def test_only_the_medians_are_written_without_host_or_path(built, tmp_path):
-    run([BENCH / "run.sh"], RESULTS=tmp_path, MIN_TIME=0.001, REPETITIONS=2,
-        FILTER="ceilings/(multiply_add|addition|read/L[12]|barrier|parallel)")
+def bench(tmp_path, *stage, status=0, **variables):
+    return run(["/usr/bin/python3", ROOT / "harness", "bench.run", *stage], status, RESULTS=tmp_path,
+               BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
+
+
+def test_only_the_medians_are_written_without_host_or_path(tmp_path):
+    bench(tmp_path, FILTER="ceilings/(multiply_add|addition|read/L[12]|barrier|parallel)")
     path, = tmp_path.iterdir()
     assert path.name == "ceilings.json"
     assert not re.search("host_name|executable|/home|/root", path.read_text())
@@ -34,9 +31,9 @@ def test_only_the_medians_are_written_without_host_or_path(built, tmp_path):
     assert {"flops", "L1", "L2", "addition"} <= found.keys() and min(found.values()) > 1
 
 
-def test_a_filter_that_no_benchmark_matches_is_one_line_also_under_make(built):
-    said = run([BENCH / "run.sh"], 2, FILTER="nothing_of_this_name",
-               MAKEFLAGS="s -j2 --jobserver-auth=98,99").stderr
+def test_a_filter_that_no_benchmark_matches_is_one_line_also_under_make(tmp_path):
+    said = bench(tmp_path, status=2, FILTER="nothing_of_this_name",
+                 MAKEFLAGS="s -j2 --jobserver-auth=98,99").stderr
     assert said.count("\n") == 1 and "nothing_of_this_name" in said
 
 
@@ -47,8 +44,34 @@ def test_the_ceiling_of_more_threads_is_printed():
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
 
 
-@needs_full
-@pytest.mark.skipif(not NVCC, reason="found no nvcc")
-def test_the_gpus_ceilings_compile_without_a_warning(built, tmp_path):
-    make("-C", "bench", "build/gpu_ceilings", f"NVCC={NVCC}", "CUDA_ARCH=sm_75",
-         "NVCCFLAGS=-std=c++17 -arch=sm_75 -Xcompiler -Wall,-Wextra -Werror all-warnings")
+@pytest.mark.parametrize("wanted, threads", [("00", 1), ("02", 2)])
+def test_a_stages_phases_are_timed_under_the_ceilings(tmp_path, wanted, threads):
+    """Nine of ten batches count, warm and with cold caches."""
+    stage, samples, hidden = ladders.find_ladder("").find(wanted), 32, 8
+    make(str(stage.folder.relative_to(ROOT)))
+    rate = {"aggregate_name": "median", "real_time": 1}
+    (tmp_path / "ceilings.json").write_text(json.dumps({
+        "context": {"caches": [{"level": 1, "type": "Data", "size": 1e9, "num_sharing": 1}]},
+        "benchmarks": [rate | {"run_name": f"x/{name}/threads:{count}", key: 1e12 * count}
+                       for count in (1, 2) for name, key in (("multiply_add", "flops"),
+                                                             ("read/L1", "bytes_read"))]}))
+    said = bench(tmp_path, wanted, HIDDEN=hidden, BATCH=samples, TRAIN=10 * samples, TEST=1,
+                 OPTIONS=f"--benchmark_out_format=json --benchmark_out={tmp_path}/json", OMP_NUM_THREADS=2,
+                 MNIST_DIR=draw_data(tmp_path / "data")).stdout
+    found = {each["run_name"].split("/", 3)[3].split("/iterations")[0]: each
+             for each in json.loads((tmp_path / "json").read_text())["benchmarks"]
+             if each["aggregate_name"] == "median"}
+    assert {*found} == {f"{phase}{cold}" for phase in ("forward", "backward")
+                        for cold in ("", "/cold")} and said.count(f"{stage.name}/hidden:8/") == 4
+    for name, each in found.items():
+        # By hand: a multiply-add for each pixel or unit, and a gradient of each weight, or two.
+        layers = (784, 10) if name.startswith("forward") else (784, 2 * 10)
+        operations = 2 * samples * hidden * sum(layers)
+        assert each["flops"] * each["real_time"] == pytest.approx(1e6 * operations, rel=1e-6)
+        assert each["of_peak"] == pytest.approx(each["flops"] / threads / 1e12)
+        assert each["of_L1"] == pytest.approx(each["bytes"] / threads / 1e12)
+
+
+def test_a_stage_of_a_gpu_is_one_line(tmp_path):
+    said = bench(tmp_path, "05_cuda", status=2).stderr
+    assert said.count("\n") == 1 and "05_cuda_shared_tiling" in said

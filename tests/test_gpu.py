@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY, wait_until
 
-PARTS = "build test once steps grid bench profile report"
+PARTS = "build test once steps grid profile report"
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +33,9 @@ def test_all_parts(tree):
     output = tree.run("harness/gpu.sh", 1, SWEEP="--hidden 32", FAILING="test-gpu")
     assert tree.calls() == [
         f"make --jobs={len(os.sched_getaffinity(0))} --keep-going all",
-        "make --keep-going -C stages/peers", "make --keep-going -C bench", "make test-gpu",
+        "make --keep-going -C stages/peers", "make test-gpu",
         "run_all.sh --gpu --repeats 1 --hidden 32", "run_all.sh --gpu --steps --resume --hidden 32",
-        "run_all.sh --gpu --peers --resume --hidden 32", "make bench",
+        "run_all.sh --gpu --peers --resume --hidden 32",
         "make profile-gpu RESULTS=profiles STAGE=03_a", "make report"]
     said = re.findall(r"^(\w+): \d+ s, (\w+)", output, re.MULTILINE)
     assert said == [(name, "failed" if name == "test" else "done") for name in PARTS.split()]

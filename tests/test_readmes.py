@@ -34,7 +34,8 @@ INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 # The smallest sizes: of a ladder's options, and of what measures.
 SMALL = {"hidden": 8, "batch": 32, "train": 64, "test": 10, "samples": 64, "triplets": 64,
          "features": 8, "seconds": 0, "iterations": 2}
-VARIABLES = {"RUNS": 2, "CPU_SECONDS": 1, "MIN_TIME": 0.001, "REPETITIONS": 1, "EPOCHS": 1,
+VARIABLES = {"RUNS": 2, "CPU_SECONDS": 1, "BENCHMARK_MIN_TIME": 0.001,
+             "BENCHMARK_REPETITIONS": 1, "EPOCHS": 1,
              **{name.upper(): value for name, value in SMALL.items()}}
 
 
