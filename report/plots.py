@@ -5,6 +5,8 @@ grey too.
 """
 
 import io
+import math
+from collections import defaultdict
 
 import matplotlib
 
@@ -94,6 +96,53 @@ def ladder(group, cell):
     return figure
 
 
+def roofline(results):
+    """A roofline for each cell of the steps: what each CPU program reaches in each phase, over the
+    operations for each byte that has to move, and the machine's roofs. All programs of a cell do
+    the same work, so a phase is a column, which the stages climb. Those that leave operations out,
+    or do those of a phase in another, are not there: they do not do what the rate counts."""
+    group, ladder = results.steps.with_most_threads(), results.ladder
+    figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
+                                figsize=(8, 5.6), layout="constrained")
+    top = max(results.ceilings.values()) / 1e9
+    for axis, cell in zip(axes.flat, group.cells):
+        columns, row = defaultdict(list), dict(zip(group.axes, cell)) | group.settings
+        for line in group.on_cpu:
+            work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
+            rates = {phase: work[phase] / seconds / 1e9 for phase in ladder.phases
+                     if (seconds := group.median(f"{phase}_s", line, cell))}
+            if not ladder.skips(line[0]) and max(rates.values(), default=math.inf) < top:
+                for phase, rate in rates.items():
+                    intensity = work[phase] / ladder.work(row, phase, "bytes")
+                    columns[intensity, phase].append((rate, line[0]))
+        low, high = 0.5, 120
+        for level, threads, rate in results.roofs:
+            rate, words = rate / 1e9, {"va": "bottom", "fontsize": 7}
+            if level in ("flops", "addition"):  # with the multiplication before each addition
+                rate *= 1 + (level == "addition")
+                axis.plot((low, high), (rate, rate), color=INK, linewidth=1.2)
+                axis.text(low, rate, "one sum, which waits for itself" if level == "addition" else
+                          f"multiply-adds on {threads} core{'s' * (threads > 1)}", **words)
+            elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
+                axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
+                axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
+        for (x, phase), points in columns.items():
+            is_left, free = phase != ladder.phases[0], 0
+            for y, name in sorted(points):
+                (number, colour), free = place(name), max(y, 1.1 * free)
+                axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
+                          markersize=3 if "." in name else 6)
+                axis.text(x * (0.88 if is_left else 1.13), free, name.split("_")[0], fontsize=6,
+                          color=colour, va="center", ha="right" if is_left else "left")
+            axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
+        axis.set(title=blocks.cell_name(ladder, cell), xlabel="operations for each byte",
+                 ylim=(0.45, 2 * top))
+        for which in "xy":
+            log_axis(axis, which)
+    axes[0, 0].set_ylabel("GFLOP/s")
+    return figure
+
+
 def lines(axis, table, x, y, log):
     """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names
     them."""
@@ -174,6 +223,8 @@ def write(results):
     found = {"ladder": stages(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
+    if all("bytes" in results.ladder.toml["work"].get(phase, {}) for phase in results.ladder.phases):
+        found["roofline"] = roofline(results)
     if len(results.growth):
         found["growth"] = growth(results)
     for name, figure in found.items():

@@ -136,6 +136,7 @@ class Group:
         self.lines = sorted({key[:2] for key in self.medians})
         self.cells = sorted({key[2:] for key in self.medians})
         self.on_gpu = {*frame["stage"][frame["device"] != "cpu"]}
+        self.on_cpu = [line for line in self.lines if line[0] not in self.on_gpu]
         self.baseline = next((line for line in self.lines
                               if line[0] == self.ladder.toml["baseline"]), None)
         is_short = any(0 < each[time] < 0.001 for each in self.medians.values())
@@ -386,13 +387,17 @@ class Results:
         return self.folder / "plots"
 
     @functools.cached_property
-    def ceilings(self):
-        """{threads: operations a second} of the ladder's numbers, from what `make bench` has
-        measured on the machine."""
+    def roofs(self):
+        """[(level, threads, rate)] that `make bench` has measured on the machine."""
         home = self.folder.absolute().parent
         path = home.with_name(home.name.removesuffix("-quick")) / "bench/ceilings.json"
-        return {threads: rate / self.ladder.width for level, threads, rate in (
-            rows.read_ceilings(path) if path.exists() else ()) if level == "flops"}
+        return rows.read_ceilings(path) if path.exists() else []
+
+    @property
+    def ceilings(self):
+        """{threads: operations a second} of the ladder's numbers."""
+        return {threads: rate / self.ladder.width for level, threads, rate in self.roofs
+                if level == "flops"}
 
     @property
     def machine(self):
