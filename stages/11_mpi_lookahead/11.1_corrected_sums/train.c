@@ -85,6 +85,21 @@ static size_t count_threads(const struct options *options) {
     return (size_t)(wanted < sums[0] ? wanted : sums[0]);
 }
 
+// Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
+// them first. So each thread does this for the panels that it will compute with.
+static vec *allocate_panels(size_t vectors, size_t threads) {
+    vec *panels = (vec *)try_allocate_array(vectors * PIXELS, sizeof(vec));
+    if (!panels) {
+        report_error(stage_name, "out of memory: asked for %zu MiB; try fewer hidden units",
+                     vectors * PIXELS * sizeof(vec) >> 20);
+        exit(EXIT_RUN_FAILED);
+    }
+#pragma omp parallel for num_threads(threads)
+    for (size_t v = 0; v < vectors; ++v)
+        memset(panels + v * PIXELS, 0, PIXELS * sizeof(vec));
+    return panels;
+}
+
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t all = (units + LANES - 1) / LANES;
@@ -103,7 +118,7 @@ static struct network create(const struct options *options) {
         .units = units,
         .vectors = vectors,
         .first = first,
-        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .weights1 = allocate_panels(vectors, threads),
         .bias1 = (vec *)allocate_floats(vectors * LANES),
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
