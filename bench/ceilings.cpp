@@ -1,5 +1,6 @@
 // Measures the most that this machine can do: multiply-adds in registers, reading from each cache
-// and from memory, a barrier. The stages are compared with these ceilings.
+// and from memory, a barrier. The stages are compared with these ceilings. Two more show what a
+// line of the cache that threads share costs, and a page that the TLB does not know.
 #include "harness/ceiling.h"
 
 #include <benchmark/benchmark.h>
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 
 static void multiply_add(benchmark::State &state) {
     const long rounds = 1000;
@@ -82,6 +84,39 @@ static void parallel_region(benchmark::State &state) {
     }
 }
 
+// Each thread adds to a float of its own in memory: all of them in one line of the cache, or each
+// in a line of its own.
+static void share_line(benchmark::State &state, size_t distance) {
+    alignas(64) static float sums[64 * 16];
+    float *sum = &sums[static_cast<size_t>(state.thread_index()) % 64 * distance];
+    for (auto _ : state) {
+        *sum += 1;
+        asm volatile("" : "+m"(*sum));
+    }
+}
+
+// Loads from one page after another, each from the address that the load before has found. It reads
+// a line of each page: a cache holds all of them, but the TLB only some of the pages, if small.
+static void visit_pages(benchmark::State &state, int advice) {
+    const size_t pages = 4096, page = 4096;
+    char *data = static_cast<char *>(std::aligned_alloc(1 << 21, pages * page));
+    if (!data || madvise(data, pages * page, advice)) {
+        state.SkipWithError("found no memory, or a kernel without huge pages");
+        return;
+    }
+    const auto line = [&](size_t i) { return data + i % pages * page + i % 64 * 64; };
+    for (size_t i = 0, next; i < pages; ++i) {
+        next = (i + 7919) % pages; // far away, and a prime: so it comes to all of them
+        *reinterpret_cast<char **>(line(i)) = line(next);
+    }
+    char *place = data;
+    for (auto _ : state) {
+        place = *reinterpret_cast<char **>(place);
+        asm volatile("" : "+r"(place));
+    }
+    std::free(data);
+}
+
 // Registers it for one core and for all cores. The cores divide a cache or memory that they share.
 static void register_read(const std::string &level, size_t bytes, bool shared) {
     const size_t all = static_cast<size_t>(omp_get_max_threads());
@@ -113,7 +148,16 @@ int main(int argc, char **argv) {
     }
     register_read("memory", 8 * largest, true);
 
+    benchmark::RegisterBenchmark("ceilings/pages/4_KiB", visit_pages, MADV_NOHUGEPAGE);
+    benchmark::RegisterBenchmark("ceilings/pages/2_MiB", visit_pages, MADV_HUGEPAGE);
+
     if (all > 1) {
+        for (const size_t distance : {1, 16})
+            benchmark::RegisterBenchmark(distance == 1 ? "ceilings/sharing/one_line"
+                                                       : "ceilings/sharing/own_lines",
+                                         share_line, distance)
+                ->Threads(all)
+                ->UseRealTime();
         benchmark::RegisterBenchmark("ceilings/barrier", barrier)
             ->ArgName("threads")
             ->Arg(all)
