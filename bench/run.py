@@ -66,8 +66,8 @@ def run(program, work, *words, **environment):
     if process.returncode or "ERROR OCCURRED" in "".join(printed):
         print(messages.read_text(), end="", file=sys.stderr)
         fail(f"{program} failed, see above", 1)
-    # Such as that of a clock rate that is not fixed. Debian's library is a debug build, which has no
-    # effect here: it does no work while the clock runs.
+    # Such as that of a clock rate that is not fixed. Debian's library is a debug build, which makes
+    # no difference: it does no work while the clock runs.
     for line in re.findall("^.*WARNING(?!.*built as DEBUG).*$", messages.read_text(), re.MULTILINE):
         print(line, file=sys.stderr)
     return "".join(printed) or fail(

@@ -2,12 +2,13 @@
 are view.py's."""
 
 import math
+import re
 from statistics import mean
 
 from harness import counts, rows
 from harness.ladders import fail
-from report.view import (HERE, MOVE, Cell, Table, by_reason, changes, is_peer, link, move, read,
-                         three_digits, wrapped)
+from report.view import (HERE, MOVE, ROOF, Cell, Table, by_reason, changes, is_peer, link, move,
+                         read, three_digits, wrapped)
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
@@ -112,6 +113,19 @@ def ladder(results, folder):
         block(results, group, Table(["", *heads, "changed lines", MOVE], table),
               what + f" Compared are {', '.join(others)}." * bool(others), lines, folder, stages),
         growth and "How the time grows with each option, while the others stay:", growth]))
+
+
+def roofline(results, folder):
+    """The picture of the roofs, and under which of them each program is: the first paragraph of its
+    README's section."""
+    found = {stage: re.search(r"^## The roof\n\n(.+?)\n\n", rows.read(stage.folder / "README.md"),
+                              re.DOTALL | re.MULTILINE) for stage in results.ladder.stages}
+    table = Table(["", ROOF], [
+        [link(stage.name, stage.folder, folder), " ".join(said[1].split())]
+        for stage, said in found.items() if said])
+    return "\n\n".join([picture(
+        results.plots / "roofline.png", "The phases of each program under the machine's roofs",
+        folder), str(table)])
 
 
 def gain(group, line, above, cell, with_interval=False):

@@ -223,7 +223,8 @@ def write(results):
     found = {"ladder": stages(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
-    if all("bytes" in results.ladder.toml["work"].get(phase, {}) for phase in results.ladder.phases):
+    moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]
+    if results.roofs and moved and all(moved):
         found["roofline"] = roofline(results)
     if len(results.growth):
         found["growth"] = growth(results)

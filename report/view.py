@@ -27,7 +27,7 @@ DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS
 WITH_SETUP = "with_setup_s"  # the column that no row has
 WIDTH = 80  # of a terminal
 PAPER = ", the paper"  # ends the name of a line of its figures
-MOVE = "the move"  # the head of the only column of words
+MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
     "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
@@ -87,7 +87,7 @@ class Table:
 
     def __str__(self):
         """In Markdown."""
-        rules = ["---", *("---" if head == MOVE else "---:" for head in self.heads[1:])]
+        rules = ["---", *("---" if head in (MOVE, ROOF) else "---:" for head in self.heads[1:])]
         # Between two ~, GitHub strikes out.
         head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
                         .replace("|  |", "| |") for line in (self.heads, *self.lines))

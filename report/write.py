@@ -17,6 +17,7 @@ def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
+                              ("README.md", "roofline", blocks.roofline),
                               ("PAPER.md", "tables", blocks.paper),
                               ("PREDICTIONS.md", "predictions", blocks.predictions)):
         if results:

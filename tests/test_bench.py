@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def bench(tmp_path, *stage, status=0, **variables):
-    return run(["/usr/bin/python3", ROOT / "harness", "bench.run", *stage], status, RESULTS=tmp_path,
-               BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
+    return run(["/usr/bin/python3", ROOT / "harness", "bench.run", *stage], status,
+               RESULTS=tmp_path, BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
 
 
 def test_only_the_medians_are_written_without_host_or_path(tmp_path):
@@ -56,8 +56,8 @@ def test_a_stages_phases_are_timed_under_the_ceilings(tmp_path, wanted, threads)
                        for count in (1, 2) for name, key in (("multiply_add", "flops"),
                                                              ("read/L1", "bytes_read"))]}))
     said = bench(tmp_path, wanted, HIDDEN=hidden, BATCH=samples, TRAIN=10 * samples, TEST=1,
-                 OPTIONS=f"--benchmark_out_format=json --benchmark_out={tmp_path}/json", OMP_NUM_THREADS=2,
-                 MNIST_DIR=draw_data(tmp_path / "data")).stdout
+                 OPTIONS=f"--benchmark_out_format=json --benchmark_out={tmp_path}/json",
+                 OMP_NUM_THREADS=2, MNIST_DIR=draw_data(tmp_path / "data")).stdout
     found = {each["run_name"].split("/", 3)[3].split("/iterations")[0]: each
              for each in json.loads((tmp_path / "json").read_text())["benchmarks"]
              if each["aggregate_name"] == "median"}
