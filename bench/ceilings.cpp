@@ -1,7 +1,7 @@
 // Measures the most that this machine can do: multiply-adds in registers, reading from each cache
 // and from memory, a barrier. The stages are compared with these ceilings. Two more show what a
 // line of the cache that threads share costs, and a page that the TLB does not know.
-#include "harness/ceiling.h"
+#include "bench/ceiling.h"
 
 #include <benchmark/benchmark.h>
 

@@ -120,11 +120,11 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
 @functools.cache
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
-    folder = str(ladders.ROOT / "harness")
+    folder = str(ladders.ROOT / "bench")
     status, errors, _ = run(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"],
                             keep="both")
     if status:
-        ladders.fail(f"harness/ceiling.c does not build: {errors}", 1)
+        ladders.fail(f"bench/ceiling.c does not build: {errors}", 1)
     return f"{folder}/build/ceiling"
 
 
@@ -133,7 +133,7 @@ def rate(threads):
     milliseconds."""
     status, text, _ = run([ceiling(), str(threads)], keep="stdout")
     if status:
-        ladders.fail(f"harness/build/ceiling: exit status {status}", 1)
+        ladders.fail(f"bench/build/ceiling: exit status {status}", 1)
     return float(text) / 1e9
 
 

@@ -229,8 +229,8 @@ def made_up(tmp_path_factory):
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
         tree.edit("harness/sweep.py", pause, "pass")
-    tree.write("harness/Makefile", "build/ceiling: ;\n")
-    tree.script("harness/build/ceiling", "echo 1e11")
+    tree.write("bench/Makefile", "build/ceiling: ;\n")
+    tree.script("bench/build/ceiling", "echo 1e11")
     for name in ("run_all.sh", "deps.sh", "packages.txt", "report/run_all.py"):
         shutil.copy2(REPOSITORY / name, tree.root / name)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")

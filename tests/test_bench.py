@@ -38,9 +38,9 @@ def test_a_filter_that_no_benchmark_matches_is_one_line_also_under_make(tmp_path
 
 
 def test_the_ceiling_of_more_threads_is_printed():
-    make("-C", "harness", "build/ceiling")
+    make("-C", "bench", "build/ceiling")
     for threads in "1", "3":
-        said = run([ROOT / "harness/build/ceiling", threads]).stdout
+        said = run([ROOT / "bench/build/ceiling", threads]).stdout
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
 
 

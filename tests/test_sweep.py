@@ -135,7 +135,7 @@ def test_growth(tree):
 def test_a_list_of_threads(tree):
     """Each number for stages that use so many, one run for the others. More threads have more
     multiply-adds, which disturbs nobody."""
-    tree.script("harness/build/ceiling", "echo ${1}e11")
+    tree.script("bench/build/ceiling", "echo ${1}e11")
     tree.stage("00_one", "threads=1")
     # It can use two threads, or five with more hidden units.
     tree.stage("02_three", "most=$((hidden == 8 ? 2 : 5)); [ $threads -lt $most ] || threads=$most")
@@ -182,7 +182,7 @@ def test_threads_are_bound(tree):
 def test_record(tree):
     """When, in which sweep and which round, how the machine was, and what became of each program,
     with a hash of its sources."""
-    tree.script("harness/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
+    tree.script("bench/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
     tree.write("stages/00_one/run.flags", "-O9\n")
     tree.stage("01_two", "threads=1")
     tree.write("others", "4.56")
@@ -212,13 +212,13 @@ def test_a_disturbed_run_is_made_again(tree):
     """In the same round, by how the machine was and never by its own time. All rows stay."""
     tree.stage("00_one", 'time_s=0.$(wc -l <calls)')
     slow = "echo >>asked; case $(wc -l <asked) in {}) echo 5e10 ;; *) echo 1e11 ;; esac"
-    tree.script("harness/build/ceiling", slow.format("3|4"))
+    tree.script("bench/build/ceiling", slow.format("3|4"))
     output = tree.sweep("--threads 1 --repeats 2")
     assert "00_one, hidden 8, batch 4, round 2, disturbed, so again; " in output
     assert tree.rows("stage round rate") == (
         "00_one,1,100.0 01_two,1,100.0 00_one,2,50.0 00_one,2,50.0 00_one,2,100.0 01_two,2,100.0")
     # The rounds are complete, though the last run of one is disturbed.
-    tree.script("harness/build/ceiling", slow.format("[89]|10"))
+    tree.script("bench/build/ceiling", slow.format("[89]|10"))
     tree.sweep("--threads 1 --repeats 3 --resume")
     assert tree.counts("stage round") == {
         "00_one,1": 1, "01_two,1": 1, "00_one,2": 3, "01_two,2": 1, "00_one,3": 1, "01_two,3": 3}

@@ -2,7 +2,7 @@
 // `make compare` call it before each run, `make check TARGET=50%` after it:
 //
 //     ceiling THREADS
-#include "harness/ceiling.h"
+#include "bench/ceiling.h"
 
 #include <stdio.h>
 #include <stdlib.h>

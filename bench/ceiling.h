@@ -1,6 +1,6 @@
 // The arithmetic ceiling: multiply-adds that never wait for memory or for each other.
-#ifndef HARNESS_CEILING_H
-#define HARNESS_CEILING_H
+#ifndef BENCH_CEILING_H
+#define BENCH_CEILING_H
 
 #include "common/timing.h"
 
