@@ -13,6 +13,7 @@ values, another ladder or stage make no difference. FULL=1 runs it if it is quic
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from programs import FULL, ROOT, copy, run
@@ -95,8 +96,16 @@ def choose():
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
-    """The copy, and the environment of its commands: the data, and a compiler if there is a GPU."""
+    """The copy, and the environment of its commands: the data, and a compiler if there is a GPU. A
+    stage that is built here is not built again there."""
     root = copy(tmp_path_factory.mktemp("readmes") / "a b'c$d(e#f:g=h[i];j%k&l")
+    for ladder in ladders.ladders():
+        programs = (stage.program for stage in ladder.stages)
+        for path in (*ladder.folder.glob("build/*.o"),  # in the order in which make builds them
+                     *(path for each in programs for path in (Path(f"{each}.flags"), each))):
+            if path.exists():
+                (root / path.relative_to(ROOT)).parent.mkdir(exist_ok=True)
+                shutil.copy(path, root / path.relative_to(ROOT))
     variables = VARIABLES | ({} if shutil.which("nvidia-smi") else {"NVCC": "no-nvcc"})
     for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
         name = f"{data.stem.upper()}_DIR"

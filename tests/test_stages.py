@@ -20,6 +20,7 @@ from harness import check, ladders
 
 ALWAYS = "stages", "sanitized", "simulated", "cell"
 EXTRA = "wide", "simulated_wide", "long"  # that a ladder need not have
+OF_STAGES = *EXTRA, "builds", "order_2", "order_3"  # a step is like the stages beside it
 TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
          if shutil.which("compute-sanitizer")]
 check.LIMIT = 600  # seconds: sanitizers are slow
@@ -64,9 +65,9 @@ def is_left_out(stage, selection):
 
 
 # What takes longest comes first, so that the short ones fill the gaps: mpirun, then 00.
-# A step is like the stages beside it, so it has none of EXTRA.
-TESTS = sorted((each for each in all_tests() if each[1] not in EXTRA or (
-                    each[1] in each[0].ladder.toml["tests"] and not each[0].is_step)),
+TESTS = sorted((each for each in all_tests()
+                if (each[1] not in EXTRA or each[1] in each[0].ladder.toml["tests"])
+                and not (each[0].is_step and each[1] in OF_STAGES)),
                key=lambda each: (not each[0].declared("RUN"), each[0].name))
 
 
