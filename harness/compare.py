@@ -16,6 +16,7 @@ from statistics import median
 from harness import ladders, pairs, running
 from harness import rows as results
 from harness.ladders import fail
+from harness.testing import check_cell
 
 
 def build(stage):
@@ -115,11 +116,9 @@ def compare(stages, options):
 
 def compare_in_cell(stages, options):
     """Builds two stages, tests them where they will be timed, and compares them: see compare()."""
-    from harness import check  # which imports this module
-
     for stage in dict.fromkeys(stages):
         build(stage)
-    check.check_cell(dict.fromkeys(stages), options)
+    check_cell(dict.fromkeys(stages), options)
     return compare(stages, options)
 
 
