@@ -109,7 +109,7 @@ def judge(stage, target, phase, options, key):
     if not target:
         return {"verdict": "right"}
     if why:
-        ladders.show(f"{stage.name}: TARGET={target} not judged: {why}")
+        print(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
     wanted, times = ([row[column] for row in side] for side in sides)
     if key and not phase:
@@ -128,9 +128,9 @@ def judge(stage, target, phase, options, key):
     low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
     aim = read_target(stage, target, phase)
     verdict = "reached" if low >= aim else "MISSED" if high < aim else "undecided"
-    ladders.show(f"{stage.name}: TARGET={target} {verdict}: {column.removesuffix('_s')} "
-                 f"{says.format(pairs.digits(found.median))} {found.interval}"
-                 + "; more RUNS narrow it" * (verdict == "undecided"))
+    print(f"{stage.name}: TARGET={target} {verdict}: {column.removesuffix('_s')} "
+          f"{says.format(pairs.digits(found.median))} {found.interval}"
+          + "; more RUNS narrow it" * (verdict == "undecided"))
     return {"verdict": verdict, "reached": found.median, "low": low, "high": high}
 
 
@@ -159,15 +159,15 @@ def check_stage(stage, target, phase, key, result):
                 raise Wrong("launches no kernel")
     except (Wrong, Skipped) as wrong:
         result["verdict"] = "not checked" if isinstance(wrong, Skipped) else "wrong"
-        ladders.show(f"{stage.name}: {result['verdict'].upper()} {wrong}")
+        print(f"{stage.name}: {result['verdict'].upper()} {wrong}")
         if isinstance(wrong, Differs):
             with contextlib.suppress(Wrong):
                 wrong.explain()
         return 1
-    print(f"{stage.name}: right, {result['tests']} tests", flush=True)
+    print(f"{stage.name}: right, {result['tests']} tests")
     result["verdict"] = "right"
     if path != stage.program:
-        ladders.show("Its speed is not known: a simulated device's times mean nothing.")
+        print("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
     if options["runs"] == "0":
         result["verdict"] = "not judged" if target else "right"
@@ -185,5 +185,5 @@ def main():
     result = {"stage": stage.name, "verdict": "not checked", "tests": 0, "target": target}
     status = check_stage(stage, target, phase, key, result)
     if key:
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result))
     return status

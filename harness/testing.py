@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness import ladders, running
+from harness import ladders, running, shape
 
 BUILD = Path(__file__).resolve().parent / "build"
 FULL = bool(os.environ.get("FULL"))
@@ -182,10 +182,10 @@ def expect(ladder, *options):
     command = [str(BUILD / ladder.name / "reference"), *options]
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
-    try:
-        text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        ladders.fail(f"{error}; `make -C tests programs` builds it", 1)
+    status, text, _ = running.run(command, keep="stdout")
+    if status:
+        ladders.fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds "
+                     "it", 1)
     return ([line.split() for line in text.splitlines()],
             np.fromfile(saved) if saved.exists() else None)
 
@@ -205,14 +205,13 @@ class Tester:
             ladders.fail(f"{self.ladder.name}/ladder.toml: found no [tests]; see "
                          "stages/ladder.toml")
         tests = self.ladder.toml["tests"]
-        self.tests = {"sizes": [""], "options": "", "last": "", "run_only": [], "all_threads": [],
-                      "threads": not cell, "twice": tests["cases"], **tests,
+        self.tests = {**shape.CASES, "twice": tests["cases"], "threads": not cell, **tests,
                       **tests.get(selection, {})}
         self.now = ""  # what is run
         self.items = DRAWN
         self.case = cell and self.case_of(cell)
         self.data = []
-        if self.tests.get("real_data"):
+        if self.tests["real_data"]:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(drawn_data(self.ladder, self.items))]
@@ -249,7 +248,7 @@ class Tester:
     def expected(self, case):
         return expect(self.ladder, *self.options(case))
 
-    def run(self, case, start=AS_IT_IS, **variables):
+    def run(self, case, start):
         """Runs a program once, and reads what it leaves behind."""
         saved, rows = (Path(scratch().name, name) for name in ("saved", "rows.csv"))
         for file in (saved, rows):
@@ -259,7 +258,7 @@ class Tester:
             command += [f"--{self.ladder.save}", str(saved)]
         if start.threads and self.takes_threads:
             command += ["--threads", str(start.threads)]
-        environment = {**self.environment, **variables}
+        environment = dict(self.environment)
         if start.order:
             environment["SIM_SEED"] = str(start.order)
         if start.many:
@@ -273,10 +272,10 @@ class Tester:
         values = np.fromfile(saved, np.float32) if saved.exists() else None
         return Run(status, first_line(errors), values, row)
 
-    def result(self, case, start=AS_IT_IS, **variables):
+    def result(self, case, start=AS_IT_IS):
         """A run that has ended well."""
         self.now = f"with {case}{start}"
-        run = None if self.hangs else self.run(case, start, **variables)
+        run = None if self.hangs else self.run(case, start)
         if self.hangs:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
@@ -402,7 +401,7 @@ class Tester:
     def show(self, case, start, run, items, what, words=()):
         """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
         width = max(len(item.name) for item in items)
-        ladders.show(f"{self.stage.name}: {what} ({case}{start})")
+        print(f"{self.stage.name}: {what} ({case}{start})")
         print(f"\n{'':{width}}    error         first wrong         found     expected")
         for item in items:
             print(f"{item.name:{width}}  {item.error:7.1e}  " + (
@@ -417,7 +416,7 @@ class Tester:
         if start.threads > 1:
             words = ["With 1 thread it is right: look at what the threads share.", *words]
         for line in filter(None, words):
-            ladders.show(line)
+            print(line)
 
 
 @np.errstate(all="ignore")

@@ -31,10 +31,6 @@ def constant(stage, name):
                         f"expected '{name} = ...'")
 
 
-def number(stage):
-    return stage.name.split("_")[0]
-
-
 class Picture:
     """The parts of a drawing. x and y are the left upper corner, in pixels."""
 

@@ -1,13 +1,13 @@
 """Which sectors the lanes of a warp read, before this stage and after."""
 
-from report.picture import LOOKS, Picture, number
+from report.picture import LOOKS, Picture
 
 
 def draw(stage):
     sector, lanes, cell, x = 8, 8, 16, 52  # a sector has 32 bytes
-    picture = Picture(f"{number(stage.before)}: the lanes of a warp have neighbouring rows")
+    picture = Picture(f"{stage.before.number}: the lanes of a warp have neighbouring rows")
     for along in (False, True):
-        y = picture.head(f"{number(stage)}: they have neighbouring columns") if along else (
+        y = picture.head(f"{stage.number}: they have neighbouring columns") if along else (
             picture.height)
         rows = [2] if along else range(lanes)
         picture.text(10, y + 22, "W1" if along else "x")

@@ -1,14 +1,14 @@
 """What two processes do while the sum travels, before this stage and after."""
 
-from report.picture import Picture, number
+from report.picture import Picture
 
 
 def draw(stage):
     looks = {"wait": "rest", "step": "pale", "x·W1": "mid", "x⁺·W1": "mid", "layer": "sum",
              "fix": "read"}
     widths = {"wait": 60, "step": 42, "x·W1": 42, "x⁺·W1": 42, "layer": 14, "fix": 12}
-    origin = stage.ladder.find(f"{number(stage)}.1").before
-    picture = Picture(f"{number(origin)}: all wait for the sum")
+    origin = stage.ladder.find(f"{stage.number}.1").before
+    picture = Picture(f"{origin.number}: all wait for the sum")
     for parts, leaves in (
             ("x·W1 layer wait layer step x⁺·W1 layer wait", (124, 282)),
             ("layer step x⁺·W1 layer fix layer step x⁺·W1 layer fix", (82, 206))):
@@ -24,9 +24,9 @@ def draw(stage):
             picture.arrow(x, y + 25, x + 58, y + 51)
             picture.arrow(x, y + 51, x + 58, y + 25)
         if "wait" in parts:
-            picture.head(f"{number(stage)}: they compute while it travels")
+            picture.head(f"{stage.number}: they compute while it travels")
     picture.notes("Arrows: the shares on their way. Dark: the second layer.",
-                  f"Stripes: the correction of x⁺·W1. In {number(stage)}, the step is",
+                  f"Stripes: the correction of x⁺·W1. In {stage.number}, the step is",
                   "that of the batch before.", "",
                   "Time runs to the right, not to scale.")
     return picture

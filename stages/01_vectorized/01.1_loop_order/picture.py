@@ -1,13 +1,13 @@
 """What the inner loop reads and adds to, before this step and after."""
 
-from report.picture import LOOKS, Picture, constant, number
+from report.picture import LOOKS, Picture, constant
 
 
 def draw(stage):
     line, rows = constant(stage, "ALIGNMENT") // 4, 6
-    picture = Picture(f"{number(stage.before)}: the inner loop runs down, over the pixels k")
+    picture = Picture(f"{stage.before.number}: the inner loop runs down, over the pixels k")
     for along in (False, True):
-        y = picture.head(f"{number(stage)}: the inner loop runs along, over the units h") \
+        y = picture.head(f"{stage.number}: the inner loop runs along, over the units h") \
             if along else picture.height
         read = (lambda row, _: row == 2) if along else (lambda _, column: column == 4)
         picture.text(26, y + 10, "x[s]", "", "middle")

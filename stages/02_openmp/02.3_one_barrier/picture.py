@@ -1,13 +1,13 @@
 """What each thread does in a batch, with two barriers and with one."""
 
-from report.picture import Picture, number
+from report.picture import Picture
 
 
 def draw(stage):
-    picture = Picture(f"{number(stage.before)}: two barriers a batch")
+    picture = Picture(f"{stage.before.number}: two barriers a batch")
     for barriers in (2, 1):
         y = picture.height if barriers == 2 else \
-            picture.head(f"{number(stage)}: one barrier a batch")
+            picture.head(f"{stage.number}: one barrier a batch")
         for thread in range(4):
             picture.text(10, y + 18 + thread * 20, f"thread {thread}", "small")
             waits = barriers == 2 and thread > 0

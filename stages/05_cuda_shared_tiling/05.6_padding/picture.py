@@ -1,14 +1,14 @@
 """In which banks the rows lie that a warp reads, before this step and after."""
 
-from report.picture import LOOKS, Picture, constant, number
+from report.picture import LOOKS, Picture, constant
 
 
 def draw(stage):
     tile, rows, columns = (constant(stage, name) for name in ("TILE", "ROWS", "COLUMNS"))
     x, cell, banks, warp = 52, 9, 32, [r * rows for r in range(32 * columns // tile)]
-    picture = Picture(f"{number(stage.before)}: rows of {tile} floats, in {banks} banks")
+    picture = Picture(f"{stage.before.number}: rows of {tile} floats, in {banks} banks")
     for more in (0, 4):
-        y = picture.head(f"{number(stage)}: rows of {tile + more} floats") if more else (
+        y = picture.head(f"{stage.number}: rows of {tile + more} floats") if more else (
             picture.height)
         starts = [row * (tile + more) % banks for row in warp]
         for i, (row, start) in enumerate(zip(warp, starts)):

@@ -1,6 +1,6 @@
 """Which rows the lists of a sample and of a pixel name."""
 
-from report.picture import LOOKS, Picture, number
+from report.picture import LOOKS, Picture
 
 
 def draw(stage):
@@ -15,7 +15,7 @@ def draw(stage):
     rows, columns = ([str(place[1 - axis]) for place in sorted(listed) if place[axis] == mine]
                      for axis, mine in ((0, sample), (1, pixel)))
     picture.notes(f"The list of sample {sample} names pixels {', '.join(rows)}. Its a",
-                  f"is the sum of these rows of W1. {number(stage.before)} has the others:",
+                  f"is the sum of these rows of W1. {stage.before.number} has the others:",
                   f"the list of pixel {pixel} names samples {', '.join(columns)}. Its row",
                   "of dW1 is the sum of these rows of da.")
     return picture
