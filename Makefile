@@ -111,7 +111,7 @@ bench: ## bench [STAGE=02 STUDY= FILTER=]: the machine's ceilings, a stage under
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 	@./deps.sh compare
-	@$(HARNESS) compare --study "$$STUDY" -- "$$A" "$$B"
+	@$(HARNESS) compare "$$STUDY" "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) --no-print-directory -C bench/peers install

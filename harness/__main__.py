@@ -32,6 +32,8 @@ def interrupt(number, _):
 if __name__ == "__main__":
     module = sys.argv.pop(1)
     sys.argv[0] = module.rpartition(".")[2]
+    if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
+        sys.stdout.reconfigure(line_buffering=True)
     main = importlib.import_module(module if "." in module else f"harness.{module}").main
     if not IS_IGNORED:
         signal.signal(signal.SIGINT, interrupt)

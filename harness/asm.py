@@ -10,10 +10,10 @@ Without FUNCTION, prints the names of all that can be shown. Nothing runs.
 import os
 import re
 import signal
-import subprocess
 import sys
 
 from harness import ladders
+from harness.compare import build
 from harness.counts import run, toolkit
 from harness.ladders import fail
 
@@ -38,10 +38,7 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     study, stage, function = [*sys.argv[1:], "", "", ""][:3]
     stage = ladders.find_ladder(study).find(stage)
-    if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, check=False, stdout=2).returncode:
-        sys.exit(1)
-    if not stage.program.exists():
-        sys.exit(77)  # make has said why
+    build(stage)
     found = functions(stage)
     names = " ".join(dict.fromkeys(name for name, _ in found if name[0] != "_"))
     texts = [text for name, text in found if name == function]

@@ -8,7 +8,6 @@ again, as in a sweep. README.md explains the statistics. RUNS and the options of
 come from the environment, where make puts them, or from its ladder.toml.
 """
 
-import argparse
 import subprocess
 import sys
 from statistics import median
@@ -16,6 +15,7 @@ from statistics import median
 from harness import ladders, pairs, running
 from harness import rows as results
 from harness.ladders import fail
+from harness.testing import check_cell
 
 
 def build(stage):
@@ -75,10 +75,10 @@ def print_comparison(ladder, names, rows, why):
                 + f"   {ratios[-1].text}")
         elif column == ladder.time:
             fail(f"{column}: found 0, expected runs that take longer")
-    ladders.show(f"No verdict: {why}." if why else
-                 f"{ratios[0].pairs} pairs of runs: " + (
-                     f"{names[1]} is {ratios[0].text} as fast as {names[0]}."
-                     if ratios[0].is_seen else f"{ratios[0].text}."))
+    print(f"No verdict: {why}." if why else
+          f"{ratios[0].pairs} pairs of runs: " + (
+              f"{names[1]} is {ratios[0].text} as fast as {names[0]}."
+              if ratios[0].is_seen else f"{ratios[0].text}."))
 
 
 def read_options(ladder, table):
@@ -86,11 +86,8 @@ def read_options(ladder, table):
     `make check` may make no runs."""
     options, known = {"runs": "30", **ladder.options(table)}, results.parameters(ladder)
     for option, value in options.items():
-        try:
-            ladders.number(str(value), *known.get(ladder.column(option), (
-                int, 0 if table == "check" else 2)))
-        except ValueError as expected:
-            fail(f"{option.upper()}: found '{value}', expected {expected}")
+        ladders.value(option.upper(), str(value), *known.get(ladder.column(option), (
+            int, 0 if table == "check" else 2)))
     return options
 
 
@@ -100,7 +97,7 @@ def compare(stages, options):
     ladder, names = stages[0].ladder, [stage.name for stage in stages]
     running.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
-    ladders.show(", ".join([
+    print(", ".join([
         *(f"{option} {value}" for option, value in options.items() if option != "runs"),
         f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
     # Where the two do not compute the same, no time says anything.
@@ -115,21 +112,15 @@ def compare(stages, options):
 
 def compare_in_cell(stages, options):
     """Builds two stages, tests them where they will be timed, and compares them: see compare()."""
-    from harness import check  # which imports this module
-
     for stage in dict.fromkeys(stages):
         build(stage)
-    check.check_cell(dict.fromkeys(stages), options)
+    check_cell(dict.fromkeys(stages), options)
     return compare(stages, options)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", help="a ladder (the main one)")
-    parser.add_argument("names", metavar="STAGE", nargs=2, help="a name, or the beginning of it")
-    arguments = parser.parse_args()
-    ladder = ladders.find_ladder(arguments.study)
+    study, *names = [*sys.argv[1:], "", "", ""][:3]
+    ladder = ladders.find_ladder(study)
     compare_in_cell([ladder.find(name, option, ladder.stages + ladder.peers)
-                     for option, name in zip("AB", arguments.names)],
+                     for option, name in zip("AB", names)],
                     read_options(ladder, "compare"))

@@ -54,8 +54,7 @@ def simulate(stage, options, work, apart):
 def compiled(stage, work):
     """{kernel: {registers, spilled, shared}}: registers of a thread, bytes of it that go to local
     memory, bytes of a block. Without nvcc, none."""
-    nvcc = toolkit("nvcc")
-    if not nvcc:
+    if not (nvcc := toolkit("nvcc")):
         return {}
     # The stage's own Makefile knows the flags. ptxas says it on standard error.
     made = run("sh", "-c", 'exec "$@" 2>&1', "sh", "make", "-s", "-C", stage.folder,
@@ -116,8 +115,3 @@ def summed(frame, by):
             "sectors": (f"{kind}_sectors" for kind in kinds),
             "passes": (f"shared_{kind}_passes" for kind in kinds),
             "barriers": ("barriers", "grid_barriers"), "cycles": ("busiest",)}.items()}})
-
-
-def text(frame):
-    """Tables for a terminal: a line for each kernel, and for each cell."""
-    return f"{summed(frame, ['cell', 'kernel'])}\n\n{summed(frame, 'cell')}"

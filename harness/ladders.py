@@ -10,7 +10,6 @@ in it with a name such as 01_vectorized, a Makefile and one source file. It hold
 that lead to it, such as 01.1_loop_order. Paths are relative to the repository.
 """
 
-import argparse
 import contextlib
 import functools
 import hashlib
@@ -40,11 +39,6 @@ SPINNING = {"GOMP_SPINCOUNT": "20000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
-def show(text):
-    """Prints a text at once, in order with what the programs print that are started."""
-    print(text, flush=True)
-
-
 def fail(message, status=2):
     """Ends the program with one line."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
@@ -67,12 +61,12 @@ def number(text, kind, least=None):
     return value
 
 
-def whole(text, least, option):
-    """The whole number that an option or a variable is set to."""
+def value(where, text, kind, least=None):
+    """The value of a text, as number() reads it. What is wrong ends the program."""
     try:
-        return number(text, int, least)
+        return number(text, kind, least)
     except ValueError as expected:
-        fail(f"{option}: found '{text}', expected {expected}")
+        return fail(f"{where}: found '{text}', expected {expected}")
 
 
 # The jobs of `make -j` have files that Python does not pass on. A make that is started here would
@@ -105,6 +99,7 @@ class Stage:
     def __init__(self, ladder, folder, source, is_peer=False):
         self.ladder, self.folder, self.source, self.is_peer = ladder, folder, source, is_peer
         self.name = source.stem if is_peer else folder.name
+        self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
         # The file that is started.
@@ -235,8 +230,7 @@ class Ladder:
                   for axis in reversed(self.axes)}
         chosen |= self.toml["compare"] | self.toml.get(table, {})
         for option in [*chosen, *self.settings, "runs"]:
-            given = os.environ.get(option.upper().replace("-", "_"))
-            if given:
+            if given := os.environ.get(option.upper().replace("-", "_")):
                 chosen[option] = given
         return chosen
 
@@ -332,28 +326,22 @@ def ladders():
 
 def find_ladder(wanted, option="STUDY"):
     """The ladder of this name. Without a name, the main one."""
-    for ladder in ladders():
-        if ladder.name == wanted or not wanted:
-            return ladder
     names = [ladder.name for ladder in ladders()]
-    fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+    if wanted and wanted not in names:
+        fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+    return ladders()[names.index(wanted) if wanted else 0]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("ladders", "stages"))
-    parser.add_argument("words", nargs="*", metavar="LADDER ...")
-    parser.add_argument("--cpu", dest="cuda", action="store_false", default=None)
-    parser.add_argument("--cuda", action="store_true", default=None)
-    arguments = parser.parse_intermixed_args()
-    words = arguments.words
+    kinds = {"--cpu": False, "--cuda": True}
+    command, *words = [word for word in sys.argv[1:] if word not in kinds]
+    are_cuda = [kinds[word] for word in sys.argv if word in kinds] or kinds.values()
     chosen = [find_ladder(words.pop(0))] if words else ladders()
-    if arguments.command == "ladders":
+    if command == "ladders":
         found = [ladder.folder.relative_to(ROOT) for ladder in chosen]
     else:
         stages = [stage for ladder in chosen for stage in ladder.stages
-                  if arguments.cuda in (None, stage.is_cuda)]
+                  if stage.is_cuda in are_cuda]
         stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
         found = [stage.folder.relative_to(ROOT) for stage in stages]
     print(*found, sep="\n")

@@ -127,7 +127,7 @@ def profile_gpu(stage, options, folder, tools):
 
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
-    seconds = ladders.whole(os.environ.get("CPU_SECONDS") or "6", 1, "CPU_SECONDS")
+    seconds = ladders.value("CPU_SECONDS", os.environ.get("CPU_SECONDS") or "6", int, 1)
     ladder = ladders.find_ladder(os.environ.get("STUDY"))
     among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
     output = Path(os.environ.get("RESULTS") or ladder.profiles / "mine").resolve()
@@ -144,10 +144,11 @@ def main():
         options, folder = stage.ladder.options("profile"), output / stage.name
         found = counts.count(stage) if is_counted else build(stage)
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"{stage.name}, to {os.path.relpath(folder)}:", flush=True)
+        print(f"{stage.name}, to {os.path.relpath(folder)}:")
         with tempfile.TemporaryDirectory() as work:
             if is_counted:
-                print(counts.text(found))
+                print(counts.summed(found, ["cell", "kernel"]), counts.summed(found, "cell"),
+                      sep="\n\n")
                 found.to_csv(folder / "counts.csv", index=False)
             elif gpu:
                 profile_gpu(stage, options, folder, tools)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pandas
 
-from harness.ladders import fail, number, whole
+from harness.ladders import fail, value
 
 TEXTS = "stage", "device", "dataset", "began"
 COUNTS = "threads", "sweep", "round", "run", "epoch"  # whole numbers from 1
@@ -94,13 +94,8 @@ def read_texts(path, needed):
 
 def numbers(path, frame, name, kind, least, is_full=True):
     """The numbers of a column of texts. Those of empty fields are NaN, if there may be any."""
-    found = []
-    for line, text in enumerate(frame[name], 2):
-        try:
-            found.append(number(text, kind, least) if text or is_full else math.nan)
-        except ValueError as expected:
-            fail(f"{path}: line {line}: {name}: found '{text}', expected {expected}")
-    return found
+    return [value(f"{path}: line {line}: {name}", text, kind, least)
+            if text or is_full else math.nan for line, text in enumerate(frame[name], 2)]
 
 
 def read_rows(path, ladder, needed=()):
@@ -141,14 +136,9 @@ def read_sweeps(folder):
     return found
 
 
-def read_programs(folder):
-    """The rows of programs.csv: what became of the programs in each sweep."""
-    return read_record(folder / "programs.csv", PROGRAMS)
-
-
 def limit(name, default):
     """RATE or OTHERS: the percentage that the environment sets, or the default."""
-    return whole(os.environ.get(name) or str(default), 0, name)
+    return value(name, os.environ.get(name) or str(default), int, 0)
 
 
 def best_rates(rows):
@@ -184,8 +174,3 @@ def read_ceilings(path):
     except (ValueError, LookupError, TypeError, AttributeError):
         fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
     return found
-
-
-def cell_of(row, ladder):
-    """A row's place on the axes, in their order."""
-    return tuple(row[ladder.column(axis["option"])] for axis in ladder.axes)

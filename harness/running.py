@@ -156,8 +156,7 @@ def measure(stage, words, environment=None, **options):
         if not found:
             return None, None, "wrote no row to its --csv", ""
         row = found[-1]
-        fault = clock_fault(row, stage.ladder, seconds)
-        if fault:
+        if fault := clock_fault(row, stage.ladder, seconds):
             return None, None, f"its times cannot be right: {fault}", ""
         # Only now it is known how many threads it has used.
         row["rate"] = round(rate(row["threads"] or 1), 1) if row["device"] == "cpu" else None
@@ -239,7 +238,7 @@ def strays(runs, ladder):
     and it is the plainest program. Without it, what most agree with is expected."""
     cells, found, baseline = defaultdict(list), {}, ladder.toml["baseline"]
     for row in runs:
-        cells[results.cell_of(row, ladder)].append(row)
+        cells[tuple(row[ladder.column(axis["option"])] for axis in ladder.axes)].append(row)
     for cell, rows in cells.items():
         one_each = {row["stage"]: row for row in rows}
         expected = one_each.get(baseline) or min(one_each.values(), key=lambda one: sum(

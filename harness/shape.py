@@ -5,25 +5,29 @@ found there and what was expected.
 """
 
 import difflib
+import itertools
 
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
             "profile": {}, "counts": [], "save": "save", "results": {}, "data": "",
             "profiles": "profiles", "epochs": "", "baseline": "", "numbers": "float32",
             "unit": "ms a run", "units": ["1"]}
-REQUIRED = {"title": "", "program": "", "time": ""}
-OPTIONAL = {"heading": "", "headline": [], "paper": {}, "datasets": {}, "tests": {}}
-CASES = {"sizes": [], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
-         "all_threads": [], "threads": True, "real_data": True}
+# The keys of [tests], and what they are without one. Each of its selections may replace them.
+CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
+         "all_threads": [], "threads": True, "real_data": False}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
-              "order_2", "order_3", "gpu", "cell", "peers", "long", "longer")
-# What a table has, or each of a list of tables: the keys that have to be there, and the others.
-TABLES = {"axes": ({"option": "", "name": "", "values": []}, {"quick": []}),
-          "measures": ({"column": "", "title": ""}, {"unit": "", "better": ""}),
-          "counts": ({"cell": "", "run": ""}, {"less": ""}),
-          "growth": ({}, {"base": {}, "values": {}}),
-          "tests": ({}, {**CASES, **{name: {} for name in SELECTIONS}, "updates": [],
-                         "drawn": {}, "changed_lines": 1})}
+              "order_2", "order_3", "gpu", "cell", "peers", "long")
+# The others that it may have, and those in tables. An empty table or list may have anything.
+SHAPE = DEFAULTS | {
+    "title": "", "program": "", "time": "", "heading": "", "headline": [], "paper": {},
+    "datasets": {}, "growth": {"base": {}, "values": {}},
+    "axes": [{"option": "", "name": "", "values": [], "quick": []}],
+    "measures": [{"column": "", "title": "", "unit": "", "better": ""}],
+    "counts": [{"cell": "", "run": "", "less": ""}],
+    "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "updates": [], "drawn": {},
+              "changed_lines": 1}}
+REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
+            "measures": ("column", "title"), "counts": ("cell", "run")}
 ONE_OF = {"numbers": ("float32", "float64"), "better": ("lower", "higher")}
 # What a program or run_all.sh takes itself.
 TAKEN = ("csv", "data", "gpu", "growth", "help", "output", "peers", "quick", "quiet", "repeats",
@@ -43,46 +47,38 @@ def nearest(wanted, names):
         name for name in names if "." not in name)
 
 
-def compare(place, table, required, optional):
-    """Compares the keys of a table, and the types of their values, with what may be there."""
-    known = required | optional
-    if not isinstance(table, dict):
-        wrong(place, repr(table), TYPES[dict])
-    for key, value in table.items():
-        if key not in known:
-            wrong(place, f"the key '{key}'", nearest(key, known))
-        where, kind = f"{place}.{key}".lstrip("."), type(known[key])
-        if type(value) is not kind and (kind, type(value)) != (float, int):
-            wrong(where, repr(value), TYPES[kind])
-        if value not in ONE_OF.get(key, [value]):
-            wrong(where, repr(value), f"one of: {' '.join(ONE_OF[key])}")
-    for key in required:
-        if not table.get(key):
+def compare(place, found, shape):
+    """Compares a value's type with that of its shape, and the keys of a table, or of each in a
+    list."""
+    kind = type(shape)
+    if type(found) is not kind and (kind, type(found)) != (float, int):
+        wrong(place, repr(found), TYPES[kind])
+    choice = ONE_OF.get(place.rpartition(".")[2], [found])
+    if found not in choice:
+        wrong(place, repr(found), f"one of: {' '.join(choice)}")
+    for each, one in itertools.product(found, shape) if kind is list else ():
+        compare(place, each, one)
+    for key, value in found.items() if kind is dict and shape else ():
+        if key not in shape:
+            wrong(place, f"the key '{key}'", nearest(key, shape))
+        compare(f"{place}.{key}".lstrip("."), value, shape[key])
+    for key in REQUIRED.get(place, ()) if kind is dict else ():
+        if not found.get(key):
             wrong(f"{place}.{key}".lstrip("."), "nothing", "this key")
 
 
 def check(given):
     """What a ladder.toml says, and DEFAULTS. A ValueError says what is wrong first."""
-    compare("", given, REQUIRED, DEFAULTS | OPTIONAL)
+    compare("", given, SHAPE)
     toml = DEFAULTS | given
-    for name, keys in TABLES.items():
-        found = toml.get(name, {})
-        for table in found if isinstance(found, list) else [found]:
-            compare(name, table, *keys)
     options = {axis["option"]: axis["values"][0] for axis in toml["axes"]} | toml["settings"]
     for option in options.keys() & TAKEN:
         wrong("option", f"'{option}'", f"none of: {' '.join(TAKEN)}")
-    lists = {option: [] for option in options}
-    for place, table, keys in (
-            *((name, toml[name], options | {"runs": 1, "cells": []}) for name in (
-                "quick", "rungs", "compare", "step", "check", "profile")),
-            *((f"tests.{name}", toml.get("tests", {}).get(name, {}), CASES) for name in SELECTIONS),
-            *((f"work.{phase}", work, {"operations": [], "bytes": []})
-              for phase, work in toml["work"].items()),
-            ("growth.base", toml["growth"].get("base", {}), options),
-            ("growth.values", toml["growth"].get("values", {}), lists),
-            ("columns", toml["columns"], dict.fromkeys(options, ""))):
-        compare(place, table, {}, keys)
+    runs = ("quick", "rungs", "compare", "step", "check", "profile")
+    compare("", given, SHAPE | dict.fromkeys(runs, options | {"runs": 1, "cells": []}) | {
+        "work": {phase: {"operations": [], "bytes": []} for phase in toml["work"]},
+        "growth": {"base": options, "values": {option: [] for option in options}},
+        "columns": dict.fromkeys(options, "")})
     if not toml["time"].endswith("_s"):
         wrong("time", f"'{toml['time']}'", "a column that ends in _s")
     if toml["unit"].split()[0] not in ("s", "ms", "µs"):

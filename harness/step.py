@@ -35,12 +35,6 @@ def diff(ladder, stage, origin=""):
         sys.exit(max(status, 1))
 
 
-def ask(unit):
-    """The reader's answer, which is asked for on a terminal."""
-    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
-    return input(f"Your answer in {unit}? Press Enter to go on: ") if is_asked else ""
-
-
 def show_answers(ladder, answer, runs):
     """Prints the reader's answer beside the measured times, in the ladder's unit."""
     unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], runs[0])
@@ -74,7 +68,8 @@ def step(ladder, stage):
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
         print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
     show("Predict before you measure")
-    answer = ask(ladder.toml["unit"])
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    answer = is_asked and input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ")
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(ladder, stage.name)
@@ -102,22 +97,22 @@ def new(ladder, origin, name):
             stage.name.startswith(f"{number}_") for stage in ladder.stages):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              "word, such as 20_mine")
-    was, move = origin.name.split("_")[0], name[len(number) + 1:]
+    move = name[len(number) + 1:]
     # A step lies in its stage's folder, if there is one.
     above = [stage.folder for stage in ladder.stages if "." in number
              and stage.name.startswith(f"{number[:2]}_")] or [ladder.folder]
     folder = above[0] / name
     folder.mkdir()
-    source = origin.source.read_text(encoding="utf-8")
-    (folder / origin.source.name).write_text(
-        source.replace(f"Stage {was}", f"Stage {number}, from {origin.name}", 1), encoding="utf-8")
+    source = origin.source.read_text(encoding="utf-8").replace(
+        f"Stage {origin.number}", f"Stage {number}, from {origin.name}", 1)
+    (folder / origin.source.name).write_text(source, encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
         *(os.path.relpath(ROOT, each) for each in (origin.folder, folder)))
     (folder / "Makefile").write_text(
         f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
         f"ORIGIN = {origin.name}\n", encoding="utf-8")
     (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
-    ladders.show(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
+    print(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
     # Nobody has to know yet how fast a copy is.
     return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={os.environ.get('RUNS') or 0}")
 
@@ -129,8 +124,8 @@ def study(_, name):
              "study has, such as heat")
     shutil.copytree(ROOT / "tests/pi", folder,
                     ignore=shutil.ignore_patterns("build", "run", "*.flags"))
-    ladders.show(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
-                 "what to replace.")
+    print(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
+          "what to replace.")
     return check(f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 
@@ -143,7 +138,6 @@ def check(*variables):
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
-    sys.stdout.reconfigure(line_buffering=True)  # in order with what git and make print
     command, study_name, *words = sys.argv[1:]
     function = {"step": step, "diff": diff, "new": new, "study": study}[command]
     return function(ladders.find_ladder(study_name), *words)

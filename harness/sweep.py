@@ -66,12 +66,6 @@ def say(text, is_progress=False):
         print(begin + text, end="" if begin and is_progress else "\n", file=sys.stderr, flush=True)
 
 
-def build_failure(log):
-    """The first line of make's output that says what is wrong: the others follow from it."""
-    why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$", log)
-    return why[0].replace(f"{ROOT}/", "")
-
-
 class Sweep:
     """The sweep of one ladder. A cell is {option: value}, and its key is what tells it from others:
     see key_of()."""
@@ -196,12 +190,12 @@ class Sweep:
             if known.get(key, sweep[key]) != sweep[key]:
                 fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
                      f"'{sweep[key]}': expected the same --{key}, or another --output")
-        self.sweep, self.programs = max(sweeps, default=0) + 1, rows.read_programs(self.output)
+        self.sweep = max(sweeps, default=0) + 1
+        self.programs = rows.read_record(self.output / "programs.csv", rows.PROGRAMS)
         path = self.output / "sweeps.csv"
         rows.write(path, ((path.exists() and rows.read(path)) or csv_lines(rows.SWEEPS))
                    + csv_lines(*((self.sweep, *item) for item in sweep.items())))
-        why = running.why_no_verdict(float(sweep["others"]))
-        if why:
+        if why := running.why_no_verdict(float(sweep["others"])):
             say(f"Busy, so times will say little: {why}")
 
     def note_programs(self):
@@ -271,7 +265,10 @@ class Sweep:
             if status:
                 say(log)
                 self.failed = max(self.failed, 1)
-                self.notes[stage.name] = "not built", build_failure(log)
+                # The first line that says what is wrong: the others follow from it.
+                why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$",
+                                log)
+                self.notes[stage.name] = "not built", why[0].replace(f"{ROOT}/", "")
             elif left_out:
                 self.notes[stage.name] = "left out", left_out[1]
 

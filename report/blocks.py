@@ -7,8 +7,8 @@ from statistics import mean
 
 from harness import counts, rows
 from harness.ladders import fail
-from report.view import (HERE, MOVE, ROOF, Cell, Table, by_reason, changes, is_peer, link, move,
-                         read, three_digits, wrapped)
+from report.view import (HERE, MOVE, ROOF, Cell, Table, by_reason, changes, is_peer, link, read,
+                         three_digits, wrapped)
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
@@ -76,7 +76,7 @@ def headline(results, folder):
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
     table = [[group.label(line, link(line[0], stages[line[0]].folder, folder)), *values[line],
-              move(stages[line[0]])] if line[0] in stages else
+              stages[line[0]].declared("MOVE")] if line[0] in stages else
              [group.label(line), *values[line], ""] for line in lines]
     about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
     return block(results, group, Table(["stage", *heads, MOVE], table), what, lines, folder,
@@ -100,10 +100,9 @@ def ladder(results, folder):
                 cell for each, place in zip(rungs, cells) for cell in (
                     group.number(group.ladder.time, own, place),
                     gain(group, *each[stage], place), group.share(own, place))),
-                str(changes(stage)) if stage.before else "", move(stage)])
+                str(changes(stage)) if stage.before else "", stage.declared("MOVE")])
             if stage.before != above:
-                others.append(" with ".join(each.name.split("_")[0]
-                                            for each in (stage, stage.before)))
+                others.append(f"{stage.number} with {stage.before.number}")
     what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
             "above, and its share of peak.")
     growth = picture(results.plots / "growth.png", "Time over each option, for each stage", folder)
@@ -194,7 +193,7 @@ def predictions(results, folder):
                 run = dict(zip(group.axes, cells[name])) | group.settings
                 time *= 1e6 / ladder.sum_of(ladder.toml["units"], run)
                 line[-2:] = three_digits(time), f"{time / float(line[-3].replace(',', '')):.2f}×"
-        lines.append([*line, row["launches"], move(stage)])
+        lines.append([*line, row["launches"], stage.declared("MOVE")])
     said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
     return f"{said}\n\n{Table(['', *heads, 'launches', MOVE], lines)}"
 
@@ -242,7 +241,7 @@ def after_a_look(group):
     times = [max(mean(each) * (work(whole) / now if now else 1), whole.get("seconds", 0))
              for each in times if each]
     minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
-    first = next(stage.name for stage in ladder.stages if stage.before).split("_")[0]
+    first = next(stage.number for stage in ladder.stages if stage.before)
     return wrapped(
         f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid takes "
         f"about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")

@@ -66,12 +66,10 @@ def written(text, where, ladder, everything):
              for wanted in stages if wanted]
     known, options = rows.parameters(ladder), {}
     for option, _, value in (word.partition(" ") for word in words):
-        if ladder.column(option) not in known:
+        name = ladder.column(option)
+        if name not in known:
             fail(f"{where}: found '{option}', expected an option of {ladder.name}")
-        try:
-            options[ladder.column(option)] = ladders.number(value, *known[ladder.column(option)])
-        except ValueError as expected:
-            fail(f"{where}: {option}: found '{value}', expected {expected}")
+        options[name] = ladders.value(f"{where}: {option}", value, *known[name])
     # A ratio is best known from the many rounds of the steps.
     kinds = ("steps", "grid") if names[1:] else ("grid", "steps")
     groups = [group for kind in kinds for group in everything[ladder].groups[kind]] if (

@@ -354,7 +354,9 @@ class Results:
 
     def __init__(self, folder, ladder):
         self.folder, self.ladder, self.sweeps = folder, ladder, rows.read_sweeps(folder)
-        self.programs = rows.read_programs(folder)
+        self.programs = rows.read_record(folder / "programs.csv", rows.PROGRAMS)
+        self.plots = folder / "plots"
+        self.is_quick = folder.parent.name.endswith("-quick")  # a look, which is no result
         frame = rows.read_rows(folder / "runs.csv", ladder)
         frame = frame.reindex(columns=[*dict.fromkeys((*frame, "setup_s", "sweep", "round"))])
         frame["kind"] = [self.sweeps.get(sweep, {}).get("kind", "grid") for sweep in frame["sweep"]]
@@ -376,15 +378,6 @@ class Results:
     @property
     def steps(self):
         return (self.groups["steps"] or self.groups["grid"])[0]
-
-    @property
-    def is_quick(self):
-        """Whether it is a quick look, which is no result."""
-        return self.folder.parent.name.endswith("-quick")
-
-    @property
-    def plots(self):
-        return self.folder / "plots"
 
     @functools.cached_property
     def roofs(self):
@@ -434,11 +427,6 @@ def reference(ladder):
     if not all(folder.is_dir() for folder in folders):
         fail(f"REFERENCE: found '{' '.join(names)}', expected folders of report/results")
     return next(filter(None, (read(each / ladder.name, ladder) for each in folders)), None)
-
-
-def move(stage):
-    """A stage's idea in some words."""
-    return stage.declared("MOVE")
 
 
 @functools.cache

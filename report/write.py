@@ -2,10 +2,10 @@
 
 Reads results/MACHINE/LADDER and results/MACHINE/bench/ceilings.json, counts of CUDA kernels, and
 the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures between marks
-(figures.py), the plots (plots.py) and pictures. A second run changes nothing.
+(figures.py), the plots (plots.py) and the pictures (picture.py). A second run changes nothing.
 """
 
-import importlib
+import runpy
 from functools import partial
 
 from harness import ladders
@@ -44,10 +44,10 @@ def list_ladders(folder):
 
 
 def draw_moves(ladder):
-    """Runs the ladder's pictures.py, which draws picture.svg for stages that have a picture."""
-    path = (ladder.folder / "pictures.py").relative_to(ROOT)
-    if (ROOT / path).exists():
-        importlib.import_module(str(path.with_suffix("")).replace("/", ".")).main()
+    """Writes the picture of each stage that has one. A stage's name is no module's."""
+    for stage in ladder.stages:
+        if (path := stage.folder / "picture.py").exists():
+            runpy.run_path(str(path))["draw"](stage).save(path.with_suffix(".svg"))
 
 
 def main():

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from programs import ROOT, Trainer, copy, make, needs_full, run, script
 
-from harness import asm, check, ladders
+from harness import asm, ladders, testing
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 
@@ -135,5 +135,5 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
                                                      CUDA_VISIBLE_DEVICES="")
         return
     make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
-    tester = check.Tester(stage, "stages", alone / stage.program.name)
-    assert tester.compare(tester.pairs()[1][0], check.AGAIN)[2]
+    tester = testing.Tester(stage, "stages", alone / stage.program.name)
+    assert tester.compare(tester.pairs()[1][0], testing.AGAIN)[2]

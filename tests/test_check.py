@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from harness import check, ladders, running
+from harness import check, ladders, running, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -124,11 +124,11 @@ def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern
 
 def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):
     make("-C", "harness", "build/stages/reference")
-    monkeypatch.setattr(check, "LIMIT", 0.2)
-    tester = check.Tester(LADDER.find("00"), "builds", script(
+    monkeypatch.setattr(testing, "LIMIT", 0.2)
+    tester = testing.Tester(LADDER.find("00"), "builds", script(
         tmp_path / "hangs", 'echo >>"$0.runs"\nsleep 1000'))
     for test in tester.pairs()[:2]:
-        with pytest.raises(check.Wrong, match=f"{test[0]}: hangs, or takes over 0.2 s"):
+        with pytest.raises(testing.Wrong, match=f"{test[0]}: hangs, or takes over 0.2 s"):
             tester.test(*test)
     assert (tmp_path / "hangs.runs").read_text() == "\n"
 
@@ -322,11 +322,11 @@ def test_the_words_for_an_update(said, found, options):
     """Of W1 (5 × 10) and b1 (10), after an update by so many images of 32."""
     states, words = options.get("states", [BEFORE, AFTER]), []
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
-        item = check.compare_part(name, found[place].reshape(shape).astype(np.float32),
-                                  states[-1][place].reshape(shape), "norm", 5e-5)
+        item = testing.compare_part(name, found[place].reshape(shape).astype(np.float32),
+                                    states[-1][place].reshape(shape), "norm", 5e-5)
         item.slice = place
         if not item.right:
-            words.append(check.explain_update(item, found, states, options.get("count", 32), 32))
+            words.append(testing.explain_update(item, found, states, options.get("count", 32), 32))
     assert said in words
 
 
@@ -344,4 +344,4 @@ READ of size 4 at 0x7ee83f17371c thread T0
            "behind the 64"),
     ("20_mine: no\nmore\n", "20_mine: no")])
 def test_a_sanitizers_report_names_the_kernel_and_the_line(report, line):
-    assert check.first_line(report) == line
+    assert testing.first_line(report) == line

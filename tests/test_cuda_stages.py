@@ -1,4 +1,4 @@
-"""Tests the CUDA stages on the simulated device, beyond what harness/check.py asks of all
+"""Tests the CUDA stages on the simulated device, beyond what harness/testing.py asks of all
 programs."""
 
 import re

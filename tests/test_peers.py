@@ -9,7 +9,7 @@ import pytest
 from conftest import PROGRAM
 from programs import ROOT, Trainer, built, make, needs_full, run, script
 
-from harness import check, ladders
+from harness import ladders, testing
 
 PEERS = ROOT / "stages/peers"
 ALL = [peer for ladder in ladders.ladders() for peer in ladder.peers]
@@ -27,8 +27,8 @@ def compare(peer, selection, path=None):
     """Compares a program's weights with the float64 reference."""
     make("-C", "harness", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
     try:
-        tester = check.Tester(peer, selection, path)
-    except check.Skipped as why:
+        tester = testing.Tester(peer, selection, path)
+    except testing.Skipped as why:
         pytest.skip(str(why))
     for test in tester.pairs():
         tester.test(*test)
@@ -63,7 +63,7 @@ def test_wrong_weights_are_refused(numpy, tmp_path):
     peer = ladder.find("peer_numpy", among=ladder.peers)
     few = "gpu"  # a selection of few runs: each takes a third of a second
     compare(peer, few)
-    with pytest.raises(check.Differs):
+    with pytest.raises(testing.Differs):
         compare(peer, few, script(tmp_path / "peer_wrong.py", WRONG.format(PEERS=PEERS)))
 
 

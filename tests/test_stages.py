@@ -1,5 +1,5 @@
 """Every stage against its ladder's reference, in each selection of [tests] in ladder.toml: see
-harness/check.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
+harness/testing.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
 the pairs of a size and a case, and what takes long and rarely finds more is left out. On a GPU,
 compute-sanitizer finds accesses out of bounds, reads of unset memory, races, and barriers that some
 threads do not reach.
@@ -16,14 +16,14 @@ import pytest
 from programs import FULL, built, make, needs_full, needs_real_data
 from programs import TESTS as FOLDER
 
-from harness import check, ladders
+from harness import compare, ladders, testing
 
 ALWAYS = "stages", "sanitized", "simulated", "cell"
 EXTRA = "wide", "simulated_wide", "long"  # that a ladder need not have
 OF_STAGES = *EXTRA, "builds", "order_2", "order_3"  # a step is like the stages beside it
 TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
          if shutil.which("compute-sanitizer")]
-check.LIMIT = 600  # seconds: sanitizers are slow
+testing.LIMIT = 600  # seconds: sanitizers are slow
 
 
 def levels():
@@ -86,16 +86,16 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     else:
         built(stage)
     if selection == "cell":
-        check.check_cell([stage], check.compare.read_options(stage.ladder, "check"))
+        testing.check_cell([stage], compare.read_options(stage.ladder, "check"))
         return
     if selection == "long":
         needs_real_data(stage.ladder)
-    monkeypatch.setattr(check, "LIMIT", 3600)  # against a hang: a machine may be slow
+    monkeypatch.setattr(testing, "LIMIT", 3600)  # against a hang: a machine may be slow
     selection, _, tool = selection.partition("gpu_")
     under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
     try:
-        tester = check.Tester(stage, selection or "gpu", build and FOLDER / build, under=under)
-    except check.Skipped as why:
+        tester = testing.Tester(stage, selection or "gpu", build and FOLDER / build, under=under)
+    except testing.Skipped as why:
         pytest.skip(str(why))
     # A step is like the stages beside it, so it is tested with each size and each case, but with
     # few pairs of them. So is what mpirun starts, which takes a second: a third of that for steps

@@ -1,0 +1,25 @@
+"""What a thread reads for the sums that it keeps in registers."""
+
+from report.picture import LOOKS, Picture, constant
+
+
+def draw(stage):
+    tile, rows, columns = (constant(stage, name) for name in ("TILE", "ROWS", "COLUMNS"))
+    cell, x, y = 256 / tile, 60, 80
+    row, column = tile // rows // 3, tile // columns // 2  # the thread's place in the block
+    picture = Picture(f"A thread: {rows} × {columns} sums in registers")
+    picture.text(x, 38, "row i of W1's tile")
+    picture.grid(x, 44, 1, tile, cell, cell, lambda _, c: LOOKS[c // columns == column])
+    picture.rect(x + column * columns * cell, 44, columns * cell, cell, "round")
+    picture.text(10, 72, "column i of x's tile")
+    picture.grid(x - 22, y, tile, 1, cell, cell, lambda r, _: LOOKS[r // rows == row])
+    picture.rect(x - 22, y + row * rows * cell, cell, rows * cell, "round")
+    picture.grid(x, y, tile, tile, cell, cell, lambda r, c: "sum" if
+                 (r // rows, c // columns) == (row, column) else
+                 ("rest", "pale")[(r // rows + c // columns) % 2])
+    picture.notes(f"The block's {tile} × {tile} sums belong to "
+                  f"{tile // columns * (tile // rows)} threads.",
+                  f"For each i a thread reads {rows} + {columns} numbers from shared",
+                  f"memory (stripes), for {rows * columns} multiply-adds (dark).",
+                  "A thread with a single sum reads 2 for 1.")
+    return picture
