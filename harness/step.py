@@ -88,7 +88,7 @@ def step(ladder, stage):
             raise
         print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
               "a simulated device.")
-    show("What the profile shows")
+    show("The roof", "What the profile shows")
 
 
 def new(ladder, origin, name):

@@ -102,8 +102,23 @@ def test_every_readme_has_the_same_sections(stage):
         sections.remove("What the diff shows")
     if (stage.ladder.profiles / stage.name / "counts.csv").exists():
         sections.insert(sections.index("Measured"), "Counted")
+    if not stage.is_cuda:
+        sections.insert(sections.index("Measured") + 1, "The roof")
     readme = (stage.folder / "README.md").read_text()
     assert re.findall("^## (.*)", readme, re.MULTILINE) == sections
+
+
+def test_the_intensities_counted_by_hand_are_those_of_the_formulas():
+    """Which `make bench` and the roofline use."""
+    first = MAIN[0]
+    row = {"epochs": 1, "train_samples": 1280}
+    for phase in first.ladder.phases:
+        counted = re.search(rf"^\| {phase} \| ([\d.]+) \| ([\d.]+) \|$",
+                            (first.folder / "README.md").read_text(), re.MULTILINE)
+        for found, (batch, hidden) in zip(counted.groups(), ((32, 32), (128, 256))):
+            operations, moved = (first.ladder.work(row | {"batch": batch, "hidden": hidden}, phase,
+                                                   what) for what in ("operations", "bytes"))
+            assert found == f"{operations / moved:.1f}"
 
 
 # --- step, asm and new-stage ---
