@@ -144,7 +144,7 @@ def measured(results, stage):
     if not line:
         return f"No machine has run it: {results.why_not(stage)}."
     names = [axis["option"] for axis in group.ladder.axes]
-    said = group.repeats([line])
+    said = f"{group.heading}; {group.repeats([line])}"
     if stage.is_step:
         above = group.rungs(group.cells[-1])[stage][1]
         over = f"over {above[0].split('_')[0]}" if above else "gain"
@@ -162,7 +162,7 @@ def measured(results, stage):
         over = group.baseline and line != group.baseline
         said = (group.time_name + f" with {line[1]} threads" * (line[1] > 1)
                 + (f", speedup over {group.baseline[0]}" if over else "")
-                + f", share of peak; {group.heading}; {said}")
+                + f", share of peak; {said}")
     said += " of earlier sources" * (line[0] in group.changed)
     said = "; ".join([said[:1].upper() + said[1:], *table.legend])
     return f"{said}.\n\n{table}"
