@@ -145,9 +145,11 @@ def roofline(results):
 
 def lines(axis, table, x, y, log):
     """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names
-    them."""
+    them. Peers have one colour, and each its own marker."""
+    peers = [name for name in table.index.unique(0) if view.is_peer([name])]
     for i, (name, points) in enumerate(table.groupby(level=0)):
         number, colour = place(name)
+        number = peers.index(name) if name in peers else number
         # Curves may lie on top of each other: the markers of later ones are smaller.
         axis.plot(points.index.droplevel(0), points, label=name, color=colour,
                   marker=MARKERS[number % len(MARKERS)], markersize=max(3, 6 - i / 2),
@@ -173,23 +175,44 @@ def legend(figure, axis):
     return figure
 
 
+def along(results, column):
+    """The runs of --growth in which all options but this one are those of the base. A stage has its
+    largest number of threads, unless these are the column."""
+    frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
+    base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
+    most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
+    kept = frame[most if column != "threads" else frame["threads"] > 0]
+    for option in {*values, *base}:
+        if ladder.column(option) != column:
+            value = base.get(option, ladder.settings.get(option))
+            kept = kept[kept[ladder.column(option)] == value]
+    return kept
+
+
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base. Along each, a stage has its largest number of threads."""
-    frame, ladder = results.growth, results.ladder
-    base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
-    others = {ladder.column(option): base.get(option, ladder.settings.get(option))
-              for option in {*values, *base}}
-    most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
-    columns = [*map(ladder.column, values), "threads"]
+    others are those of the base."""
+    ladder = results.ladder
+    columns = [*map(ladder.column, ladder.toml["growth"]["values"]), "threads"]
     figure, axes = panels(len(columns), sharey=True)
     for axis, column in zip(axes, columns):
-        kept = frame[most if column != "threads" else frame["threads"] > 0]
-        for name, value in others.items():
-            kept = kept[kept[name] == value] if name != column else kept
-        lines(axis, kept.groupby(["stage", column])[ladder.time].median(),
-              column.replace("_", " "), "", "xy")
+        points = along(results, column).groupby(["stage", column])[ladder.time].median()
+        lines(axis, points, column.replace("_", " "), "", "xy")
     figure.supylabel(results.grid.time_name, fontsize=9)
+    return legend(figure, axes[0])
+
+
+def losses(results):
+    """The loss and the test accuracy over the epochs, and the accuracy over the time, of the runs
+    of --growth that differ in their epochs."""
+    time, name = results.ladder.time, results.grid.time_name
+    found = along(results, "epochs").assign(accuracy=lambda frame: 100 * frame["test_accuracy"])
+    found = found.groupby(["stage", "epochs"])[["final_loss", "accuracy", time]].median()
+    figure, axes = panels(3)
+    lines(axes[0], found["final_loss"], "epochs", "loss of the last epoch", "")
+    lines(axes[1], found["accuracy"], "epochs", "test accuracy (%)", "")
+    lines(axes[2], found.reset_index("epochs").set_index(time, append=True)["accuracy"], name, "",
+          "x")
     return legend(figure, axes[0])
 
 
@@ -200,6 +223,8 @@ def epochs(results):
                            ["stage", "device", "threads", "dataset", *rows.EPOCHS])
     runs = frame.groupby(["run"])["epoch"].transform("size")
     frame = frame[runs == group.settings.get("epochs", runs)]  # none that was interrupted
+    for name, value in group.settings.items():
+        frame = frame[frame[name] == value] if name in frame else frame
     figure, axes = panels(3)
     for axis, (column, factor, title, log) in zip(axes, (
             ("epoch_s", 1, "time of an epoch (s)", "y"),
@@ -228,5 +253,7 @@ def write(results):
         found["roofline"] = roofline(results)
     if len(results.growth):
         found["growth"] = growth(results)
+        if "epochs" in results.ladder.toml["growth"]["values"] and "final_loss" in results.growth:
+            found["losses"] = losses(results)
     for name, figure in found.items():
         save(figure, results.plots / f"{name}.png")
