@@ -54,9 +54,7 @@ echo "gpu now: $(gpus clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,
 echo "system: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $(uname -srm)"
 echo "compiler: $(gcc --version | sed 1q)"
 PATH=$PATH:/usr/local/cuda/bin
-if command -v nvcc >/dev/null; then
-    echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
-fi
+! command -v nvcc >/dev/null || echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
 # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
 echo "threads: $(nproc)"
 # Those of OpenMP, and those that change a library's kernels. Paths may name the user.

@@ -106,15 +106,12 @@ def ladder(results, folder):
     what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
             "above, and its share of peak.")
     growth = picture(results.plots / "growth.png", "Time over each option, for each stage", folder)
-    losses = picture(results.plots / "losses.png",
-                     "Loss and test accuracy over the epochs, and accuracy over time", folder)
     return "\n\n".join(filter(None, [
         picture(results.plots / "ladder.png",
                 "Time of each stage and step, and what it would be at peak", folder),
         block(results, group, Table(["", *heads, "changed lines", MOVE], table),
               what + f" Compared are {', '.join(others)}." * bool(others), lines, folder, stages),
-        growth and "How the time grows with each option, while the others stay:", growth,
-        losses and "What more epochs gain:", losses]))
+        growth and "How the time grows with each option, while the others stay:", growth]))
 
 
 def roofline(results, folder):

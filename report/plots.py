@@ -23,6 +23,7 @@ STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d1
 PEERS = "#6f7f92"
 INK = "#1f2328"
 MARKERS = "osD^vPX*<>hp"
+LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that waits for itself"}
 
 plt.rcParams.update({
     "font.family": "DejaVu Sans", "font.size": 9, "savefig.dpi": 150, "lines.markersize": 5,
@@ -54,12 +55,13 @@ def place(name):
 
 
 def log_axis(axes, which):
-    """Makes the "x" or "y" axis logarithmic, with numbers such as 0.05 and 2000 on it."""
-    getattr(axes, f"set_{which}scale")("log")
-    axis, (low, high) = getattr(axes, f"{which}axis"), getattr(axes, f"get_{which}lim")()
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("")
-    axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
+    """Makes the axes "x", "y" or "xy" logarithmic, with numbers such as 0.05 and 2000 on them."""
+    for each in which:
+        getattr(axes, f"set_{each}scale")("log")
+        axis, (low, high) = getattr(axes, f"{each}axis"), getattr(axes, f"get_{each}lim")()
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+        axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
 
 
 def ladder(group, cell):
@@ -104,7 +106,7 @@ def roofline(results):
     group, ladder = results.steps.with_most_threads(), results.ladder
     figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
-    top = max(results.ceilings.values()) / 1e9
+    low, top = 0.5, max(results.ceilings.values()) / 1e9
     for axis, cell in zip(axes.flat, group.cells):
         columns, row = defaultdict(list), dict(zip(group.axes, cell)) | group.settings
         for line in group.on_cpu:
@@ -115,14 +117,11 @@ def roofline(results):
                 for phase, rate in rates.items():
                     intensity = work[phase] / ladder.work(row, phase, "bytes")
                     columns[intensity, phase].append((rate, line[0]))
-        low, high = 0.5, 120
         for level, threads, rate in results.roofs:
-            rate, words = rate / 1e9, {"va": "bottom", "fontsize": 7}
-            if level in ("flops", "addition"):  # with the multiplication before each addition
-                rate *= 1 + (level == "addition")
-                axis.plot((low, high), (rate, rate), color=INK, linewidth=1.2)
-                axis.text(low, rate, "one sum, which waits for itself" if level == "addition" else
-                          f"multiply-adds on {threads} core{'s' * (threads > 1)}", **words)
+            rate *= (1 + (level == "addition")) / 1e9  # with the multiplication before each
+            if level in LEVEL_ROOFS:
+                axis.plot((low, 120), (rate, rate), color=INK, linewidth=1.2)
+                axis.text(low, rate, LEVEL_ROOFS[level].format(threads), va="bottom", fontsize=7)
             elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
                 axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
                 axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
@@ -137,8 +136,7 @@ def roofline(results):
             axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
         axis.set(title=blocks.cell_name(ladder, cell), xlabel="operations for each byte",
                  ylim=(0.45, 2 * top))
-        for which in "xy":
-            log_axis(axis, which)
+        log_axis(axis, "xy")
     axes[0, 0].set_ylabel("GFLOP/s")
     return figure
 
@@ -155,8 +153,7 @@ def lines(axis, table, x, y, log):
                   marker=MARKERS[number % len(MARKERS)], markersize=max(3, 6 - i / 2),
                   linestyle="--" if name.startswith("peer_") else "-")
     axis.set(xlabel=x, ylabel=y)
-    for which in log:
-        log_axis(axis, which)
+    log_axis(axis, log)
 
 
 def panels(count, **words):
@@ -175,44 +172,28 @@ def legend(figure, axis):
     return figure
 
 
-def along(results, column):
-    """The runs of --growth in which all options but this one are those of the base. A stage has its
-    largest number of threads, unless these are the column."""
-    frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
-    base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
-    most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
-    kept = frame[most if column != "threads" else frame["threads"] > 0]
-    for option in {*values, *base}:
-        if ladder.column(option) != column:
-            value = base.get(option, ladder.settings.get(option))
-            kept = kept[kept[ladder.column(option)] == value]
-    return kept
-
-
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base."""
-    ladder = results.ladder
-    columns = [*map(ladder.column, ladder.toml["growth"]["values"]), "threads"]
-    figure, axes = panels(len(columns), sharey=True)
-    for axis, column in zip(axes, columns):
-        points = along(results, column).groupby(["stage", column])[ladder.time].median()
-        lines(axis, points, column.replace("_", " "), "", "xy")
-    figure.supylabel(results.grid.time_name, fontsize=9)
-    return legend(figure, axes[0])
-
-
-def losses(results):
-    """The loss and the test accuracy over the epochs, and the accuracy over the time, of the runs
-    of --growth that differ in their epochs."""
-    time, name = results.ladder.time, results.grid.time_name
-    found = along(results, "epochs").assign(accuracy=lambda frame: 100 * frame["test_accuracy"])
-    found = found.groupby(["stage", "epochs"])[["final_loss", "accuracy", time]].median()
-    figure, axes = panels(3)
-    lines(axes[0], found["final_loss"], "epochs", "loss of the last epoch", "")
-    lines(axes[1], found["accuracy"], "epochs", "test accuracy (%)", "")
-    lines(axes[2], found.reset_index("epochs").set_index(time, append=True)["accuracy"], name, "",
-          "x")
+    others are those of the base; and what more epochs gain. Along each, a stage has its largest
+    number of threads."""
+    frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
+    base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
+    others = {ladder.column(option): base.get(option, ladder.settings.get(option))
+              for option in {*values, *base}}
+    most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
+    curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
+    curves += [("epochs", name) for name in ("final_loss", "test_accuracy")
+               if "epochs" in values and name in frame]
+    figure, axes = panels(len(curves))
+    for axis, (column, value) in zip(axes, curves):
+        kept = frame[most if column != "threads" else frame["threads"] > 0]
+        for name, other in others.items():
+            kept = kept[kept[name] == other] if name != column else kept
+        is_time = value == ladder.time
+        if is_time and axis is not axes[0]:
+            axis.sharey(axes[0])
+        lines(axis, kept.groupby(["stage", column])[value].median(), column.replace("_", " "),
+              results.grid.time_name if is_time else value.replace("_", " "), "xy" * is_time)
     return legend(figure, axes[0])
 
 
@@ -253,7 +234,5 @@ def write(results):
         found["roofline"] = roofline(results)
     if len(results.growth):
         found["growth"] = growth(results)
-        if "epochs" in results.ladder.toml["growth"]["values"] and "final_loss" in results.growth:
-            found["losses"] = losses(results)
     for name, figure in found.items():
         save(figure, results.plots / f"{name}.png")
