@@ -105,7 +105,8 @@ def set_threads(wanted):
     for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
     os.environ["PJRT_NPROC"] = str(threads)
-    # As in run_all.sh: on a busy machine, PyTorch's barriers otherwise take twenty times as long.
+    # As in run_all.sh: on a busy machine, PyTorch's threads would spin on the core that a late one
+    # needs.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     return threads
 

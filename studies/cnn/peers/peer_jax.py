@@ -15,7 +15,7 @@ def convolve(x, weights, bias):
     """What a pool reads of a convolution of c × side × side × n: filters × side' × side' × n."""
     side = (x.shape[1] - 2) // 2 * 2  # of 11 rows and columns, the last reach no pool
     if jax.default_backend() == "cpu":
-        # XLA takes more than four times as long for its own convolution and its gradient.
+        # XLA takes longer for its own convolution and its gradient.
         taps = jax.numpy.stack([x[:, i:i + side, j:j + side] for i in range(3) for j in range(3)],
                                axis=1)
         z = jax.numpy.tensordot(weights.reshape(len(weights), -1),
