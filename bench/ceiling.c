@@ -1,5 +1,5 @@
-// Prints the ceiling of so many threads, in operations a second. A sweep and
-// `make compare` call it before each run, `make check TARGET=50%` after it:
+// Prints the ceiling of so many threads, in operations a second. The harness calls it after each
+// run:
 //
 //     ceiling THREADS
 #include "bench/ceiling.h"

@@ -5,6 +5,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -117,12 +119,12 @@ static void visit_pages(benchmark::State &state, int advice) {
     std::free(data);
 }
 
-// Registers it for one core and for all cores. The cores divide a cache or memory that they share.
-static void register_read(const std::string &level, size_t bytes, bool shared) {
+// Registers it for one core and for all cores. As many as share a cache, or memory, divide it.
+static void register_read(const std::string &level, size_t bytes, size_t sharing) {
     const size_t all = static_cast<size_t>(omp_get_max_threads());
     for (size_t threads = 1; threads <= all; threads += all > 1 ? all - 1 : 1)
         benchmark::RegisterBenchmark(("ceilings/read/" + level).c_str(), read,
-                                     shared ? bytes / threads : bytes)
+                                     bytes / std::min(threads, sharing))
             ->Threads(static_cast<int>(threads))
             ->UseRealTime();
 }
@@ -143,10 +145,11 @@ int main(int argc, char **argv) {
         if (cache.type == "Instruction")
             continue;
         const size_t size = static_cast<size_t>(cache.size);
-        register_read("L" + std::to_string(cache.level), size / 2, cache.num_sharing > 1);
+        register_read("L" + std::to_string(cache.level), size / 2,
+                      static_cast<size_t>(cache.num_sharing));
         largest = size > largest ? size : largest;
     }
-    register_read("memory", 8 * largest, true);
+    register_read("memory", 8 * largest, SIZE_MAX);
 
     benchmark::RegisterBenchmark("ceilings/pages/4_KiB", visit_pages, MADV_NOHUGEPAGE);
     benchmark::RegisterBenchmark("ceilings/pages/2_MiB", visit_pages, MADV_HUGEPAGE);

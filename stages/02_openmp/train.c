@@ -68,7 +68,7 @@ struct slice {
 };
 
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
-// them first. So each thread does this for the panels that it will compute with.
+// them first. So each thread does this for the panels that it owns, where the threads divide units.
 static vec *allocate_panels(size_t vectors, size_t threads) {
     vec *panels = (vec *)try_allocate_array(vectors * PIXELS, sizeof(vec));
     if (!panels) {
