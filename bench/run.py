@@ -153,6 +153,7 @@ def measure_stage(work, wanted, study=""):
     root, path = os.path.relpath(ROOT, stage.folder), Path(work, "work")
     program = BUILD / stage.ladder.name / stage.name
     program.parent.mkdir(parents=True, exist_ok=True)
+    program.unlink(missing_ok=True)  # make does not know that it depends on laps.c
     make("-C", stage.folder, f"OUTPUT={os.path.relpath(program, stage.folder)}",
          f"EXTRA=-include bench/laps.h {root}/bench/laps.c")
     compare.build(stage)
