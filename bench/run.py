@@ -16,6 +16,7 @@ bytes are those of [work] in ladder.toml. The bytes are compared with what the s
 holds them can read.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -34,6 +35,7 @@ BUILD, FILTER = ROOT / "bench/build", os.environ.get("FILTER")
 DEFAULTS = {"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "true"}
 
 
+@functools.cache
 def results():
     """The file of the ceilings."""
     folder = os.environ.get("RESULTS") or (
@@ -41,17 +43,10 @@ def results():
     return Path(folder, "ceilings.json")
 
 
-def make(*words):
-    """Builds something. Make's output is for people."""
-    if subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ROOT, stdout=2,
-                      check=False).returncode:
-        sys.exit(1)
-
-
 def run(program, work, *words, **environment):
     """Runs a benchmark program, with a folder to work in, and prints its medians. Returns them, or
     ends Python with one line."""
-    make("-C", "bench", f"build/{program}")
+    counts.run("make", "-s", "-C", "bench", f"build/{program}")
     printed, messages = [], Path(work, "messages")
     with messages.open("w") as file, subprocess.Popen(
             [BUILD / program, f"--benchmark_filter={FILTER or '.'}",
@@ -154,8 +149,8 @@ def measure_stage(work, wanted, study=""):
     program = BUILD / stage.ladder.name / stage.name
     program.parent.mkdir(parents=True, exist_ok=True)
     program.unlink(missing_ok=True)  # make does not know that it depends on laps.c
-    make("-C", stage.folder, f"OUTPUT={os.path.relpath(program, stage.folder)}",
-         f"EXTRA=-include bench/laps.h {root}/bench/laps.c")
+    counts.run("make", "-s", "-C", stage.folder, f"OUTPUT={os.path.relpath(program, stage.folder)}",
+               f"EXTRA=-include bench/laps.h {root}/bench/laps.c")
     compare.build(stage)
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))
     said = run("stage", work, path, **stage.environment, LAPS=f"{work}/laps")
