@@ -92,9 +92,13 @@ class Sweep:
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
         if options.growth:
             values, count = toml["growth"]["values"], ladders.processors()
-            self.shown, base = [*values], settings | toml["growth"]["base"]
-            cells = [base, *({**base, option: value} for option in values
-                             for value in values[option])]
+            self.shown = [*values]
+            base = settings | toml["growth"]["base"] | {
+                option: given[option] for option in settings.keys() & given}
+            bases = [{**base, **dict(zip(axes, place))} for place in itertools.product(
+                *(given.get(axis) or [base[axis]] for axis in axes))]
+            cells = [{**base, **change} for base in bases for change in (
+                {}, *({option: value} for option in values for value in values[option]))]
             self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
         self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.

@@ -174,8 +174,8 @@ def legend(figure, axis):
 
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base; and what more epochs gain. Along each, a stage has its largest
-    number of threads."""
+    others are those of the base; and what more epochs gain, also over time for each size of the
+    network. Along each, a stage has its largest number of threads."""
     frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
     base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
@@ -184,16 +184,32 @@ def growth(results):
     curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
     curves += [("epochs", name) for name in ("final_loss", "test_accuracy")
                if "epochs" in values and name in frame]
-    figure, axes = panels(len(curves))
+
+    def along(*columns):
+        kept = frame[most if columns != ("threads",) else frame["threads"] > 0]
+        for name in others.keys() - {*columns}:
+            kept = kept[kept[name] == others[name]]
+        return kept
+
+    size = ladder.column(ladder.axes[0]["option"]) if "epochs" in values else None
+    sized = along("epochs", size)[lambda all: all["epochs"] > 1] if size else frame[:0]
+    sizes = sized.groupby("stage")[size].nunique() if size else sized
+    is_sized = len(sizes) and sizes.max() > 1  # else one curve, which stands there already
+    figure, axes = panels(len(curves) + is_sized)
     for axis, (column, value) in zip(axes, curves):
-        kept = frame[most if column != "threads" else frame["threads"] > 0]
-        for name, other in others.items():
-            kept = kept[kept[name] == other] if name != column else kept
         is_time = value == ladder.time
         if is_time and axis is not axes[0]:
             axis.sharey(axes[0])
-        lines(axis, kept.groupby(["stage", column])[value].median(), column.replace("_", " "),
+        lines(axis, along(column).groupby(["stage", column])[value].median(),
+              column.replace("_", " "),
               results.grid.time_name if is_time else value.replace("_", " "), "xy" * is_time)
+    if is_sized:
+        for each, runs in sized[sized["stage"] == sizes.idxmax()].groupby(size):
+            points = runs.groupby("epochs")[[ladder.time, "test_accuracy"]].median()
+            axes[-1].plot(*points.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
+            axes[-1].annotate(f"{size} {each}", points.iloc[-1], fontsize=7)
+        axes[-1].set(xlabel=f"{results.grid.time_name}: {sizes.idxmax()}", ylabel="test accuracy")
+        log_axis(axes[-1], "x")
     return legend(figure, axes[0])
 
 

@@ -130,6 +130,10 @@ def test_growth(tree):
     for resume in ("", "--resume"):
         tree.run(f"{SWEEP} --growth {resume}")
         assert tree.counts("hidden batch epochs") == {"8,4,5": 1, **expected}
+    tree.run(f"{SWEEP} --growth --resume --hidden 1,2")  # from two other sizes on
+    small = {f"{hidden},{rest}": 3 for hidden in (1, 2)
+             for rest in ("64,1", "64,2", "64,3", "1,1", "4096,1")}
+    assert tree.counts("hidden batch epochs") == {"8,4,5": 1, **expected, **small}
 
 
 def test_a_list_of_threads(tree):
