@@ -174,16 +174,13 @@ def legend(figure, axis):
 
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base; and what more epochs gain, also over time for each size of the
-    network. Along each, a stage has its largest number of threads."""
+    others are those of the base; and what more epochs gain: the loss, and for each value of the last
+    axis the accuracy over time. Along each, a stage has its largest number of threads."""
     frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
     base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
               for option in {*values, *base}}
     most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
-    curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
-    curves += [("epochs", name) for name in ("final_loss", "test_accuracy")
-               if "epochs" in values and name in frame]
 
     def along(*columns):
         kept = frame[most if columns != ("threads",) else frame["threads"] > 0]
@@ -191,24 +188,23 @@ def growth(results):
             kept = kept[kept[name] == others[name]]
         return kept
 
-    size = ladder.column(ladder.axes[0]["option"]) if "epochs" in values else None
-    sized = along("epochs", size)[lambda all: all["epochs"] > 1] if size else frame[:0]
-    sizes = sized.groupby("stage")[size].nunique() if size else sized
-    is_sized = len(sizes) and sizes.max() > 1  # else one curve, which stands there already
-    figure, axes = panels(len(curves) + is_sized)
+    curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
+    curves += [("epochs", "final_loss")] * ("epochs" in values)
+    figure, axes = panels(len(curves) + ("epochs" in values))
     for axis, (column, value) in zip(axes, curves):
         is_time = value == ladder.time
         if is_time and axis is not axes[0]:
             axis.sharey(axes[0])
         lines(axis, along(column).groupby(["stage", column])[value].median(),
               column.replace("_", " "),
-              results.grid.time_name if is_time else value.replace("_", " "), "xy" * is_time)
-    if is_sized:
-        for each, runs in sized[sized["stage"] == sizes.idxmax()].groupby(size):
-            points = runs.groupby("epochs")[[ladder.time, "test_accuracy"]].median()
-            axes[-1].plot(*points.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-            axes[-1].annotate(f"{size} {each}", points.iloc[-1], fontsize=7)
-        axes[-1].set(xlabel=f"{results.grid.time_name}: {sizes.idxmax()}", ylabel="test accuracy")
+              results.grid.time_name if is_time else "final loss", "xy" * is_time)
+    if "epochs" in values:
+        size = ladder.column(ladder.axes[-1]["option"])
+        best = along("epochs", size)[lambda runs: runs["epochs"] > 1].groupby([size, "epochs"])
+        for each, curve in best[[ladder.time, "test_accuracy"]].min().groupby(level=0):
+            axes[-1].plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
+            axes[-1].annotate(f"{size} {each}", curve.iloc[-1], fontsize=7)
+        axes[-1].set(xlabel="time of the fastest (s)", ylabel="test accuracy")
         log_axis(axes[-1], "x")
     return legend(figure, axes[0])
 
