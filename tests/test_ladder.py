@@ -95,15 +95,13 @@ def test_a_stage_includes_little(stage):
 @each_stage
 def test_every_readme_has_the_same_sections(stage):
     sections = ["The idea", "Predict before you measure", "What the diff shows"]
-    sections += (["The prediction", "Measured", "Exercise"] if stage.is_step else
+    sections += (["The prediction", "Measured", "The roof", "Exercise"] if stage.is_step else
                  ["The arithmetic", "The prediction", "What the profile shows", "Measured",
-                  "What limits it", "Exercises", "Pitfalls"])
+                  "The roof", *["What limits it"] * (not stage.is_cuda), "Exercises", "Pitfalls"])
     if not stage.before:
         sections.remove("What the diff shows")
     if (stage.ladder.profiles / stage.name / "counts.csv").exists():
         sections.insert(sections.index("Measured"), "Counted")
-    if not stage.is_cuda:
-        sections.insert(sections.index("Measured") + 1, "The roof")
     readme = (stage.folder / "README.md").read_text()
     assert re.findall("^## (.*)", readme, re.MULTILINE) == sections
 
