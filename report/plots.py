@@ -174,8 +174,8 @@ def legend(figure, axis):
 
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base; and what more epochs gain: the loss, and for each value of the last
-    axis the accuracy over time. Along each, a stage has its largest number of threads."""
+    others are those of the base; and what more epochs gain: the loss, and the accuracy over time,
+    for each value of the last axis. Along each, a stage has its largest number of threads."""
     frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
     base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))

@@ -108,8 +108,8 @@ def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
 
 
 def is_exported_always(stage):
-    """One for threads and one for processes; FULL=1 exports the others, too, but no CUDA steps: nvcc
-    takes long, and they need what their stage needs."""
+    """One for threads and one for processes; FULL=1 exports the others, too, but no CUDA steps,
+    which nvcc takes long for, and which need what their stage needs."""
     return (stage.ladder.name, stage.name[:3]) in (("stages", "02_"), ("stages", "07_"))
 
 
