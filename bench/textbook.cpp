@@ -13,7 +13,8 @@ static const std::size_t samples = 32, pixels = 784;
 // W1 has as many columns as there are hidden units.
 static void vectors(benchmark::State &state) {
     const std::size_t hidden = static_cast<std::size_t>(state.range(0));
-    const matrix x(samples, std::vector<float>(pixels, 1)), w(pixels, std::vector<float>(hidden, 1));
+    const matrix x(samples, std::vector<float>(pixels, 1)),
+        w(pixels, std::vector<float>(hidden, 1));
     matrix a(samples, std::vector<float>(hidden));
     for (auto _ : state)
         for (std::size_t s = 0; s < samples; ++s)
