@@ -78,8 +78,8 @@ class Sweep:
                   for stage in ladder.select(wanted, "--stages")]
         self.stages = [stage for stage in ladder.stages if stage in chosen or
                        (not options.stages and (options.steps or not stage.is_step))]
-        rungs = toml["rungs"] if options.steps else {}
-        known = ladder.settings | rungs | (toml["quick"] if options.quick else {}) | given
+        base = toml["rungs"] if options.steps else toml["growth"]["base"] if options.growth else {}
+        known = ladder.settings | base | (toml["quick"] if options.quick else {}) | given
         settings = {option: known[option] for option in ladder.settings}
         axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
         self.shown = axes[::-1]  # the options that tell people which cell it is
@@ -88,17 +88,15 @@ class Sweep:
         grid = [*itertools.product(*(given.get(axis["option"]) or axis.get(quick, axis["values"])
                                      for axis in ladder.axes))]
         if options.steps and not given.keys() & axes:
-            grid = rungs.get("cells") or [grid[0], grid[-1]]
+            grid = base.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
         if options.growth:
             values, count = toml["growth"]["values"], ladders.processors()
             self.shown = [*values]
-            base = settings | toml["growth"]["base"] | {
-                option: given[option] for option in settings.keys() & given}
-            bases = [{**base, **dict(zip(axes, place))} for place in itertools.product(
-                *(given.get(axis) or [base[axis]] for axis in axes))]
-            cells = [{**base, **change} for base in bases for change in (
-                {}, *({option: value} for option in values for value in values[option]))]
+            places = itertools.product(*(given.get(axis) or [known[axis]] for axis in axes))
+            cells = [{**settings, **dict(zip(axes, place)), **change} for place in places
+                     for change in ({}, *({option: value} for option in values
+                                          for value in values[option]))]
             self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
         self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
@@ -436,8 +434,8 @@ def parse(arguments):
         kind = known[ladder.column(option)]
         words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
         add(option, f"({value})", **words)
-    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
+    add("repeats", "exactly N rounds in each cell (1 to 12, on a GPU to 250, by the time of a run)",
+        "N", type=value_of(int, 1))
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
         "LIST", type=value_of([int], 1))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
