@@ -35,7 +35,7 @@ nvidia-smi -L 2>/dev/null | grep -q '^GPU' || {
     echo 'gpu.sh: found no GPU (nvidia-smi lists none)' >&2
     exit 77
 }
-running='' failed=0
+running='' failed=0 summary=''
 trap 'kill "$running"; wait "$running"; exit 130' INT TERM
 for name in "${@:-${names[@]}}"; do
     limit=${parts[$name]%% *} start=$SECONDS status=0
@@ -48,6 +48,7 @@ for name in "${@:-${names[@]}}"; do
     124 | 137) how='time ran out, what it has done is kept' ;;
     *) how=failed failed=1 ;;
     esac
-    echo "$name: $((SECONDS - start)) s, $how"
+    summary+="$name: $((SECONDS - start)) s, $how"$'\n'
 done
+printf -- '---\n%s' "$summary"
 exit $failed

@@ -85,18 +85,18 @@ class Sweep:
         self.shown = axes[::-1]  # the options that tell people which cell it is
         # The stages of a cell run one after another, because they are compared with each other.
         quick = "quick" if options.quick else "values"
-        grid = [*itertools.product(*(given.get(axis["option"]) or axis.get(quick, axis["values"])
-                                     for axis in ladder.axes))]
+        grid = [*itertools.product(*(
+            given.get(option) or ([base[option]] if option in base else
+                                  axis.get(quick, axis["values"]))
+            for option, axis in zip(axes, ladder.axes)))]
         if options.steps and not given.keys() & axes:
             grid = base.get("cells") or [grid[0], grid[-1]]
         cells = [{**settings, **dict(zip(axes, values))} for values in grid]
         if options.growth:
             values, count = toml["growth"]["values"], ladders.processors()
             self.shown = [*values]
-            places = itertools.product(*(given.get(axis) or [known[axis]] for axis in axes))
-            cells = [{**settings, **dict(zip(axes, place)), **change} for place in places
-                     for change in ({}, *({option: value} for option in values
-                                          for value in values[option]))]
+            cells = [{**cell, **change} for cell in cells for change in (
+                {}, *({option: value} for option in values for value in values[option]))]
             self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
         self.cells = {self.key_of(cell): cell for cell in cells}
         # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
@@ -434,8 +434,8 @@ def parse(arguments):
         kind = known[ladder.column(option)]
         words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
         add(option, f"({value})", **words)
-    add("repeats", "exactly N rounds in each cell (1 to 12, on a GPU to 250, by the time of a run)",
-        "N", type=value_of(int, 1))
+    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
+        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
     add("threads", "for stages that can use several (all); tables have the most, a plot has each",
         "LIST", type=value_of([int], 1))
     add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
