@@ -23,6 +23,7 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -93,10 +94,11 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, TILE_ROWS floats further for each k. A sample is too
-        // short for the hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
+        // Fetches the next tile's samples, `rows` floats further for each k. A sample is too short
+        // for the hardware to recognise the stream and do so itself.
+        __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -107,19 +109,19 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples. The last tile may compute some samples of the tile before once more, so
-// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
+// The same for all samples: the last ones in tiles of SHORT_ROWS. The last of these may compute
+// some samples of the one before once more. In a smaller batch, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
-    if (s < n && n > TILE_ROWS)
-        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
-    else
-        for (; s < n; ++s)
-            forward_tile(network, batch, s, 1, v, columns);
+    for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
+        forward_tile(network, batch, s + SHORT_ROWS < n ? s : n - SHORT_ROWS, SHORT_ROWS, v,
+                     columns);
+    for (; s < n; ++s)
+        forward_tile(network, batch, s, 1, v, columns);
 }
 
 // The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
@@ -144,6 +146,7 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
