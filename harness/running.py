@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import re
-import resource
 import select
 import signal
 import subprocess
@@ -139,16 +138,15 @@ def rate(threads):
 
 def measure(stage, words, environment=None, **options):
     """(row, status, errors, text): runs a stage or a peer once. The row has the record of how the
-    machine was: see RECORD in rows.py. On a GPU it has no rate. The row also has the wall time of
-    the whole program and the processor time of all its threads. `text` is the row as the program
-    wrote it. Without a row, `status` is the exit status, or None where the row is missing or cannot
-    be right, and the last line of `errors` says why."""
+    machine was, see RECORD in rows.py, without a rate on a GPU, and the seconds that the whole
+    program took. `text` is the row as the program wrote it. Without a row, `status` is the exit
+    status, or None where the row is missing or cannot be right, and the last line of `errors` says
+    why."""
     began, load, others = time.strftime("%FT%TZ", time.gmtime()), os.getloadavg()[0], watch_others()
     with tempfile.TemporaryDirectory() as folder:
-        path, before = Path(folder, "row.csv"), resource.getrusage(resource.RUSAGE_CHILDREN)
+        path = Path(folder, "row.csv")
         status, errors, seconds = run([*stage.command, *words, "--quiet", "--csv", str(path)],
                                       env=environment or stage.environment, **options)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         disturbed = round(others(), 1)
         if status:
             return None, status, errors, ""
@@ -160,10 +158,8 @@ def measure(stage, words, environment=None, **options):
             return None, None, f"its times cannot be right: {fault}", ""
         # Only now it is known how many threads it has used.
         row["rate"] = round(rate(row["threads"] or 1), 1) if row["device"] == "cpu" else None
-        return row | {
-            "began": began, "load": round(load, 2), "others": disturbed, "program_s": seconds,
-            "processor_s": used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime,
-        }, 0, errors, results.read(path)
+        return row | {"began": began, "load": round(load, 2), "others": disturbed,
+                      "program_s": seconds}, 0, errors, results.read(path)
 
 
 def processor_seconds():

@@ -32,14 +32,10 @@ def picture(path, title, folder):
 
 
 def block(results, group, table, what, lines, folder, lacking, more=""):
-    """A table, what it shows, and what is missing in it: `lacking` may have no runs."""
+    """A table, what it shows, and which stages of `lacking` no machine has run."""
     found = {line[0] for line in group.lines}
-    names = [stage.name for stage in lacking if stage.name not in found]
-    # A step is not named where its stage is.
     absent = by_reason((link(stage.name, stage.folder, folder), results.why_not(stage))
-                       for stage in lacking if stage.name in names
-                       and (not stage.is_step or not any(
-                           "." not in name and name[:2] == stage.name[:2] for name in names)))
+                       for stage in lacking if not stage.is_step and stage.name not in found)
     peak = ", ".join(f"{three_digits(rate / 1e9)} GFLOP/s on {threads} thread{'s' * (threads > 1)}"
                      for threads, rate in results.ceilings.items()
                      if threads in {line[1] for line in lines})

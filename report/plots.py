@@ -64,9 +64,12 @@ def log_axis(axes, which):
         axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
 
 
-def ladder(group, cell):
+def ladder(results, with_steps=True):
     """The picture of a ladder: the time of each stage and step in a cell, and how far that is from
     the one before and from the ceiling."""
+    group = results.steps.with_most_threads()
+    cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
+    group = group if with_steps else group.without_steps()
     before = {line: above or line for line, above in group.rungs(cell).values() if line}
     peer = group.fastest_peer()
     if peer and group.time(peer, cell):
@@ -229,16 +232,9 @@ def epochs(results):
     return legend(figure, axes[0])
 
 
-def stages(results, with_steps=True):
-    """All stages of a ladder."""
-    group = results.steps.with_most_threads()
-    cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
-    return ladder(group if with_steps else group.without_steps(), cell)
-
-
 def write(results):
     """Draws what READMEs show of a ladder."""
-    found = {"ladder": stages(results)}
+    found = {"ladder": ladder(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
     moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]

@@ -29,7 +29,7 @@ def update_readmes(ladder, results):
 
 def front(results):
     """The stages, for the first page."""
-    plots.save(plots.stages(results, with_steps=False), results.plots / "stages.png")
+    plots.save(plots.ladder(results, with_steps=False), results.plots / "stages.png")
     return "\n\n".join([
         blocks.picture(results.plots / "stages.png",
                        "Training time of each stage, and what it would be at peak", ROOT),

@@ -44,7 +44,6 @@ pace = 0.1
 column = "time_s"
 title = "Training time"
 unit = "s"
-better = "lower"
 """
 
 # It notes its call. Its options are variables, which its commands may use and set.

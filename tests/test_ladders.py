@@ -98,10 +98,9 @@ def test_what_a_makefile_declares(root):
     ('"terms"\nname', '"threads"\nname', "option: found 'threads', expected none of: csv "),
     ('"time_s"\nbase', '"time"\nbase', "time: found 'time', expected a column that ends in _s"),
     ('"00_serial"', '"00_plain"', "baseline: found '00_plain', expected a stage: 00_serial"),
-    ('better = "lower"', 'better = "less"', "measures.better: found 'less', expected one of: "
-     "lower higher"),
-    ('better = "lower"', '[compare]\nterm = 1', "compare: found the key 'term', expected 'terms'"),
-    ('better = "lower"', '[compare]\nterms = "x"', "compare.terms: found 'x', expected a whole"),
+    ('title = "Pi', 'numbers = "int"\ntitle = "Pi', "numbers: found 'int', expected float32 or "),
+    ("[tests]", '[compare]\nterm = 1', "compare: found the key 'term', expected 'terms'"),
+    ("[tests]", '[compare]\nterms = "x"', "compare.terms: found 'x', expected a whole"),
     ("[tests]", "[tests", "Expected ']'")])
 def test_a_mistake(root, call, old, new, says):
     file = root / "studies/other/ladder.toml"
