@@ -90,7 +90,7 @@ static struct network create(const struct options *options) {
     // of hidden units, or than a dozen that add up each other's sums, would gain nothing.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    const bool by_pixels = vectors < 2 * threads && vectors < 8;
+    const bool by_pixels = vectors < 2 * threads && vectors < 8; // slices of two are wide enough
     const size_t most = by_pixels ? 12 : vectors;
     threads = threads < most ? threads : most;
     const size_t copies = by_pixels ? threads : 1;
@@ -188,7 +188,7 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS)
+    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
         forward_tile(network, batch, s + SHORT_ROWS < n ? s : n - SHORT_ROWS, SHORT_ROWS, v,

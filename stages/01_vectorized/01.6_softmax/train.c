@@ -16,8 +16,8 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-// A tile has 4 × 2 vectors of sums. So many chains of FMAs hide the latency of one: two start in a
-// cycle, and each takes four.
+// A tile has 4 × 2 vectors of sums. So many chains of FMAs hide the latency of one: at most two
+// start in a cycle, and each takes four.
 enum { LANES = VECTOR_BYTES / sizeof(float), TILE_ROWS = 4, TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));

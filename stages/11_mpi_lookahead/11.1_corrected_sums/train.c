@@ -235,7 +235,7 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
-    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS)
+    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
         forward_tile(network, batch, s + SHORT_ROWS < n ? s : n - SHORT_ROWS, SHORT_ROWS, v,
