@@ -419,12 +419,12 @@ def read(folder, ladder):
 
 
 def reference(ladder):
-    """A ladder's results that READMEs show: of the first of these machines that has any."""
-    names = (os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")).split()
-    folders = [HERE / "results" / name for name in names]
-    if not all(folder.is_dir() for folder in folders):
-        fail(f"REFERENCE: found '{' '.join(names)}', expected folders of report/results")
-    return next(filter(None, (read(each / ladder.name, ladder) for each in folders)), None)
+    """A ladder's results that READMEs show, or None."""
+    name = (os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")).strip()
+    folder = HERE / "results" / name
+    if not folder.is_dir():
+        fail(f"REFERENCE: found '{name}', expected a folder of report/results")
+    return read(folder / ladder.name, ladder)
 
 
 @functools.cache
