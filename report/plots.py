@@ -178,7 +178,7 @@ def legend(figure, axis):
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
     others are those of the base; and what more epochs gain: the loss, and the accuracy over time,
-    for each value of the last axis. Along each, a stage has its largest number of threads."""
+    for each value of the last axis, by the fastest that ran at all. Each has its most threads."""
     frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
     base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
@@ -203,8 +203,10 @@ def growth(results):
               results.grid.time_name if is_time else "final loss", "xy" * is_time)
     if "epochs" in values:
         size = ladder.column(ladder.axes[-1]["option"])
-        best = along("epochs", size)[lambda runs: runs["epochs"] > 1].groupby([size, "epochs"])
-        for each, curve in best[[ladder.time, "test_accuracy"]].min().groupby(level=0):
+        runs = along("epochs", size)[lambda runs: runs["epochs"] > 1]
+        best = runs.groupby("stage").filter(lambda one: {*one[size]} == {*runs[size]})
+        best = best.groupby([size, "epochs"])[[ladder.time, "test_accuracy"]].min()
+        for each, curve in best.groupby(level=0):
             axes[-1].plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
             axes[-1].annotate(f"{size} {each}", curve.iloc[-1], fontsize=7)
         axes[-1].set(xlabel="time of the fastest (s)", ylabel="test accuracy")
