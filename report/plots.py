@@ -203,7 +203,7 @@ def growth(results):
               results.grid.time_name if is_time else "final loss", "xy" * is_time)
     if "epochs" in values:
         size = ladder.column(ladder.axes[-1]["option"])
-        runs = along("epochs", size)[lambda runs: runs["epochs"] > 1]
+        runs = along("epochs", size).query("epochs > 1")
         best = runs.groupby("stage").filter(lambda one: {*one[size]} == {*runs[size]})
         best = best.groupby([size, "epochs"])[[ladder.time, "test_accuracy"]].min()
         for each, curve in best.groupby(level=0):
