@@ -13,9 +13,11 @@ ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
 $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
 endif
 
-# Debian's python3, which has the packages, and not another that comes first in PATH. A Ctrl-C while
-# Python starts would be a traceback, or nothing at all: it waits until harness/__main__.py is there.
-HARNESS := env --block-signal=INT /usr/bin/python3 -m harness
+# make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
+# traceback, or nothing at all: it waits until harness/__main__.py is there.
+override PYTHON := $(shell harness/python.sh)
+export PYTHON
+HARNESS := env --block-signal=INT "$(PYTHON)" -m harness
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(HARNESS) ladders stages 2>/dev/null)
@@ -129,7 +131,7 @@ report: ## write the report, its plots and the READMEs' tables
 site: ## every README as a page, stages with source and diff: site/_build
 	@./deps.sh site
 	@rm -rf site/_build
-	@/usr/bin/python3 -m sphinx -q -W --keep-going -j auto -c site . site/_build
+	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c site . site/_build
 	@rm -r site/_build/.doctrees
 
 clean: ## remove what was built

@@ -15,6 +15,8 @@ CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 # Returns whether $1, from the third column of packages.txt, is there.
 is_there() {
     case $1 in
+    import:*) "$python" -c 'import sys; from importlib.util import find_spec
+sys.exit(not any(map(find_spec, sys.argv[1].split(","))))' "${1#import:}" ;;
     /*) compgen -G "$1" ;;
     # cmocka.h needs these headers before it.
     *.h) printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h "$1" | gcc -E -x c - ;;
@@ -27,14 +29,18 @@ is_listed() {
     [[ $(apt-cache madison "$1" 2>/dev/null) ]]
 }
 
-# Sets which packages are missing. A release that does not have an optional package lacks it.
+# Sets which packages are missing. A release that does not have an optional package lacks it. Another
+# Python than Debian's has modules of its own.
 find_missing() {
     local group package probe
-    missing=() lacking=()
+    missing=() lacking=() modules=()
     while read -r group package probe; do
+        [[ $group != fetch || ${MNIST_DIR-} ]] || group=run
         [[ ! $wanted || $group == run || $group == "$wanted" ]] || continue
         is_there "$probe" && continue
-        if [[ $package == *\? ]] && is_listed apt && ! is_listed "${package%\?}"; then
+        if [[ $probe == import:* && $python != /usr/bin/python3 ]]; then
+            modules+=("${package#python3-}")
+        elif [[ $package == *\? ]] && is_listed apt && ! is_listed "${package%\?}"; then
             lacking+=("${package%\?}")
         else
             missing+=("${package%\?}")
@@ -58,7 +64,13 @@ wanted=${1:-}
     exit 2
 }
 trap '((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2' EXIT
+python=$(harness/python.sh)
 find_missing
+if ((${#modules[@]})); then
+    echo "Needed by $python, and not installed: ${modules[*]}. Type: $python -m pip install" \
+        "${modules[*]}" >&2
+    exit 1
+fi
 ((${#missing[@]})) || exit 0
 
 if ! command -v apt-get >/dev/null; then

@@ -22,6 +22,8 @@ case $folder in
 esac
 
 "$folder/deps.sh" run
-# A Ctrl-C waits until Python has started: see harness/__main__.py. python3 is named by its path,
-# because env takes a path with = for a variable.
-exec env --block-signal=INT /usr/bin/python3 "$folder/harness" report.run_all "$@"
+# A Ctrl-C waits until Python has started: see harness/__main__.py. Python is named by its path, because
+# env takes a path with = for a variable.
+PYTHON=$("$folder/harness/python.sh")
+export PYTHON
+exec env --block-signal=INT "$PYTHON" "$folder/harness" report.run_all "$@"

@@ -21,7 +21,7 @@ declare -A parts=(
     [steps]="360 ./run_all.sh --gpu --steps --resume ${SWEEP:-}" # each against the one before
     [grid]="240 ./run_all.sh --gpu --peers --resume ${SWEEP:-}"
     [profile]='180 status=0
-        for stage in $(/usr/bin/python3 -m harness ladders stages --cuda ""); do
+        for stage in $("$(harness/python.sh)" -m harness ladders stages --cuda ""); do
         [[ $stage == *.* ]] || make profile-gpu RESULTS=profiles STAGE="${stage##*/}" || status=1
         done; exit $status'
     [report]='60 make report')

@@ -163,7 +163,7 @@ class Tree:
         """Starts a command in a session of its own, as from a terminal: Ctrl-C ends it."""
         words, environment = shlex.split(words), self.environment | variables
         is_harness = words[:3] == ["python3", "-m", "harness"]
-        words[0] = "/usr/bin/python3" if is_harness else words[0]
+        words[0] = sys.executable if is_harness else words[0]
 
         def prepare():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -240,7 +240,7 @@ def made_up(tmp_path_factory):
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
     tree.script("harness/machine.sh", MACHINE)
     tree.write("tmp/empty", "")
-    tree.run("/usr/bin/python3 -m compileall -q harness report data")
+    tree.run(f"{sys.executable} -m compileall -q harness report data")
     return tree
 
 

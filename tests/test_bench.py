@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import sys
 from programs import ROOT, draw_data, make, run
 
 from harness import ladders, rows
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 def bench(tmp_path, *stage, status=0, **variables):
     make("-C", "bench")  # not side by side with another test's
-    return run(["/usr/bin/python3", ROOT / "harness", "bench.run", *stage], status,
+    return run([sys.executable, ROOT / "harness", "bench.run", *stage], status,
                RESULTS=tmp_path, BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
 
 

@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,19 @@ def test_packages(system):
         "apt-get update -qq ()\n"
         "apt-get install -y -qq --no-install-recommends wanted (noninteractive)\n")
     assert system.run("./deps.sh run") == left_out  # nothing else is missing
+
+
+def test_another_python(system):
+    """PYTHON is used if it is given, or else the one in PATH where Debian's has no pandas. What it
+    lacks, it gets with pip. Nothing needs curl where MNIST_DIR says where the data are."""
+    system.write("packages.txt", "run python3-there import:json,xyz\nfetch curl no-curl\n"
+                 "report python3-xyz import:xyz\n")
+    python = system.script("bin/python3", f'exec {sys.executable} "$@"')
+    assert system.run("harness/python.sh", PYTHON="python3") == f"{python}\n"
+    assert system.run("harness/python.sh") == f"{sys.executable}\n"
+    system.edit("harness/python.sh", "/usr/bin/python3 python3", "/no/python3 python3")
+    assert system.run("harness/python.sh") == f"{python}\n"
+    assert system.run("./deps.sh run", MNIST_DIR="/") == ""
+    assert "installed: curl. Type" in system.run("./deps.sh run", 1)
+    assert system.run("./deps.sh report", 1, MNIST_DIR="/") == (
+        f"Needed by {python}, and not installed: xyz. Type: {python} -m pip install xyz\n")

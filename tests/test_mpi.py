@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+import sys
 from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script,
                       write_data, write_images)
 
@@ -196,7 +197,7 @@ def test_mpirun_sh_names_a_program_that_is_not_there():
 @preloaded
 def test_the_sweep_over_ways_says_what_it_leaves_out_and_leaves_nothing_behind(tmp_path):
     write_data(tmp_path / "data")
-    said = run(["/usr/bin/python3", ROOT / "harness", "stages.11_mpi_lookahead.network.sweep",
+    said = run([sys.executable, ROOT / "harness", "stages.11_mpi_lookahead.network.sweep",
                 *shlex.split("--runs 1 --output rows --data data --hidden 3 --batch 4 --train 6 "
                              "--test 4 --epochs 2")], cwd=tmp_path).stdout
     left_out = len(re.findall("^veth: left out: .*", said, re.MULTILINE))

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import sys
 from programs import ROOT, run, script
 
 needs_pprof = pytest.mark.skipif(not shutil.which("google-pprof"), reason="found no google-pprof")
@@ -50,7 +51,7 @@ def tree(tmp_path):
     (root / "studies/fake/ladder.toml").write_text(LADDER)
 
     def start(words, status=0, **variables):
-        return run(f"/usr/bin/python3 -m harness {words}", status, cwd=root, STUDY="fake",
+        return run(f"{sys.executable} -m harness {words}", status, cwd=root, STUDY="fake",
                    **{"CPU_SECONDS": 1, **variables})
 
     start.root = root

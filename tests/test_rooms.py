@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import sys
 from programs import FULL, copy, run, write_data
 
 from harness import ladders
@@ -54,14 +55,14 @@ def test_without_a_study_everything_else_works(tmp_path, gone):
 
     left = [str(ladder.folder.relative_to(ladders.ROOT)) for ladder in ladders.ladders()
             if ladder.name not in gone]
-    assert does("/usr/bin/python3 -m harness ladders ladders").split() == left
+    assert does(f"{sys.executable} -m harness ladders ladders").split() == left
     for command in "make -n", "make -n clean", "make -C tests -n test":
         assert not re.search(rf"\b({'|'.join(gone)})\b", does(command)), command
     does("./run_all.sh --stages 00 --hidden 8 --batch 4 --train 6 --test 4 --repeats 1")
     pytest.importorskip("matplotlib")
     # It writes the list of the studies, too.
     does("make report" if FULL and gone == STUDIES else
-         ["/usr/bin/python3", "-c", "from report.write import *; folder = ROOT / 'studies'; "
+         [sys.executable, "-c", "from report.write import *; folder = ROOT / 'studies'; "
           "blocks.update(folder / 'README.md', 'ladders', lambda: list_ladders(folder))"])
     assert [line for study in gone for line in names_of(root, study)] == []
     assert dead_links(root) == []

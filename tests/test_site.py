@@ -5,6 +5,7 @@ import re
 import runpy
 
 import pytest
+import sys
 from programs import ROOT, needs_full, run
 
 from harness import ladders
@@ -15,7 +16,7 @@ for package in ("furo", "myst_parser"):
 
 @needs_full
 def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
-    run(f"/usr/bin/python3 -m sphinx -q -W -j auto -c site . {tmp_path}", cwd=ROOT)
+    run(f"{sys.executable} -m sphinx -q -W -j auto -c site . {tmp_path}", cwd=ROOT)
     page, order = tmp_path / "README.html", []
     while page:
         order += [str(page.parent.relative_to(tmp_path))] * (page.name == "README.html")

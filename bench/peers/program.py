@@ -142,7 +142,7 @@ def draw_bits(seed, stream, count):
 def header(ladder, option="csv"):
     """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
     it."""
-    command = ('set -- $(/usr/bin/python3 -m harness ladders stages --cpu "$0") && '
+    command = ('set -- $("$(harness/python.sh)" -m harness ladders stages --cpu "$0") && '
                'make -s -C "$1" >&2 && source=$(echo "$1"/*.c) && "${source%.c}" --'
                + option.replace("csv", "columns"))
     done = subprocess.run(["sh", "-c", command, ladder], cwd=ROOT, capture_output=True, text=True,
