@@ -13,9 +13,6 @@ DEVICE = gpu
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
 
-# The GPU of this machine. If it has none, Turing's: its intermediate code is compiled on for any later
-# GPU when the program starts. CUDA_ARCH=all-major takes five times as long, and compiles for each.
-CUDA_ARCH = $(if $(GPU),native,sm_75)
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
 COMPILE := $(CC) $(CFLAGS)

@@ -16,6 +16,9 @@ CFLAGS = -std=gnu11 -O3 -march=$(MARCH) -falign-loops=64 -g -Wall -Wextra
 NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 # This machine's GPUs. Without a driver, nvidia-smi may print its error on standard output.
 GPU  = $(shell nvidia-smi -L 2>/dev/null | grep '^GPU')
+# The GPU of this machine. If it has none, Turing's: its intermediate code is compiled on for any later
+# GPU when the program starts. CUDA_ARCH=all-major takes five times as long, and compiles for each.
+CUDA_ARCH = $(if $(GPU),native,sm_75)
 
 # PROGRAM.flags has the compiler and the flags that a program was built with. When they change, the
 # file changes. The program depends on the file, so make builds it again. The file's rule:

@@ -139,9 +139,13 @@ def draw_bits(seed, stream, count):
 
 
 @functools.cache
-def header(ladder, option="csv"):
+def header(ladder, path, option="csv"):
     """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
-    it."""
+    it. Without the repository, which a copy of the peers does not need, the file begins with it."""
+    if not (ROOT / "harness").exists():
+        found = re.match("stage,device,.*\n", Path(path).read_text(errors="replace"))
+        return found[0] if found else leave(
+            BAD_INPUT, f"--{option}: without the repository, {path} has to begin with a header")
     command = ('set -- $("$(harness/python.sh)" -m harness ladders stages --cpu "$0") && '
                'make -s -C "$1" >&2 && source=$(echo "$1"/*.c) && "${source%.c}" --'
                + option.replace("csv", "columns"))
@@ -163,9 +167,11 @@ def check_files(ladder, options):
             open(path, "ab").close()
         except OSError as error:
             leave(BAD_INPUT, f"--{option}: cannot write '{path}': {error.strerror}")
-        if option.endswith("csv") and os.path.getsize(path) and (
-                not Path(path).read_text(errors="replace").startswith(header(ladder, option))):
-            leave(BAD_INPUT, f"--{option}: {path} begins with other columns than a result row's")
+        if option.endswith("csv"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if file.readline() not in ("", header(ladder, path, option)):
+                    leave(BAD_INPUT,
+                          f"--{option}: {path} begins with other columns than a result row's")
 
 
 def save(path, *arrays):
@@ -204,7 +210,7 @@ def append_row(ladder, name, device, threads, vram, values, option="csv"):
     row |= {column: f"{value:.9f}" for column, value in values.items()
             if column.endswith("_s") and value is not None}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
-    columns = header(ladder, option)
+    columns = header(ladder, name, option)
     try:
         with open(name, "a", newline="", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -24,7 +24,8 @@ struct network {
     size_t units;  // as asked for
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
-    size_t kept;   // pairs of units whose weights a block keeps in shared memory
+    size_t pairs;  // of units whose weights a block keeps in shared memory
+    size_t kept;   // units whose weights are in some block's: those before this one
     cudaStream_t stream;
 
     float *weights1; // H × 784: W1ᵀ
@@ -142,20 +143,21 @@ __device__ float4 load_four(const uint8_t *from) {
 }
 
 // Returns where the weights of UNITS hidden units are during an epoch: in shared memory, or in the
-// GPU's memory, if the block keeps no more.
-__device__ float *rows_of(const struct network &network, size_t h) {
+// GPU's memory, if the block keeps no more. It is known which when this is compiled. With a pointer
+// to either, all loads would be generic ones, which find out by the address.
+template <bool KEPT> __device__ float *rows_of(const struct network &network, size_t h) {
     extern __shared__ float4 shared[];
     const size_t pair = h / UNITS / gridDim.x; // of the block
-    return pair < network.kept ? (float *)shared + pair * UNITS * PIXELS
-                               : network.weights1 + h * PIXELS;
+    return KEPT ? (float *)shared + pair * UNITS * PIXELS : network.weights1 + h * PIXELS;
 }
 
 // Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
 // have every other of them, and the odd lanes the rest. Such a pair of lanes has four pixels in 64,
 // and loads the same weights. Past the last sample, a lane repeats it.
+template <bool KEPT>
 __device__ void forward_units(struct network network, struct byte_batch batch, size_t h) {
     const size_t n = batch.samples, hidden = network.hidden;
-    const float *weights = rows_of(network, h);
+    const float *weights = rows_of<KEPT>(network, h);
     const int lane = threadIdx.x % WARP, odd = lane % 2;
     __syncthreads(); // not of the grid: a batch begins with parameters that only the block writes
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
@@ -236,6 +238,7 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
 
 // Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1,
 // and in the first block b2. A thread has four pixels.
+template <bool KEPT>
 __device__ void update_units(struct network network, struct byte_batch batch, size_t h,
                              float learning_rate) {
     __shared__ float sums[THREADS / WARP][UNITS][CLASSES + 1];
@@ -254,7 +257,7 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
         }
         const float rate = learning_rate / 255; // x is 255 times as large
         for (int u = 0; u < UNITS; ++u) {
-            float4 *w = (float4 *)(rows_of(network, h) + u * PIXELS + k);
+            float4 *w = (float4 *)(rows_of<KEPT>(network, h) + u * PIXELS + k);
             *w = make_float4(w->x - rate * sum[0][u], w->y - rate * sum[1][u],
                              w->z - rate * sum[2][u], w->w - rate * sum[3][u]);
         }
@@ -297,28 +300,30 @@ __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
     const auto grid = cooperative_groups::this_grid();
-    for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+    for (size_t h = blockIdx.x * UNITS; h < network.kept; h += gridDim.x * UNITS)
         for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
-            rows_of(network, h)[i] = network.weights1[h * PIXELS + i]; // or itself
+            rows_of<true>(network, h)[i] = network.weights1[h * PIXELS + i];
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
         const size_t phase = 2 * (first / (size_t)size);
         const long long start = clock64();
         for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
-            forward_units(network, batch, h);
+            h < network.kept ? forward_units<true>(network, batch, h)
+                             : forward_units<false>(network, batch, h);
         grid.sync();
         for (size_t s = blockIdx.x; s < batch.samples; s += gridDim.x)
             output_layer(network, batch, s);
         grid.sync();
         const long long middle = lap(ticks, phase, start);
         for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
-            update_units(network, batch, h, learning_rate);
+            h < network.kept ? update_units<true>(network, batch, h, learning_rate)
+                             : update_units<false>(network, batch, h, learning_rate);
         lap(ticks, phase + 1, middle);
     }
     __syncthreads();
-    for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
+    for (size_t h = blockIdx.x * UNITS; h < network.kept; h += gridDim.x * UNITS)
         for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
-            network.weights1[h * PIXELS + i] = rows_of(network, h)[i];
+            network.weights1[h * PIXELS + i] = rows_of<true>(network, h)[i];
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
@@ -336,10 +341,11 @@ static void set_blocks(struct network *network) {
     CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     const size_t most = ((size_t)bytes - SCRATCH_BYTES) / PAIR_BYTES;
     const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;
-    network->kept = pairs < most ? pairs : most;
+    network->pairs = pairs < most ? pairs : most;
+    network->kept = pairs <= most ? network->hidden : most * (size_t)network->blocks * UNITS;
     // More than 48 KiB have to be asked for.
     CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               (int)(network->kept * PAIR_BYTES)));
+                               (int)(network->pairs * PAIR_BYTES)));
 }
 
 // Runs an epoch. Does not wait for it.
@@ -349,7 +355,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
     void *arguments[] = {network, (void *)dataset, (void *)&options->batch, &learning_rate, &ticks};
     CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
     CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
-                                      network->kept * PAIR_BYTES, network->stream));
+                                      network->pairs * PAIR_BYTES, network->stream));
     sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
 }
