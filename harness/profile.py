@@ -147,8 +147,8 @@ def main():
         print(f"{stage.name}, to {os.path.relpath(folder)}:")
         with tempfile.TemporaryDirectory() as work:
             if is_counted:
-                print(counts.summed(found, ["cell", "kernel"]), counts.summed(found, "cell"),
-                      sep="\n\n")
+                print(*(counts.summed(found, by).to_string()
+                        for by in (["cell", "kernel"], "cell")), sep="\n\n")
                 found.to_csv(folder / "counts.csv", index=False)
             elif gpu:
                 profile_gpu(stage, options, folder, tools)

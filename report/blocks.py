@@ -5,6 +5,8 @@ import math
 import re
 from statistics import mean
 
+import pandas
+
 from harness import counts, rows
 from harness.ladders import fail
 from report.view import (HERE, MOVE, ROOF, Cell, Table, by_reason, changes, is_peer, link, read,
@@ -173,25 +175,44 @@ def counted(stage):
     return str(Table(["a batch at", *found], found.itertuples(name=None)))
 
 
+def batch_time(group, stage, name):
+    """The µs that a batch of a stage takes in a cell of this name, or None."""
+    cells = {cell_name(group.ladder, cell): cell for cell in group.cells} if group else {}
+    time = name in cells and group.time((stage.name, 0), cells[name])
+    if not time:
+        return None
+    run = dict(zip(group.axes, cells[name])) | group.settings
+    return time * 1e6 / group.ladder.sum_of(group.ladder.toml["units"], run)
+
+
+def judged(predicted, time):
+    """A prediction, and how many times as long was measured, if it was."""
+    if not (predicted and time):
+        return predicted, ""
+    return predicted, f"{time / float(predicted.replace(',', '')):.2f}×"
+
+
 def predictions(results, folder):
-    """A batch of each CUDA program by what is counted, and on the first GPU that ran them."""
+    """A batch of each CUDA program by what is counted, as before, and on the first GPU that ran
+    them."""
     ladder, heads, lines = results.ladder, [], []
     machines = (read(each, ladder) for each in sorted(HERE.glob(f"results/*/{ladder.name}")))
     group = next((each.steps for each in machines if each and each.steps.on_gpu), None)
-    cells = {cell_name(ladder, cell): cell for cell in (group.cells if group else ())}
     frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}
+    before = pandas.read_csv(ladder.folder / "predictions_before.csv", index_col="stage", dtype=str)
     for stage, frame in frames.items():
         heads, line = [], [link(stage.name, stage.folder, folder)]
         for name, row in counts.summed(frame, "cell").iterrows():
-            heads += [f"{name} (µs)", "measured", "error"]
-            line += [row["µs predicted"], "", ""]
-            if time := name in cells and group.time((stage.name, 0), cells[name]):
-                run = dict(zip(group.axes, cells[name])) | group.settings
-                time *= 1e6 / ladder.sum_of(ladder.toml["units"], run)
-                line[-2:] = three_digits(time), f"{time / float(line[-3].replace(',', '')):.2f}×"
+            time = batch_time(group, stage, name)
+            heads += [f"{name} (µs)", "error", "before (µs)", "error", "measured (µs)"]
+            line += [*judged(row["µs predicted"], time),
+                     *judged(before[name].get(stage.name, ""), time),
+                     three_digits(time) if time else ""]
         lines.append([*line, row["launches"], stage.declared("MOVE")])
+    costs = counts.costs_file()
     said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
-    return f"{said}\n\n{Table(['', *heads, 'launches', MOVE], lines)}"
+    return (f"{said} What each count costs is in {link(costs.name, costs, folder)}."
+            f"\n\n{Table(['', *heads, 'launches', MOVE], lines)}")
 
 
 def terminal(results, kinds):

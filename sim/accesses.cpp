@@ -39,9 +39,13 @@ template <class T> struct elsewhere {
     }
 };
 template <class T> using list = std::vector<T, elsewhere<T>>;
+template <class T>
+using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
+                               elsewhere<std::pair<const size_t, T>>>;
 
 constexpr size_t SECTOR = 32, WORD = 4, LARGEST = 16; // bytes
 constexpr size_t SECTORS_A_CYCLE = 4, BANKS = 32;
+constexpr size_t ROOM_FOR_THREADS = 2048, ROOM_FOR_BLOCKS = 32; // of an H100's multiprocessor
 constexpr unsigned ALL_LANES = 0xffffffff;
 enum access_kind { LOAD, STORE, ATOMIC, ACCESS_KINDS };
 
@@ -57,12 +61,28 @@ struct counts {
     // Cycles of the load and store unit of the busiest multiprocessor, between two launches or
     // barriers of the grid: one for each pass, and for each four sectors of a request.
     size_t busiest;
+    size_t misses;              // sectors of loads that L1 does not have
+    size_t waits, shared_waits; // of the block that waits most often, as in `chain`
 };
 list<std::pair<const char *, counts>> kernels;
 // Of each multiprocessor, since the launch or the last barrier of the grid. They get blocks in
 // turn.
 list<size_t> cycles;
 size_t copies[4], copied[4]; // by direction, and their bytes
+unsigned phase;              // counts launches and barriers of the grid
+// The phase in which a multiprocessor has touched a sector last. Each phase begins with an empty
+// L1, which then keeps all that is loaded or stored.
+map<unsigned> touched;
+
+// How often a block waits, since the launch or the last barrier of the grid. What it loads between
+// two of its barriers can be under way at once, so it waits once: for the L2 cache, or for shared
+// memory if L1 has the rest.
+struct chain {
+    size_t waits, shared_waits;
+    bool misses, loads_shared; // since the last barrier
+};
+list<chain> chains; // of each block
+size_t waves;       // of blocks that a multiprocessor has no room for at once
 
 counts &of(const char *kernel) {
     for (auto &[name, counts] : kernels)
@@ -115,8 +135,20 @@ size_t distinct(uintptr_t *values, size_t n) {
     return (size_t)(std::unique(values, values + n) - values);
 }
 
-// Adds the sectors that a request touches, and how many its bytes would fill.
-void count_sectors(const request &request, size_t *sectors, size_t *packed, size_t *cycles) {
+// How many of n sectors L1 does not have yet.
+size_t count_misses(const uintptr_t *sectors, size_t n) {
+    size_t misses = 0;
+    for (size_t i = 0; i < n; ++i) {
+        unsigned &last = touched[sectors[i] * cycles.size() + warp.block % cycles.size()];
+        misses += last != phase;
+        last = phase;
+    }
+    return misses;
+}
+
+// Adds the sectors that a request touches, and how many its bytes would fill. Returns how many of
+// them L1 did not have.
+size_t count_sectors(const request &request, size_t *sectors, size_t *packed, size_t *cycles) {
     uintptr_t found[warpSize * LARGEST];
     size_t n = 0;
     for (size_t lane = 0; lane < warpSize; ++lane)
@@ -129,6 +161,7 @@ void count_sectors(const request &request, size_t *sectors, size_t *packed, size
     n = distinct(found, n);
     *sectors += n;
     *cycles += (n + SECTORS_A_CYCLE - 1) / SECTORS_A_CYCLE;
+    return count_misses(found, n);
 }
 
 // Passes over the banks for some lanes at once: as many as words are wanted of one bank.
@@ -250,6 +283,7 @@ void join_shared(access_kind kind) {
 void count_requests() {
     counts &counts = of(device.kernel);
     size_t &busy = cycles[warp.block % cycles.size()];
+    chain &chain = chains[warp.block];
     for (access_kind kind : {LOAD, STORE})
         join_shared(kind);
     for (site &site : sites) {
@@ -260,15 +294,24 @@ void count_requests() {
                 counts.passes[site.kind] += passes;
                 counts.shared_words += site.kind == LOAD ? request.bytes / WORD : 0;
                 busy += passes;
+                chain.loads_shared |= site.kind == LOAD;
             } else {
                 ++counts.requests[site.kind];
-                count_sectors(request, &counts.sectors[site.kind], &counts.packed[site.kind],
-                              &busy);
+                const size_t misses = count_sectors(request, &counts.sectors[site.kind],
+                                                    &counts.packed[site.kind], &busy);
+                counts.misses += site.kind == LOAD ? misses : 0;
+                chain.misses |= site.kind == LOAD && misses;
             }
         }
         site.requests.clear();
         memset(site.done, 0, sizeof site.done);
     }
+}
+
+void end_interval(chain *chain) {
+    chain->waits += chain->misses;
+    chain->shared_waits += chain->loads_shared && !chain->misses;
+    chain->misses = chain->loads_shared = false;
 }
 
 // Adds a thread's access to the request that it belongs to.
@@ -304,10 +347,6 @@ struct word {
     touch other_load; // of another block than the last
 };
 
-template <class T>
-using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
-                               elsewhere<std::pair<const size_t, T>>>;
-
 // Accesses that some thread's next access comes after: those of a block, a warp or a thread
 // (key_of) whose interval, exchange or fence is below the number. It is a vector clock that has
 // only what fences have handed over.
@@ -332,7 +371,6 @@ struct progress {
 list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
-unsigned phase;    // counts launches and barriers of the grid
 
 // A thread hands over what came before its fence with the atomic words that it then stores to. Who
 // loads such a word has it after a fence of its own. The key is the thread's number in the grid.
@@ -514,32 +552,46 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
     begin_phase();
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
+    chains.assign(grid_blocks, {});
+    warp = {};
+    const size_t room = min(ROOM_FOR_BLOCKS, ROOM_FOR_THREADS / block_threads);
+    waves = (grid_blocks - 1) / (device.multiprocessors * room) + 1;
 }
 
 void note_turns_taken() {
     count_requests();
 }
 
-static void add_busiest() {
-    of(device.kernel).busiest += *std::max_element(cycles.begin(), cycles.end());
+static void end_phase() {
+    counts &counts = of(device.kernel);
+    counts.busiest += *std::max_element(cycles.begin(), cycles.end());
     std::fill(cycles.begin(), cycles.end(), 0);
+    std::pair<size_t, size_t> longest = {0, 0};
+    for (chain &chain : chains) {
+        end_interval(&chain);
+        longest = std::max(longest, {chain.waits, chain.shared_waits});
+        chain = {};
+    }
+    counts.waits += waves * longest.first;
+    counts.shared_waits += waves * longest.second;
 }
 
 void note_end() {
     of(device.kernel).threads_at_work += (size_t)std::count(worked.begin(), worked.end(), true);
-    add_busiest();
+    end_phase();
 }
 
 void note_barrier(size_t block) {
     ++of(device.kernel).barriers;
     ++blocks[block].interval;
+    end_interval(&chains[block]);
     add_known(&blocks[block].known, {block, 0}, threads);
 }
 
 void note_grid_barrier() {
     ++of(device.kernel).grid_barriers;
     begin_phase();
-    add_busiest();
+    end_phase();
 }
 
 void note_exchange(size_t warp) {
@@ -569,20 +621,20 @@ void write_counts() {
     for (const char *kind : {"load", "store", "atomic"})
         fprintf(file, ",%s_requests,%s_sectors,%s_packed,shared_%s_requests,shared_%s_passes", kind,
                 kind, kind, kind, kind);
-    fputs(",shared_words,barriers,grid_barriers,busiest,bytes\n", file);
+    fputs(",shared_words,barriers,grid_barriers,busiest,misses,waits,shared_waits,bytes\n", file);
     for (const auto &[kernel, c] : kernels) {
         fprintf(file, "\"%s\",%zu,%zu,%zu,%zu,%zu,%zu", kernel, c.launches, c.nodes, c.blocks,
                 c.warps, c.threads, c.threads_at_work);
         for (access_kind kind : {LOAD, STORE, ATOMIC})
             fprintf(file, ",%zu,%zu,%zu,%zu,%zu", c.requests[kind], c.sectors[kind], c.packed[kind],
                     c.shared_requests[kind], c.passes[kind]);
-        fprintf(file, ",%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers, c.grid_barriers,
-                c.busiest);
+        fprintf(file, ",%zu,%zu,%zu,%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers,
+                c.grid_barriers, c.busiest, c.misses, c.waits, c.shared_waits);
     }
     const char *const DIRECTIONS[] = {"to the device", "to the host", "within the device",
                                       "memset"};
     for (copy_direction direction : {TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET})
-        fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
+        fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
                 copies[direction], copied[direction]);
     if (fclose(file))
         die(print("SIM_COUNTS: cannot write %s", path));

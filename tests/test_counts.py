@@ -1,6 +1,6 @@
 """What `make profile-gpu` counts without a GPU, beside the same by hand from the source, for
 hidden 32, batch 32, 784 pixels, 10 classes. A row of W1, a or da is a request of 4 sectors. A row
-of W2, z or dz has 40 bytes, which are 2 sectors wherever it begins."""
+of W2, z or dz has 40 bytes, which are 2 sectors wherever it begins. L1 is empty at first."""
 
 import pytest
 from programs import FULL, make, needs_real_data
@@ -10,21 +10,25 @@ from harness import counts, ladders
 LADDER = ladders.find_ladder("")
 WARPS = 32  # of a block of 32 × 32 threads
 # A thread keeps nothing: it reads z twice, dz and its label in each of ten rounds, then the loss.
-SOFTMAX = {"load_requests": 10 + 10 + 10 + 10 + 3, "store_requests": 10 + 10 + 1}
+SOFTMAX = {"load_requests": 10 + 10 + 10 + 10 + 3, "store_requests": 10 + 10 + 1,
+           "misses": 40 + 1 + 4, "waits": 1}
 # A warp has a sample, and ten of its lanes an output: b2, then a (one number) and W2 (a row).
 OUTPUT_LAYER = {"blocks": 1, "threads": 1024, "threads_at_work": 32 * 10,
                 "load_requests": WARPS * (1 + 32 * 2), "load_sectors": WARPS * (2 + 32 * (1 + 2)),
-                "store_requests": WARPS, "store_sectors": WARPS * 2}
+                "store_requests": WARPS, "store_sectors": WARPS * 2,
+                "misses": 2 + 32 * 4 + 40, "waits": 1}
 # A warp has a sample, and a lane a unit: ten numbers of dz, and ten columns of W2, then a.
 HIDDEN_GRADIENT = {"load_requests": WARPS * (10 * 2 + 1),
-                   "load_sectors": WARPS * (10 * (1 + 32) + 4), "store_sectors": WARPS * 4}
+                   "load_sectors": WARPS * (10 * (1 + 32) + 4), "store_sectors": WARPS * 4,
+                   "misses": 40 + 40 + 32 * 4, "waits": 1}
 # Seven blocks of four warps. A request has four numbers of each lane. For four pixels a warp reads
 # four rows of W1's tile and two samples. Lanes share in pairs, so each takes 2 passes.
 HIDDEN_SUMS = {"blocks": 7, "threads": 7 * 128,
                "load_requests": 2 * 32 * 784 // 128, "load_sectors": 2 * 32 * 784 * 4 // 32,
                "shared_load_requests": 7 * 4 * 112 // 4 * (4 + 2),
                "shared_load_passes": 7 * 4 * 112 // 4 * (4 * 2 + 2 * 2),
-               "store_requests": 7 * 32 * 32 // 128, "barriers": 7}
+               "store_requests": 7 * 32 * 32 // 128, "barriers": 7,
+               "misses": 2 * 32 * 784 * 4 // 32, "waits": 1, "shared_waits": 1}
 # 25 tiles of W1, the last of half its pixels, and one of W2, with rows of 12 numbers. A tile of 32
 # samples is 8 requests, and so is one of dW. For a sample a lane reads two numbers of x (a pass of
 # its warp) and four of dy (2 passes). In the first tile of each matrix, a warp also has db.
@@ -40,7 +44,8 @@ WEIGHT_GRADIENT = {"blocks": 26, "threads": 26 * 128,
 def update(parameters):
     """Two requests of neighbouring numbers, and one that is stored."""
     return {"threads_at_work": parameters, "load_requests": 2 * -(-parameters // 32),
-            "load_sectors": 2 * -(-parameters // 8), "store_sectors": -(-parameters // 8)}
+            "load_sectors": 2 * -(-parameters // 8), "store_sectors": -(-parameters // 8),
+            "misses": 2 * -(-parameters // 8), "waits": 1, "shared_waits": 0}
 
 
 BY_HAND = {
@@ -49,7 +54,8 @@ BY_HAND = {
         "hidden_layer": {"launches": 1, "blocks": 1, "threads_at_work": 1024,
                          "load_requests": WARPS * (1 + 784 * 2),
                          "load_sectors": WARPS * (4 + 784 * (1 + 4)),
-                         "store_requests": WARPS, "store_sectors": WARPS * 4, "barriers": 0},
+                         "store_requests": WARPS, "store_sectors": WARPS * 4, "barriers": 0,
+                         "misses": 4 + 2 * 784 * 4, "waits": 1, "shared_waits": 0},
         "output_layer": OUTPUT_LAYER, "softmax_gradient": SOFTMAX,
         # A warp has a pixel, or a hidden unit: x (one number) and da (a row), or a and dz. The
         # first also sums da, or dz.
@@ -57,45 +63,54 @@ BY_HAND = {
                             "load_requests": (784 + 32) * 32 * 2 + 2 * 32,
                             "load_sectors": 784 * 32 * (1 + 4) + 32 * 4
                                             + 32 * 32 * (1 + 2) + 32 * 2,
-                            "store_requests": 785 + 33, "store_sectors": 785 * 4 + 33 * 2},
+                            "store_requests": 785 + 33, "store_sectors": 785 * 4 + 33 * 2,
+                            "misses": 784 * 4 + 25 * 32 * 4 + 32 * 4 + 40, "waits": 2},
         "hidden_gradient": HIDDEN_GRADIENT, "update": update(784 * 32 + 32 + 32 * 10 + 10)},
     "05": {
         "hidden_sums": HIDDEN_SUMS,
         # A block has a sample, and one of its warps has 32 units: b1 and seven slices.
         "hidden_layer": {"launches": 1, "blocks": 32, "threads": 32 * 128, "threads_at_work": 1024,
                          "load_requests": 32 * (1 + 7), "load_sectors": 32 * (1 + 7) * 4,
-                         "store_requests": 32, "store_sectors": 32 * 4},
+                         "store_requests": 32, "store_sectors": 32 * 4, "waits": 1},
         # A block has 16 × 16 threads, so a warp has two samples: two numbers of a in each load. Two
         # rows of z are 80 bytes.
         "output_layer": {"blocks": 2, "threads": 512, "threads_at_work": 32 * 10,
                          "load_requests": 16 * (1 + 32 * 2),
                          "load_sectors": 16 * (2 + 32 * (2 + 2)),
-                         "store_requests": 16, "store_sectors": 16 * 3},
+                         "store_requests": 16, "store_sectors": 16 * 3, "waits": 1},
         "softmax_gradient": SOFTMAX,
         # A warp has two samples and 16 units: three times four numbers of two dz and 16 rows of W2.
         "hidden_gradient": {"blocks": 4, "threads": 1024, "load_requests": WARPS * (3 * 2 + 1),
                             "load_sectors": WARPS * (3 * (2 + 16) + 4),
-                            "store_requests": WARPS, "store_sectors": WARPS * 4},
-        "weight_gradient": {"launches": 2, **WEIGHT_GRADIENT},
+                            "store_requests": WARPS, "store_sectors": WARPS * 4, "waits": 1},
+        "weight_gradient": {"launches": 2, **WEIGHT_GRADIENT, "waits": 2, "shared_waits": 2},
         "update": update(784 * 32 + 32 + 32 * 12 + 12)},
     "08": {
         "hidden_sums": HIDDEN_SUMS,
         # A block has a sample. One of its warps has b1, seven slices, and ten columns of W2, which
         # are 32 sectors each. Then ten lanes have b2 and the label, all lanes the label, and
-        # one lane the loss. The ten columns come once more, with a.
+        # one lane the loss. The ten columns come once more, with a, and are in L1 by then.
         "output_layer": {"blocks": 32, "threads": 32 * 128,
                          "load_requests": 32 * (1 + 7 + 10 + 1 + 1 + 1 + 1 + 10 + 1),
                          "load_sectors": 32 * (4 + 7 * 4 + 10 * 32 + 2 + 1 + 1 + 1 + 10 * 32 + 4),
-                         "barriers": 32 * 2},
-        # What is stored is loaded before.
+                         "barriers": 32 * 2, "waits": 2, "shared_waits": 1,
+                         "misses": 32 * (4 + 7 * 4 + 48 + 2 + 1 + 1)},
+        # What is stored is loaded before: a second wait for L2, after that for shared memory.
         "update_weights": {"nodes": 1, **WEIGHT_GRADIENT, **{
             f"load_{what}": WEIGHT_GRADIENT[f"load_{what}"] + WEIGHT_GRADIENT[f"store_{what}"]
-            for what in ("requests", "sectors")}}}}
+            for what in ("requests", "sectors")}, "waits": 2, "shared_waits": 1,
+                           "misses": WEIGHT_GRADIENT["load_sectors"] + 785 * 4 + 48 + 2}},
+    # 16 blocks read x (784 sectors), and again behind the barriers. Between them 32 have a row of
+    # a, W2, b2, a label and a loss. Then 16 have columns of a and da, dz, two rows of W2, and b1,
+    # which the next batch finds in L1, and one b2. Waits: a and W2, b2, x and da, W2, the next x.
+    "10": {"run_epoch": {"misses": 2 * 16 * 784 + 32 * (4 + 48 + 2 + 1 + 1)
+                                   + 16 * (32 + 32 + 48 + 3 + 1) + 2,
+                         "grid_barriers": 2, "waits": 5, "shared_waits": 1}}}
 
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages
           if (ladder.profiles / stage.name / "counts.csv").exists() and (
-              FULL or stage is LADDER.find("05"))]
+              FULL or stage in (LADDER.find("05"), LADDER.find("10")))]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
@@ -109,7 +124,7 @@ def test_counts_are_those_of_the_repository_and_those_by_hand(stage, monkeypatch
     rows = counts.count(stage, stage.ladder.toml["counts"][:1])
     written = counts.read(stage)
     written = written[written["cell"] == rows["cell"].iloc[0]]
-    kept = [column for column in rows if column not in counts.COMPILED
+    kept = [column for column in rows if column not in (*counts.COMPILED, "misses")
             and not column.endswith(("sectors", "packed", "store_passes", "busiest"))]
     assert rows[kept].to_dict("records") == written[kept].to_dict("records")
     for name, by_hand in BY_HAND.items():
@@ -118,6 +133,30 @@ def test_counts_are_those_of_the_repository_and_those_by_hand(stage, monkeypatch
             assert {kernel: {name: found[kernel][name] for name in expected}
                     for kernel, expected in by_hand.items()} == by_hand
             assert found.keys() == by_hand.keys()
+
+
+def test_blocks_that_find_no_room_wait_after_the_others(tmp_path, monkeypatch):
+    """200 of 128 threads, on a multiprocessor that has room for 16."""
+    monkeypatch.setattr(counts, "MULTIPROCESSORS", 1)
+    stage = LADDER.find("05")
+    make("-C", str(stage.folder), "sim", "COUNT=1")
+    found = counts.simulate(stage, "--hidden 32 --batch 32 --train 32 --epochs 1", tmp_path, [])
+    assert found["waits"]["update"] == 13
+
+
+def test_a_prediction_is_of_what_is_slower(tmp_path, monkeypatch):
+    """At 1,000 MHz 4,000 cycles take 4 µs, and so do 125 sectors from L2 at 1 GB/s. Waits take 1,
+    two nodes 2, a barrier 11, and two launches of the host 20."""
+    costs = tmp_path / "report/results/some_gpu/bench/gpu.csv"
+    costs.parent.mkdir(parents=True)
+    costs.write_text("what,value\nlaunch,10\nnode,1\ngrid_barrier,11\nload_shared,100\n"
+                     "load_L2,350\nread_L2,1\nclock,1000\n")
+    frame = counts.read(LADDER.find("05")).head(3).assign(
+        cell=["launches", "cycles", "sectors"], launches=[2, 0, 0], nodes=[0, 2, 2], waits=2,
+        shared_waits=3, grid_barriers=1, busiest=[4000, 4000, 0], misses=[0, 0, 125],
+        store_sectors=0)
+    monkeypatch.setattr(counts, "ROOT", tmp_path)
+    assert [*counts.summed(frame, "cell")["µs predicted"]] == ["20", "18", "18"]
 
 
 def test_a_ladder_that_says_nothing_of_counts_is_one_line(monkeypatch, capsys):
