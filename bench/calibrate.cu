@@ -7,14 +7,13 @@
 #include <cooperative_groups.h>
 #include <unistd.h>
 
-// A chain of CELLS in shared memory, or of lines of LINE pointers, has a power of two of places. It
-// comes to all of them, since STEP is odd.
-enum { REPEATS = 9, THREADS = 512, CHAINS = 8, CELLS = 64, LINE = 16, STEP = 7919 };
+// A chain comes to all of its CELLS or lines, a power of two, since STEP is odd. LINE is in bytes.
+enum { REPEATS = 9, THREADS = 512, CHAINS = 8, CELLS = 64, LINE = 128, STEP = 7919 };
 
-// What a kernel leaves in `result` shows that it has done its work.
 __global__ void nothing() {
 }
 
+// What a kernel leaves in `result` shows that it has done its work.
 __global__ void grid_barriers(unsigned rounds, unsigned *result) {
     for (unsigned i = 0; i < rounds; ++i)
         cooperative_groups::this_grid().sync();
@@ -32,28 +31,24 @@ __global__ void cluster_barriers(unsigned, unsigned *) {
 }
 #endif
 
-__global__ void link_lines(void **lines) {
+__global__ void link_lines(char *lines) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
-    lines[i * LINE] = lines + (i + STEP) % (gridDim.x * THREADS) * LINE;
+    *(unsigned *)(lines + i * LINE) = (i + STEP) % (gridDim.x * THREADS) * LINE;
 }
 
-// Each load needs the one before. The next walk goes on where this one ends.
-__global__ void walk_lines(void **lines, unsigned steps, unsigned *result) {
-    void **at = lines + *result * LINE;
+// Each load needs the one before, which has the next place in bytes.
+__device__ unsigned follow(const char *places, unsigned at, unsigned steps) {
     for (unsigned i = 0; i < steps; ++i)
-        at = (void **)*at;
-    *result = (unsigned)((at - lines) / LINE);
+        at = *(const unsigned *)(places + at);
+    return at;
 }
 
-// The same in shared memory, with addresses in bytes: a step is a load and nothing else.
-__global__ void walk_cells(unsigned steps, unsigned *result) {
+// Goes on where the last walk has ended, so that no cache has what comes. NULL is shared memory.
+__global__ void walk(const char *lines, unsigned steps, unsigned *result) {
     __shared__ unsigned cells[CELLS];
     for (unsigned i = 0; i < CELLS; ++i)
-        cells[i] = (i + STEP) % CELLS * 4;
-    unsigned at = *result * 4;
-    for (unsigned i = 0; i < steps; ++i)
-        at = *(const unsigned *)((const char *)cells + at);
-    *result = at / 4;
+        cells[i] = (i + STEP) % CELLS * sizeof *cells;
+    *result = lines ? follow(lines, *result, steps) : follow((char *)cells, *result, steps);
 }
 
 // Reads mask + 1 words again and again. The stride is a block more than the grid, so that another
@@ -68,9 +63,8 @@ __global__ void read_words(const unsigned *words, unsigned mask, unsigned rounds
     result[thread] = sum;
 }
 
-// If `sign` is -1, which the compiler does not know, a number takes turns with another, most of
-// whose bits are different. Numbers at rest take less power than those of a stage, and the clock
-// rises.
+// With a sign of -1, which the compiler does not know, a number takes turns with one of other bits:
+// one at rest would take less power than those of a stage, and the clock would rise.
 __global__ void multiply_adds(float sign, unsigned rounds, long long ticks, unsigned *result) {
     const long long start = clock64();
     float chains[CHAINS], sum = 0;
@@ -87,14 +81,15 @@ __global__ void multiply_adds(float sign, unsigned rounds, long long ticks, unsi
     result[blockIdx.x * THREADS + threadIdx.x] = (unsigned)sum;
 }
 
-// Prints a row, with the median and the range of `scale` times the seconds of `work`, or divided by
-// them. The host launches the next one meanwhile.
+// Prints a row with the median and the range of `scale` times the seconds of `work`, or, per
+// second, divided by them. While one runs, the host launches the next.
 template <typename Work>
 static void measure(const char *row, double scale, unsigned *result, unsigned expected, Work work) {
     const bool is_rate = strstr(row, "/s") || strstr(row, "Hz");
     struct phase_events events = create_events(REPEATS + 1);
     double values[REPEATS];
     unsigned found;
+    float ms;
     CHECK(cudaMemset(result, 0, sizeof found));
     for (int i = 0; i <= REPEATS; ++i) {
         work();
@@ -105,7 +100,6 @@ static void measure(const char *row, double scale, unsigned *result, unsigned ex
     if (found != expected)
         exit((report_error("calibrate", "%s: wrong result", row), EXIT_RUN_FAILED));
     for (int i = 0; i < REPEATS; ++i) {
-        float ms;
         CHECK(cudaEventElapsedTime(&ms, events.events[i], events.events[i + 1]));
         values[i] = is_rate ? scale / (1e-3 * ms) : scale * 1e-3 * ms;
     }
@@ -124,22 +118,22 @@ int main(int argc, char **argv) {
         return usleep((unsigned)(1e6 * hold));
     cudaDeviceProp gpu;
     CHECK(cudaGetDeviceProperties(&gpu, 0));
-    unsigned n = is_real ? 1 << 10 : 1 << 4, processors = (unsigned)gpu.multiProcessorCount;
-    const unsigned blocks = processors * (unsigned)(gpu.maxThreadsPerMultiProcessor / THREADS);
-    const unsigned steps = 16 * n, threads = blocks * THREADS;
-    const size_t l2 = (size_t)1 << (int)log2(gpu.l2CacheSize / 4), memory = 128 * l2; // bytes
-    unsigned *data, *result;
-    CHECK_ALLOCATION(cudaMalloc(&data, memory), memory);
-    CHECK(cudaMalloc(&result, threads * sizeof *result));
+    const int processors = gpu.multiProcessorCount;
+    const unsigned blocks = (unsigned)(processors * (gpu.maxThreadsPerMultiProcessor / THREADS));
+    const size_t l2 = (size_t)1 << (int)log2(gpu.l2CacheSize / 4), memory = 128 * l2;
+    unsigned n = is_real ? 1024 : 16, steps = 16 * n, threads = blocks * THREADS, *data;
+    const unsigned end = (REPEATS + 1) * steps * STEP, copied = n << 14;
+    CHECK_ALLOCATION(cudaMalloc(&data, memory + threads * sizeof *data), memory);
+    unsigned *result = data + memory / sizeof *data;
+
     puts("what,unit,value,least,most");
-    // An idle GPU has slow clocks.
-    multiply_adds<<<blocks, THREADS>>>(-1, n, is_real ? 1000000000 : 0, result);
+    multiply_adds<<<blocks, THREADS>>>(-1, n, is_real ? 1e9 : 0, result); // idle, its clock is slow
+    CHECK(cudaDeviceSynchronize());
     for (const bool waits : {false, true})
         measure(waits ? "launch_wait,µs" : "launch,µs", 1e6 / n, result, 0, [=] {
             for (unsigned i = 0; i < n; ++i) {
                 nothing<<<1, 1>>>();
-                if (waits)
-                    CHECK(cudaDeviceSynchronize());
+                CHECK(waits ? cudaDeviceSynchronize() : cudaSuccess);
             }
         });
     cudaStream_t stream;
@@ -152,6 +146,8 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiateWithFlags(&nodes, graph, 0));
     measure("node,µs", 1e6 / n, result, 0, [=] { CHECK(cudaGraphLaunch(nodes, 0)); });
+    CHECK(cudaGraphExecDestroy(nodes));
+    CHECK(cudaGraphDestroy(graph));
     void *words[] = {&n, &result};
     measure("grid_barrier,µs", 1e6 / n, result, n, [&] {
         CHECK(cudaLaunchCooperativeKernel((const void *)grid_barriers, processors, THREADS, words));
@@ -161,35 +157,30 @@ int main(int argc, char **argv) {
         measure("cluster_barrier,µs", 1e6 / n, result, n,
                 [=] { cluster_barriers<<<8, THREADS>>>(n, result); });
 #endif
-    measure("load_shared,ns", 1e9 / steps, result, (REPEATS + 1) * steps * STEP % CELLS,
-            [=] { walk_cells<<<1, 1>>>(steps, result); });
+    measure("load_shared,ns", 1e9 / steps, result, end % CELLS * sizeof *data,
+            [=] { walk<<<1, 1>>>(NULL, steps, result); });
     for (const size_t bytes : {l2, memory}) {
-        const unsigned lines = (unsigned)(bytes / 256), words = (unsigned)(bytes / 4);
+        const unsigned lines = (unsigned)(bytes / 2 / LINE), mask = (unsigned)(bytes / 4 - 1);
         CHECK(cudaMemset(data, 1, bytes));
         measure(bytes == l2 ? "read_L2,GB/s" : "read_memory,GB/s", 16e-9 * n * threads, result,
                 4 * n * 0x01010101,
-                [=] { read_words<<<blocks, THREADS>>>(data, words - 1, 4 * n, result); });
-        // A chain through half of it. The rest takes its place in L2.
-        link_lines<<<lines / THREADS, THREADS>>>((void **)data);
+                [=] { read_words<<<blocks, THREADS>>>(data, mask, 4 * n, result); });
+        // The lines are the first half. The other takes their place in L2.
+        link_lines<<<lines / THREADS, THREADS>>>((char *)data);
         CHECK(cudaMemset((char *)data + bytes / 2, 1, bytes / 2));
         measure(bytes == l2 ? "load_L2,ns" : "load_memory,ns", 1e9 / steps, result,
-                (REPEATS + 1) * steps * STEP % lines,
-                [=] { walk_lines<<<1, 1>>>((void **)data, steps, result); });
+                end % lines * LINE, [=] { walk<<<1, 1>>>((char *)data, steps, result); });
     }
-    measure("fma,GFLOP/s", 2e-9 * CHAINS * 16 * n * threads, result, CHAINS * (CHAINS - 1) / 2,
+    measure("fma,GFLOP/s", 32e-9 * CHAINS * n * threads, result, CHAINS * (CHAINS - 1) / 2,
             [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16 * n, 0, result); });
     measure("clock,MHz", 4e-6 * n * n, result, CHAINS * (CHAINS - 1) / 2,
             [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16, 4 * n * n, result); });
-    std::vector<unsigned> pageable(n << 12, n);
-    unsigned *pinned;
-    CHECK(cudaMallocHost(&pinned, n << 14));
-    std::copy(pageable.begin(), pageable.end(), pinned);
-    for (const unsigned *from : {pinned, pageable.data()})
-        measure(from == pinned ? "copy_pinned,GB/s" : "copy_pageable,GB/s", 1e-9 * (n << 14), data,
-                n, [=] { CHECK(cudaMemcpyAsync(data, from, n << 14, cudaMemcpyHostToDevice)); });
-    CHECK(cudaGraphExecDestroy(nodes));
-    CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaFreeHost(pinned));
-    CHECK(cudaFree(result));
+    std::vector<unsigned> host(copied / sizeof *data, n);
+    for (const bool pinned : {false, true}) {
+        CHECK(pinned ? cudaHostRegister(host.data(), copied, 0) : cudaSuccess);
+        measure(pinned ? "copy_pinned,GB/s" : "copy_pageable,GB/s", 1e-9 * copied, data, n,
+                [&] { CHECK(cudaMemcpyAsync(data, host.data(), copied, cudaMemcpyDefault)); });
+    }
+    CHECK(cudaHostUnregister(host.data()));
     CHECK(cudaFree(data));
 }
