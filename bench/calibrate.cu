@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 // A chain comes to all of its CELLS or lines, a power of two, since STEP is odd. LINE is in bytes.
-enum { REPEATS = 9, THREADS = 512, CHAINS = 8, CELLS = 64, LINE = 128, STEP = 7919 };
+enum { REPEATS = 9, THREADS = 256, CHAINS = 8, CELLS = 64, LINE = 128, STEP = 7919 };
 
 __global__ void nothing() {
 }
@@ -20,13 +20,13 @@ __global__ void grid_barriers(unsigned rounds, unsigned *result) {
     *result = rounds;
 }
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 // below, nvcc refuses a cluster
 __global__ void __cluster_dims__(8) cluster_barriers(unsigned rounds, unsigned *result) {
     for (unsigned i = 0; i < rounds; ++i)
         cooperative_groups::this_cluster().sync();
     *result = rounds;
 }
-#else // no clusters
+#else
 __global__ void cluster_barriers(unsigned, unsigned *) {
 }
 #endif
@@ -53,13 +53,12 @@ __global__ void walk(const char *lines, unsigned steps, unsigned *result) {
 
 // Reads mask + 1 words again and again. The stride is a block more than the grid, so that another
 // multiprocessor reads a word next, whose L1 does not have it.
-__global__ void read_words(const unsigned *words, unsigned mask, unsigned rounds,
-                           unsigned *result) {
+__global__ void read_words(const unsigned *data, unsigned mask, unsigned rounds, unsigned *result) {
     const unsigned thread = blockIdx.x * THREADS + threadIdx.x, stride = (gridDim.x + 1) * THREADS;
     unsigned sum = 0;
 #pragma unroll 8
     for (unsigned i = 0; i < rounds; ++i)
-        sum += words[(thread + i * stride) & mask];
+        sum += data[(thread + i * stride) & mask];
     result[thread] = sum;
 }
 
@@ -87,9 +86,8 @@ template <typename Work>
 static void measure(const char *row, double scale, unsigned *result, unsigned expected, Work work) {
     const bool is_rate = strstr(row, "/s") || strstr(row, "Hz");
     struct phase_events events = create_events(REPEATS + 1);
-    double values[REPEATS];
+    float values[REPEATS];
     unsigned found;
-    float ms;
     CHECK(cudaMemset(result, 0, sizeof found));
     for (int i = 0; i <= REPEATS; ++i) {
         work();
@@ -100,8 +98,8 @@ static void measure(const char *row, double scale, unsigned *result, unsigned ex
     if (found != expected)
         exit((report_error("calibrate", "%s: wrong result", row), EXIT_RUN_FAILED));
     for (int i = 0; i < REPEATS; ++i) {
-        CHECK(cudaEventElapsedTime(&ms, events.events[i], events.events[i + 1]));
-        values[i] = is_rate ? scale / (1e-3 * ms) : scale * 1e-3 * ms;
+        CHECK(cudaEventElapsedTime(&values[i], events.events[i], events.events[i + 1])); // in ms
+        values[i] = (float)(is_rate ? 1e3 * scale / values[i] : 1e-3 * scale * values[i]);
     }
     std::sort(values, values + REPEATS);
     printf("%s,%g,%g,%g\n", row, values[REPEATS / 2], values[0], values[REPEATS - 1]);
@@ -163,7 +161,7 @@ int main(int argc, char **argv) {
         const unsigned lines = (unsigned)(bytes / 2 / LINE), mask = (unsigned)(bytes / 4 - 1);
         CHECK(cudaMemset(data, 1, bytes));
         measure(bytes == l2 ? "read_L2,GB/s" : "read_memory,GB/s", 16e-9 * n * threads, result,
-                4 * n * 0x01010101,
+                n * 0x04040404,
                 [=] { read_words<<<blocks, THREADS>>>(data, mask, 4 * n, result); });
         // The lines are the first half. The other takes their place in L2.
         link_lines<<<lines / THREADS, THREADS>>>((char *)data);
@@ -174,7 +172,7 @@ int main(int argc, char **argv) {
     measure("fma,GFLOP/s", 32e-9 * CHAINS * n * threads, result, CHAINS * (CHAINS - 1) / 2,
             [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16 * n, 0, result); });
     measure("clock,MHz", 4e-6 * n * n, result, CHAINS * (CHAINS - 1) / 2,
-            [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16, 4 * n * n, result); });
+            [=] { multiply_adds<<<processors, THREADS>>>(-1, 16, 4 * n * n, result); });
     std::vector<unsigned> host(copied / sizeof *data, n);
     for (const bool pinned : {false, true}) {
         CHECK(pinned ? cudaHostRegister(host.data(), copied, 0) : cudaSuccess);
