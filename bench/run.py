@@ -10,7 +10,8 @@ make bench calls it. It reads from the environment or make's command line:
     RESULTS=dir    where the ceilings are written, even with FILTER
     HIDDEN=256 ... options of a stage: without them, all cells of the grid
 
-The ceilings' medians are written to report/results/<machine>/bench/ceilings.json. A stage is built
+The ceilings' medians are written to report/results/<machine>/bench/ceilings.json, and a GPU's, which
+calibrate.cu measures if there are one and nvcc, to gpu.csv beside it. A stage is built
 from its own source with laps.c, and stage.cpp shows the mean of its batches. Its operations and
 bytes are those of [work] in ladder.toml. The bytes are compared with what the smallest cache that
 holds them can read.
@@ -36,16 +37,15 @@ DEFAULTS = {"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "t
 
 
 @functools.cache
-def results():
-    """The file of the ceilings."""
+def results(name="ceilings.json"):
+    """A file of ceilings, by default the CPU's."""
     folder = os.environ.get("RESULTS") or (
         ROOT / "report/results" / counts.run("harness/machine.sh", "--name").strip() / "bench")
-    return Path(folder, "ceilings.json")
+    return Path(folder, name)
 
 
 def run(program, work, *words, **environment):
-    """Runs a benchmark program, with a folder to work in, and prints its medians. Returns them, or
-    ends Python with one line."""
+    """Runs a benchmark program, with a folder to work in, and prints its medians. Returns them."""
     counts.run("make", "-s", "-C", "bench", f"build/{program}")
     printed, messages = [], Path(work, "messages")
     with messages.open("w") as file, subprocess.Popen(
@@ -65,25 +65,48 @@ def run(program, work, *words, **environment):
     # no difference: it does no work while the clock runs.
     for line in re.findall("^.*WARNING(?!.*built as DEBUG).*$", messages.read_text(), re.MULTILINE):
         print(line, file=sys.stderr)
-    return "".join(printed) or fail(
+    return "".join(printed)
+
+
+def check_filter(printed):
+    return printed or fail(
         f"FILTER: found '{FILTER}', which no benchmark matches; expected part of a name such as "
         "ceilings/read/memory or 02_openmp/hidden:32/batch:32/forward")
 
 
+def write(name, text):
+    if not FILTER or "RESULTS" in os.environ:
+        results(name).parent.mkdir(parents=True, exist_ok=True)
+        rows.write(results(name), text)
+        print(f"Written to {os.path.relpath(results(name), ROOT)}", file=sys.stderr)
+
+
 def measure_ceilings(work):
-    run("ceilings", work, "--benchmark_out_format=json", f"--benchmark_out={work}/json")
-    if FILTER and "RESULTS" not in os.environ:
-        return
+    printed = run("ceilings", work, "--benchmark_out_format=json", f"--benchmark_out={work}/json")
+    if not printed:
+        return printed
     found = json.loads(Path(work, "json").read_text())
     # Without the host's name and paths, because results are for sharing.
     for name in "host_name", "executable":
         found["context"].pop(name, None)
     found["benchmarks"] = [each for each in found["benchmarks"]
                            if each.get("aggregate_name") == "median"]
-    path = results()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows.write(path, json.dumps(found, indent=1) + "\n")
-    print(f"Written to {os.path.relpath(path, ROOT)}", file=sys.stderr)
+    write("ceilings.json", json.dumps(found, indent=1) + "\n")
+    return printed
+
+
+def measure_gpu(program="calibrate"):
+    """Prints a GPU's ceilings, with calibrate.cu, and returns their lines."""
+    counts.run("make", "-s", "-C", "bench", f"build/{program}")
+    said = counts.run(BUILD / program)
+    head, *lines = said[said.index("what,unit"):].splitlines()
+    lines = [line for line in lines if re.search(FILTER or "", f"gpu/{line.partition(',')[0]}")]
+    if lines:
+        print("-" * 72, f"{'GPU':30}{'Median':>12}{'Least':>12}{'Most':>12}", "-" * 72, sep="\n")
+        for what, unit, *figures in (line.split(",") for line in lines):
+            print(f"{'gpu/' + what:30}", *(f"{float(each):11.5g}" for each in figures), unit)
+        write("gpu.csv", "\n".join([head, *lines, ""]))
+    return lines
 
 
 def cells(ladder):
@@ -153,7 +176,7 @@ def measure_stage(work, wanted, study=""):
                f"EXTRA=-include bench/laps.h {root}/bench/laps.c")
     compare.build(stage)
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))
-    said = run("stage", work, path, **stage.environment, LAPS=f"{work}/laps")
+    said = check_filter(run("stage", work, path, **stage.environment, LAPS=f"{work}/laps"))
     if " cycles=" not in said:
         print("No cycles or misses: this machine shows no processor's counters (perf_event_open).",
               file=sys.stderr)
@@ -166,4 +189,6 @@ def main():
         if sys.argv[1:] and sys.argv[1]:
             measure_stage(work, *sys.argv[1:])
         else:
-            measure_ceilings(work)
+            printed = measure_ceilings(work)
+            has_gpu = ladders.has_gpu() and counts.toolkit(os.environ.get("NVCC", "nvcc"))
+            check_filter(has_gpu and measure_gpu() or printed)

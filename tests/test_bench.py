@@ -7,6 +7,7 @@ import pytest
 import sys
 from programs import ROOT, draw_data, make, run
 
+from bench import run as bench_run
 from harness import ladders, rows
 
 pytestmark = pytest.mark.skipif(
@@ -44,6 +45,34 @@ def test_the_ceiling_of_more_threads_is_printed():
     for threads in "1", "3":
         said = run([ROOT / "bench/build/ceiling", threads]).stdout
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
+
+
+ROWS = """launch launch_wait node grid_barrier load_shared read_L2 load_L2 read_memory load_memory fma
+clock copy_pageable copy_pinned""".split()
+
+
+@pytest.mark.parametrize("wanted, kept", [(None, ROWS), ("gpu/load", ROWS[4:9:2])])
+def test_a_gpus_ceilings_are_printed_and_written(tmp_path, monkeypatch, capsys, wanted, kept):
+    monkeypatch.setattr(bench_run, "FILTER", wanted)
+    monkeypatch.setattr(bench_run, "results", tmp_path.joinpath)
+    monkeypatch.setenv("RESULTS", "")
+    bench_run.measure_gpu("calibrate.sim")
+    assert re.findall(r"^gpu/(\w+) +\S+ +\S+ +\S+ \S+$", capsys.readouterr().out, re.M) == kept
+    head, *found = [line.split(",") for line in (tmp_path / "gpu.csv").read_text().splitlines()]
+    assert head == "what unit value least most".split() and [each[0] for each in found] == kept
+    for _, unit, value, least, most in found:
+        assert unit and 0 < float(least) <= float(value) <= float(most) < float("inf")
+
+
+@pytest.mark.parametrize("words, status, why", [
+    ("--hold 0.01", 0, ""), ("--hold", 2, "--hold"), ("--hold 1s", 2, "1s"), ("--hold -1", 2, "-1"),
+    ("3", 2, "3"), ("", 77, "no CUDA-capable device"), ("--hold 1", 77, "no CUDA-capable device")])
+def test_the_calibrator_holds_a_context_or_says_why_not(words, status, why):
+    make("-C", "bench", "build/calibrate.sim")
+    program = ROOT / "bench/build/calibrate.sim"
+    said = run([program, *words.split()], status, SIM_DEVICES=int(status == 0)).stderr
+    assert said.count("\n") == (status > 0) and why in said
+    run(["timeout", "--preserve-status", "0.1", program, "--hold", "600"], 128 + 15)  # SIGTERM
 
 
 @pytest.mark.parametrize("wanted, threads, ways", [("00", 1, ("", "/cold")), ("02", 2, ("",))])
