@@ -11,34 +11,9 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <vector>
-
-extern "C" void *__real_malloc(size_t bytes);
-extern "C" void __real_free(void *memory);
 
 namespace simulator {
 namespace {
-
-// While a kernel runs, it must not reach the host's heap. So what is kept here lies elsewhere.
-template <class T> struct elsewhere {
-    using value_type = T;
-    elsewhere() = default;
-    template <class U> elsewhere(const elsewhere<U> &) {
-    }
-    T *allocate(size_t n) {
-        return (T *)__real_malloc(n * sizeof(T));
-    }
-    void deallocate(T *memory, size_t) {
-        __real_free(memory);
-    }
-    template <class U> bool operator==(const elsewhere<U> &) const {
-        return true;
-    }
-    template <class U> bool operator!=(const elsewhere<U> &) const {
-        return false;
-    }
-};
-template <class T> using list = std::vector<T, elsewhere<T>>;
 
 constexpr size_t SECTOR = 32, WORD = 4, LARGEST = 16; // bytes
 constexpr size_t SECTORS_A_CYCLE = 4, BANKS = 32;
