@@ -308,6 +308,7 @@ list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
 unsigned phase;    // counts launches and barriers of the grid
+unsigned launched; // the phase in which the running launch began
 
 // A thread hands over what came before its fence with the atomic words that it then stores to. Who
 // loads such a word has it after a fence of its own. The key is the thread's number in the grid.
@@ -403,6 +404,19 @@ void begin_phase() {
               earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
 }
 
+// The first load of what no thread of the block had stored to its shared memory. Right programs
+// copy padding like that, so only SIM_UNSET=1 reports it: at the end of the launch, because a race
+// would say more.
+struct {
+    text thread, memory;
+    uintptr_t place; // 0: none
+} unset;
+
+bool is_unset(const touch &store, const touch &now, const void *address) {
+    return (store.phase < launched || store.block != now.block) &&
+           *(const unsigned char *)address == UNINITIALISED;
+}
+
 void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, size_t bytes,
                  uintptr_t place) {
     const position self = running();
@@ -428,11 +442,14 @@ void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, 
     const size_t unit = PAGE / page.size();
     for (size_t offset = 0; offset < bytes; offset += unit) {
         word &word = page[(address + offset) % PAGE / unit];
+        const void *const part = (void *)(address + offset);
+        if (kind == LOAD && shared && !unset.place && is_unset(word.store, now, part))
+            unset = {who(), describe(part), place};
         if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
-            report(word.store, now, true, kind != LOAD, (void *)(address + offset));
+            report(word.store, now, true, kind != LOAD, part);
         for (const touch &load : {word.load, word.other_load})
             if (kind != LOAD && unordered(load, now, shared) && !(load.atomic && now.atomic))
-                report(load, now, false, true, (void *)(address + offset));
+                report(load, now, false, true, part);
         if (kind == LOAD)
             add_load(&word, now, shared);
         else
@@ -487,6 +504,7 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
     threads = block_threads;
     blocks.assign(grid_blocks, {});
     begin_phase();
+    launched = phase;
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
 }
@@ -501,6 +519,9 @@ static void add_busiest() {
 }
 
 void note_end() {
+    if (unset.place && getenv("SIM_UNSET"))
+        die(print("%s loads %s at %s: no thread of the block has stored to it", unset.thread.text,
+                  unset.memory.text, line_of((void *)unset.place).text));
     of(device.kernel).threads_at_work += (size_t)std::count(worked.begin(), worked.end(), true);
     add_busiest();
 }

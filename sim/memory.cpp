@@ -268,7 +268,7 @@ text line_of(const void *code) {
                                      .text,
                                  "r");
         if (tool && fgets(line, sizeof line, tool))
-            line[strcspn(line, "\n")] = 0;
+            line[strcspn(line, " \n")] = 0; // not which part of the line
     }
     return print("%s", line);
 }
