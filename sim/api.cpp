@@ -155,11 +155,10 @@ void submit(work &&work, cudaStream_t stream) {
             work.data.insert(work.data.end(), start, start + work.width);
         }
     // Until the host has waited for a copy, it finds NaNs there, if none before reads that memory.
-    const bool unread =
+    if (work.what == work::COPY && from == DEVICE && to == PINNED &&
         std::none_of(pending.begin(), pending.end(), [&](const struct work &earlier) {
             return find_allocation(earlier.from.start) == find_allocation(work.to.start);
-        });
-    if (work.what == work::COPY && from == DEVICE && to == PINNED && unread)
+        }))
         memset(work.to.start, UNINITIALISED, work.width);
     if (work.what == work::LAUNCH) {
         device.kernel = work.launch.kernel;
@@ -607,7 +606,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (cudaError_t error = check_stream(stream, &recorded))
         return error;
     if (recorded == event->captured) {
-        if (!recorded)
+        if (!recorded) // or it is a place in the graph
             submit({work::WAIT, event->moment}, stream);
         return cudaSuccess;
     }
