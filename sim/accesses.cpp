@@ -548,7 +548,16 @@ void note_exchange(size_t warp) {
         hand_over_of({first.block, first.thread + t}).known = known;
 }
 
-void note_copy(copy_direction direction, size_t bytes) {
+void note_copy(copy_direction direction, const void *from, size_t bytes) {
+    const uintptr_t address = (uintptr_t)from;
+    if (direction == TO_HOST && kind_of(from) == DEVICE && getenv("SIM_UNSET")) {
+        const list<word> &page = pages[address / PAGE];
+        if (*(const unsigned char *)from == UNINITIALISED &&
+            (page.empty() || !page[address % PAGE * page.size() / PAGE].store.phase))
+            die(print("the host copies %s: nothing has stored to it, so has its stream been waited "
+                      "for?",
+                      describe(from).text));
+    }
     ++copies[direction];
     copied[direction] += bytes;
 }

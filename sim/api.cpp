@@ -77,12 +77,12 @@ double milliseconds() {
 
 void copy_rows(const work &work) {
     const kind to = kind_of(work.to.start), from = kind_of(work.from.start);
+    give_memory_to_both();
     if (note_copy)
         note_copy(to == HOST || to == PINNED       ? TO_HOST
                   : from == HOST || from == PINNED ? TO_DEVICE
                                                    : WITHIN_DEVICE,
-                  work.width * work.height);
-    give_memory_to_both();
+                  work.from.start, work.width * work.height);
     for (size_t row = 0; row < work.height; ++row)
         memcpy(work.to.start + row * work.to.pitch,
                work.data.empty() ? work.from.start + row * work.from.pitch
@@ -103,7 +103,7 @@ void perform(const work &work) {
         break;
     case work::SET:
         if (note_copy)
-            note_copy(MEMSET, work.width);
+            note_copy(MEMSET, nullptr, work.width);
         give_memory_to_both();
         memset(work.to.start, work.byte, work.width);
         break;

@@ -166,7 +166,7 @@ IF_COUNTING void note_turns_taken();
 IF_COUNTING void note_barrier(size_t block);
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
-IF_COUNTING void note_copy(copy_direction direction, size_t bytes);
+IF_COUNTING void note_copy(copy_direction direction, const void *from, size_t bytes);
 IF_COUNTING void write_counts();
 #undef IF_COUNTING
 
