@@ -4,9 +4,9 @@
 
 The tests of a stage (testing.py) stop at the first mistake, and say in plain words what is wrong
 with the first updates of weights. Then its time is compared with its origin's, in a cell that is
-tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time, and once more
-there under the sanitizers. RUNS=0 only asks whether the stage is right. harness/README.md explains
-TARGET, PHASE and KEY.
+tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time. With one and
+without, it runs there once more under the sanitizers, and followed access by access. RUNS=0 only
+asks whether the stage is right. harness/README.md explains TARGET, PHASE and KEY.
 """
 
 import contextlib
@@ -17,9 +17,11 @@ import re
 import sys
 
 from harness import compare, counts, ladders, pairs
-from harness.testing import CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
+from harness.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
 KEY_SEEDS = 3  # of a drawn case: see Tester.test_seeds()
+# They find more than a wrong result, and the second what a GPU may hide: a lost update.
+BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
 
 
 def build(stage, *flags, suffix=".sim"):
@@ -55,24 +57,46 @@ def draw(ladder, key, options):
     return cases, seeds, options | {"seed": seeds[0]} if "seed" in ladder.settings else options
 
 
+def tests_of(stage, path, options, cases, seeds):
+    """Yields the tests of a stage, each as (a tester, its method, the arguments)."""
+    tester = Tester(stage, "check", path)
+    yield from ((tester, tester.test, test) for test in tester.pairs())
+    yield from ((tester, tester.test_seeds, (case, seeds)) for case in cases)
+    if cases or not tester.simulated:
+        tester = Tester(stage, "cell", path, options)
+        yield tester, tester.test_seeds, (tester.case, CELL_SEEDS)
+    for flag, suffix in BUILDS.items() if stage.is_cuda else ():
+        tester = Tester(stage, "gpu", build(stage, flag, suffix=suffix))
+        yield from ((tester, tester.test, test) for test in tester.pairs())
+
+
 def run_tests(stage, path, options, cases, seeds):
     """Tests a stage up to its first mistake. Returns how many tests it were."""
-    tester = Tester(stage, "check", path)
-    tests = tester.pairs()
-    for test in tests:
-        tester.test(*test)
-    for case in cases:
-        tester.test_seeds(case, seeds)
-    if cases or not tester.simulated:
-        cell = Tester(stage, "cell", path, options)
-        cell.test_seeds(cell.case, CELL_SEEDS)
-    # The second follows all accesses: nothing else finds a lost update.
-    builds = ("SANITIZE=1", "sanitized"), ("COUNT=1", "counted")
-    for flag, way in builds if tester.simulated else ():
-        tester = Tester(stage, "gpu", build(stage, flag, suffix=f".{way}.sim"))
-        for test in tester.pairs():
-            tester.test(*test)
-    return len(tests) + len(cases) + 1
+    tests = tests_of(stage, path, options, cases, seeds)
+    for number, (tester, test, arguments) in enumerate(tests, 1):
+        try:
+            test(*arguments)
+        except Wrong as wrong:
+            wrong.tester, wrong.case = tester, arguments[0]
+            raise
+    return number
+
+
+def explain(stage, wrong):
+    """Prints what is wrong. Of a CUDA stage, another of BUILDS may say where."""
+    print(f"{stage.name}: WRONG {wrong}")
+    if isinstance(wrong, Differs):
+        with contextlib.suppress(Wrong):
+            wrong.explain()
+    for flag, suffix in BUILDS.items() if stage.is_cuda and wrong.tester else ():
+        if wrong.tester.path.name.endswith(suffix):
+            continue
+        wrong.tester.command = [str(build(stage, flag, suffix=suffix))]
+        wrong.tester.environment["SIM_UNSET"] = "1"
+        said = wrong.tester.run(wrong.case, AS_IT_IS).error
+        if said and said not in str(wrong):
+            print(f"{flag} says: {said}")
+            break
 
 
 def count_launches(stage, path):
@@ -157,12 +181,12 @@ def check_stage(stage, target, phase, key, result):
             result["launches"] = count_launches(stage, path)
             if not result["launches"]:
                 raise Wrong("launches no kernel")
-    except (Wrong, Skipped) as wrong:
-        result["verdict"] = "not checked" if isinstance(wrong, Skipped) else "wrong"
-        print(f"{stage.name}: {result['verdict'].upper()} {wrong}")
-        if isinstance(wrong, Differs):
-            with contextlib.suppress(Wrong):
-                wrong.explain()
+    except Skipped as why:
+        print(f"{stage.name}: NOT CHECKED {why}")
+        return 1
+    except Wrong as wrong:
+        result["verdict"] = "wrong"
+        explain(stage, wrong)
         return 1
     print(f"{stage.name}: right, {result['tests']} tests")
     result["verdict"] = "right"

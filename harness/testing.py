@@ -35,12 +35,13 @@ DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no 
 CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
 RERUNS = 3  # of a wrong run, which may show that it is a race
 # What a NaN is there, first of all.
-UNSET = ("look first for memory that is read before it is set, because the simulated device fills "
-         "it with NaNs")
+UNSET = ("look first for memory that is read before it is set, or before its stream has been waited "
+         "for, because the simulated device fills it with NaNs")
 
 
 class Wrong(Exception):
     """What is wrong with a program."""
+    tester = case = None  # who has found it, and with what
 
     def __init__(self, text, status=1):
         super().__init__(text)

@@ -11,34 +11,10 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <vector>
-
-extern "C" void *__real_malloc(size_t bytes);
-extern "C" void __real_free(void *memory);
 
 namespace simulator {
 namespace {
 
-// While a kernel runs, it must not reach the host's heap. So what is kept here lies elsewhere.
-template <class T> struct elsewhere {
-    using value_type = T;
-    elsewhere() = default;
-    template <class U> elsewhere(const elsewhere<U> &) {
-    }
-    T *allocate(size_t n) {
-        return (T *)__real_malloc(n * sizeof(T));
-    }
-    void deallocate(T *memory, size_t) {
-        __real_free(memory);
-    }
-    template <class U> bool operator==(const elsewhere<U> &) const {
-        return true;
-    }
-    template <class U> bool operator!=(const elsewhere<U> &) const {
-        return false;
-    }
-};
-template <class T> using list = std::vector<T, elsewhere<T>>;
 template <class T>
 using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
                                elsewhere<std::pair<const size_t, T>>>;
@@ -371,6 +347,7 @@ struct progress {
 list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
+unsigned launched; // the phase in which the running launch began
 
 // A thread hands over what came before its fence with the atomic words that it then stores to. Who
 // loads such a word has it after a fence of its own. The key is the thread's number in the grid.
@@ -466,6 +443,19 @@ void begin_phase() {
               earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
 }
 
+// The first load of what no thread of the block had stored to its shared memory. Right programs
+// copy padding like that, so only SIM_UNSET=1 reports it: at the end of the launch, because a race
+// would say more.
+struct {
+    text thread, memory;
+    uintptr_t place; // 0: none
+} unset;
+
+bool is_unset(const touch &store, const touch &now, const void *address) {
+    return (store.phase < launched || store.block != now.block) &&
+           *(const unsigned char *)address == UNINITIALISED;
+}
+
 void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, size_t bytes,
                  uintptr_t place) {
     const position self = running();
@@ -491,11 +481,14 @@ void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, 
     const size_t unit = PAGE / page.size();
     for (size_t offset = 0; offset < bytes; offset += unit) {
         word &word = page[(address + offset) % PAGE / unit];
+        const void *const part = (void *)(address + offset);
+        if (kind == LOAD && shared && !unset.place && is_unset(word.store, now, part))
+            unset = {who(), describe(part), place};
         if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
-            report(word.store, now, true, kind != LOAD, (void *)(address + offset));
+            report(word.store, now, true, kind != LOAD, part);
         for (const touch &load : {word.load, word.other_load})
             if (kind != LOAD && unordered(load, now, shared) && !(load.atomic && now.atomic))
-                report(load, now, false, true, (void *)(address + offset));
+                report(load, now, false, true, part);
         if (kind == LOAD)
             add_load(&word, now, shared);
         else
@@ -550,6 +543,7 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
     threads = block_threads;
     blocks.assign(grid_blocks, {});
     begin_phase();
+    launched = phase;
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
     chains.assign(grid_blocks, {});
@@ -577,6 +571,9 @@ static void end_phase() {
 }
 
 void note_end() {
+    if (unset.place && getenv("SIM_UNSET"))
+        die(print("%s loads %s at %s: no thread of the block has stored to it", unset.thread.text,
+                  unset.memory.text, line_of((void *)unset.place).text));
     of(device.kernel).threads_at_work += (size_t)std::count(worked.begin(), worked.end(), true);
     end_phase();
 }
@@ -604,7 +601,16 @@ void note_exchange(size_t warp) {
         hand_over_of({first.block, first.thread + t}).known = known;
 }
 
-void note_copy(copy_direction direction, size_t bytes) {
+void note_copy(copy_direction direction, const void *from, size_t bytes) {
+    const uintptr_t address = (uintptr_t)from;
+    if (direction == TO_HOST && kind_of(from) == DEVICE && getenv("SIM_UNSET")) {
+        const list<word> &page = pages[address / PAGE];
+        if (*(const unsigned char *)from == UNINITIALISED &&
+            (page.empty() || !page[address % PAGE * page.size() / PAGE].store.phase))
+            die(print("the host copies %s: nothing has stored to it, so has its stream been waited "
+                      "for?",
+                      describe(from).text));
+    }
     ++copies[direction];
     copied[direction] += bytes;
 }

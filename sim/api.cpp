@@ -1,5 +1,5 @@
-// The functions that the host calls. Everything runs in the order in which it was submitted, and is
-// done when the call returns. But the host does not see that before it has waited.
+// The functions that the host calls. What a stream is given is done when something waits for it,
+// and not before: a program that forgets to wait always finds it undone.
 #include "simulator.h"
 
 #include <stdio.h>
@@ -13,8 +13,7 @@ using namespace simulator;
 using simulator::device;
 
 struct simulated_event {
-    size_t number; // 0: not recorded
-    double milliseconds;
+    size_t moment; // its place in `moments`; 0: not recorded
     bool captured;
 };
 
@@ -24,22 +23,34 @@ struct simulated_stream {
 
 namespace {
 
-// What a graph does, in this order.
-struct node {
-    enum { LAUNCH, COPY, SET } what;
-    configuration launch;
-    size_t parameters; // where those of the launch begin in the graph's
-    char *to, *from;
-    size_t bytes;
-    cudaMemcpyKind kind;
-    int byte;
+// A matrix: its rows begin `pitch` bytes apart.
+struct rows {
+    char *start;
+    size_t pitch;
 };
+
+// What a stream is given. A graph holds such work, too.
+struct work {
+    enum { LAUNCH, COPY, SET, RECORD, WAIT } what;
+    size_t moment = 0;              // of the event that it records or waits for
+    const char *function = nullptr; // that copies or sets
+    rows to = {}, from = {};
+    size_t width = 0, height = 0;
+    cudaMemcpyKind kind = cudaMemcpyDefault;
+    int byte = 0;
+    configuration launch = {};
+    list<char> data = {};          // a launch's parameters, or what a copy has read already
+    cudaStream_t stream = nullptr; // it is in, which may be destroyed by now
+    bool blocking = false;         // that is the default one, or waits for it
+    bool in_graph = false;
+};
+list<work> pending;      // in the order in which it was submitted
+list<double> moments{1}; // at which events happened, in milliseconds; 0: not yet
 
 } // namespace
 
 struct simulated_graph {
-    std::vector<node> nodes;
-    std::vector<char> parameters;
+    list<work> nodes;
 };
 
 struct simulated_graph_exec {
@@ -56,25 +67,111 @@ struct {
     bool invalid; // because of a call that may not be made then
 } capture;
 
-// Copies to pinned memory that the host has not waited for. Until it has, it finds NaNs there. A
-// GPU would mostly have copied in time.
-struct arrival {
-    size_t number;
-    void *to;
-    std::vector<char> data;
-};
-std::vector<arrival> arrivals;
-
 std::vector<void *> registered; // by cudaHostRegister()
 
-void wait_for(size_t number) {
-    if (number > device.waited)
-        device.waited = number;
-    size_t arrived = 0;
-    for (; arrived < arrivals.size() && arrivals[arrived].number <= device.waited; ++arrived)
-        memcpy(arrivals[arrived].to, arrivals[arrived].data.data(), arrivals[arrived].data.size());
-    arrivals.erase(arrivals.begin(), arrivals.begin() + (ptrdiff_t)arrived);
+double milliseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+void copy_rows(const work &work) {
+    const kind to = kind_of(work.to.start), from = kind_of(work.from.start);
+    give_memory_to_both();
+    if (note_copy)
+        note_copy(to == HOST || to == PINNED       ? TO_HOST
+                  : from == HOST || from == PINNED ? TO_DEVICE
+                                                   : WITHIN_DEVICE,
+                  work.from.start, work.width * work.height);
+    for (size_t row = 0; row < work.height; ++row)
+        memcpy(work.to.start + row * work.to.pitch,
+               work.data.empty() ? work.from.start + row * work.from.pitch
+                                 : &work.data[row * work.width],
+               work.width);
+}
+
+void perform(const work &work) {
+    switch (work.what) {
+    case work::LAUNCH:
+        memcpy(parameter_space(), work.data.data(), work.data.size());
+        device.in_graph = work.in_graph;
+        run(work.launch);
+        --device.pending;
+        break;
+    case work::COPY:
+        copy_rows(work);
+        break;
+    case work::SET:
+        if (note_copy)
+            note_copy(MEMSET, nullptr, work.width);
+        give_memory_to_both();
+        memset(work.to.start, work.byte, work.width);
+        break;
+    case work::RECORD:
+        moments[work.moment] = milliseconds();
+        break;
+    case work::WAIT:
+        break;
+    }
+}
+
+// Whether work comes after what was submitted before it. Work of the default stream waits for all
+// blocking streams, and they wait for it.
+bool comes_after(const work &later, const work &earlier) {
+    return later.stream == earlier.stream ||
+           (later.blocking && earlier.blocking && (!later.stream || !earlier.stream)) ||
+           (later.what == work::WAIT && earlier.what == work::RECORD &&
+            later.moment == earlier.moment);
+}
+
+// Does pending work, and first what it comes after.
+void finish(size_t last) {
+    list<size_t> needed = {last};
+    for (size_t i = last; i-- > 0;)
+        if (std::any_of(needed.begin(), needed.end(),
+                        [=](size_t later) { return comes_after(pending[later], pending[i]); }))
+            needed.push_back(i);
+    for (size_t i = needed.size(); i-- > 0;)
+        perform(pending[needed[i]]);
+    for (size_t i : needed)
+        pending.erase(pending.begin() + (ptrdiff_t)i);
     give_memory_to_host();
+}
+
+// What nothing orders is done in the other order than that in which it was submitted.
+void wait_for_all() {
+    while (!pending.empty())
+        finish(pending.size() - 1);
+}
+
+void submit(work &&work, cudaStream_t stream) {
+    work.stream = stream;
+    work.blocking = !stream || stream->blocking;
+    const kind from = kind_of(work.from.start), to = kind_of(work.to.start);
+    // The driver reads the host's memory at once, unless it is pinned.
+    if (work.what == work::COPY && from == HOST && to == DEVICE)
+        for (size_t row = 0; row < work.height; ++row) {
+            const char *const start = work.from.start + row * work.from.pitch;
+            work.data.insert(work.data.end(), start, start + work.width);
+        }
+    // Until the host has waited for a copy, it finds NaNs there, if none before reads that memory.
+    if (work.what == work::COPY && from == DEVICE && to == PINNED &&
+        std::none_of(pending.begin(), pending.end(), [&](const struct work &earlier) {
+            return find_allocation(earlier.from.start) == find_allocation(work.to.start);
+        }))
+        memset(work.to.start, UNINITIALISED, work.width);
+    if (work.what == work::LAUNCH) {
+        device.kernel = work.launch.kernel;
+        ++device.pending;
+    }
+    pending.push_back(std::move(work));
+    give_memory_to_host();
+}
+
+// Work that takes no time, behind all that the stream has been given.
+void wait_for(cudaStream_t stream) {
+    submit({work::RECORD}, stream);
+    finish(pending.size() - 1);
 }
 
 cudaError_t check_device(int number = 0) {
@@ -130,16 +227,41 @@ cudaError_t check(const char *function, const void *memory, size_t bytes, int si
     return cudaSuccess;
 }
 
-// A copy of rows: their starts are `pitch` bytes apart.
-struct rows {
-    char *start;
-    size_t pitch;
-};
+cudaError_t check(const work &work) {
+    static const int TO[] = {HOST_SIDE, DEVICE_SIDE, HOST_SIDE, DEVICE_SIDE, EITHER_SIDE};
+    static const int FROM[] = {HOST_SIDE, HOST_SIDE, DEVICE_SIDE, DEVICE_SIDE, EITHER_SIDE};
+    const auto bytes = [&](rows rows) { return rows.pitch * (work.height - 1) + work.width; };
+    cudaError_t error = cudaSuccess;
+    if (work.what == work::LAUNCH && (error = check_launch(work.launch)))
+        return fail(error);
+    if (work.what == work::SET && work.width)
+        return check(work.function, work.to.start, work.width, DEVICE_SIDE);
+    if (work.what == work::COPY)
+        error = check(work.function, work.to.start, bytes(work.to), TO[work.kind]);
+    if (work.what == work::COPY && !error)
+        error = check(work.function, work.from.start, bytes(work.from), FROM[work.kind]);
+    return error;
+}
+
+// Submits work, or records it if the stream is captured.
+cudaError_t give(work &&work, cudaStream_t stream) {
+    bool recorded;
+    if (cudaError_t error = check_stream(stream, &recorded))
+        return error;
+    if (cudaError_t error = check(work))
+        return error;
+    if (!recorded) {
+        submit(std::move(work), stream);
+        return cudaSuccess;
+    }
+    work.function =
+        work.what == work::COPY ? "cudaMemcpyAsync in a graph" : "cudaMemsetAsync in a graph";
+    capture.graph->nodes.push_back(std::move(work));
+    return cudaSuccess;
+}
 
 cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t height,
                  cudaMemcpyKind kind, bool async, cudaStream_t stream = nullptr) {
-    static const int TO[] = {HOST_SIDE, DEVICE_SIDE, HOST_SIDE, DEVICE_SIDE, EITHER_SIDE};
-    static const int FROM[] = {HOST_SIDE, HOST_SIDE, DEVICE_SIDE, DEVICE_SIDE, EITHER_SIDE};
     bool recorded;
     if (cudaError_t error = check_stream(stream, &recorded))
         return error;
@@ -149,34 +271,16 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
         return cudaSuccess;
     if (to.pitch < width || from.pitch < width)
         return fail(cudaErrorInvalidPitchValue);
-    if (cudaError_t error = check(function, to.start, to.pitch * (height - 1) + width, TO[kind]))
-        return error;
-    if (cudaError_t error =
-            check(function, from.start, from.pitch * (height - 1) + width, FROM[kind]))
-        return error;
-    if (recorded) {
-        capture.graph->nodes.push_back({node::COPY, {}, 0, to.start, from.start, width, kind, 0});
-        return cudaSuccess;
-    }
-    if (!async && kind != cudaMemcpyDeviceToDevice)
-        wait_for(device.submitted);
-    if (note_copy)
-        note_copy(kind_of(to.start) == HOST || kind_of(to.start) == PINNED       ? TO_HOST
-                  : kind_of(from.start) == HOST || kind_of(from.start) == PINNED ? TO_DEVICE
-                                                                                 : WITHIN_DEVICE,
-                  width * height);
-    ++device.submitted;
-    give_memory_to_both();
-    for (; height > 0; --height, to.start += to.pitch, from.start += from.pitch) {
-        if (async && kind_of(to.start) == PINNED && kind_of(from.start) == DEVICE) {
-            arrivals.push_back({device.submitted, to.start, {from.start, from.start + width}});
-            memset(to.start, UNINITIALISED, width);
-        } else {
-            memcpy(to.start, from.start, width);
-        }
-    }
-    give_memory_to_host();
-    return cudaSuccess;
+    const enum kind target = kind_of(to.start), source = kind_of(from.start);
+    const bool waits =
+        !recorded && (async ? target == HOST || source == HOST : kind != cudaMemcpyDeviceToDevice);
+    if (waits && !async)
+        wait_for(stream);
+    const cudaError_t error =
+        give({work::COPY, 0, function, to, from, width, height, kind}, stream);
+    if (waits && !error && !(source == HOST && target == DEVICE)) // that has been read
+        wait_for(stream);
+    return error;
 }
 
 cudaError_t allocate_on_device(kind kind, void **memory, size_t bytes) {
@@ -200,7 +304,7 @@ cudaError_t free_on_device(const char *function, void *memory, bool pinned) {
         return error;
     if (!memory)
         return cudaSuccess;
-    wait_for(device.submitted);
+    wait_for_all();
     const kind kind = kind_of(memory);
     const bool right = pinned ? kind == PINNED : kind == DEVICE || kind == MANAGED;
     const allocation *const freed = right ? release(kind, memory) : nullptr;
@@ -214,29 +318,9 @@ cudaError_t free_on_device(const char *function, void *memory, bool pinned) {
 }
 
 cudaError_t set(const char *function, void *memory, int byte, size_t bytes, cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
-        return error;
-    if (cudaError_t error = bytes ? check(function, memory, bytes, DEVICE_SIDE) : cudaSuccess)
-        return error;
-    if (recorded) {
-        capture.graph->nodes.push_back(
-            {node::SET, {}, 0, (char *)memory, nullptr, bytes, cudaMemcpyDefault, byte});
-        return cudaSuccess;
-    }
-    if (note_copy)
-        note_copy(MEMSET, bytes);
-    ++device.submitted;
-    give_memory_to_both();
-    memset(memory, byte, bytes);
-    give_memory_to_host();
-    return cudaSuccess;
-}
-
-double milliseconds() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+    return give(
+        {work::SET, 0, function, {(char *)memory, 0}, {}, bytes, 1, cudaMemcpyDefault, byte},
+        stream);
 }
 
 } // namespace
@@ -342,7 +426,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
 cudaError_t cudaDeviceSynchronize() {
     if (cudaError_t error = check_no_capture())
         return error;
-    wait_for(device.submitted);
+    wait_for_all();
     return cudaSuccess;
 }
 
@@ -428,7 +512,10 @@ cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t fro
 }
 
 cudaError_t cudaMemset(void *memory, int byte, size_t bytes) {
-    return set("cudaMemset", memory, byte, bytes, nullptr);
+    const cudaError_t error = set("cudaMemset", memory, byte, bytes, nullptr);
+    if (!error && kind_of(memory) == MANAGED)
+        wait_for(nullptr);
+    return error;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t stream) {
@@ -460,28 +547,33 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     bool recorded;
     if (cudaError_t error = check_stream(stream, &recorded))
         return error;
+    *event = {recorded ? 0 : moments.size(), recorded};
     if (recorded)
-        *event = {0, 0, true};
-    else
-        *event = {++device.submitted, milliseconds(), false};
+        return cudaSuccess;
+    moments.push_back(0);
+    submit({work::RECORD, event->moment}, stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured)
         return fail(cudaErrorCapturedEvent);
-    wait_for(event->number);
+    for (size_t i = 0; i < pending.size(); ++i)
+        if (pending[i].what == work::RECORD && pending[i].moment == event->moment) {
+            finish(i);
+            break;
+        }
     return check_device();
 }
 
 cudaError_t cudaEventElapsedTime(float *elapsed, cudaEvent_t start, cudaEvent_t end) {
     if (start->captured || end->captured)
         return fail(cudaErrorCapturedEvent);
-    if (!start->number || !end->number)
+    if (!start->moment || !end->moment)
         return fail(cudaErrorInvalidResourceHandle);
-    if (start->number > device.waited || end->number > device.waited)
+    if (!moments[start->moment] || !moments[end->moment])
         return fail(cudaErrorNotReady);
-    *elapsed = (float)(end->milliseconds - start->milliseconds);
+    *elapsed = (float)(moments[end->moment] - moments[start->moment]);
     return check_device();
 }
 
@@ -505,7 +597,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         return error;
     if (recorded)
         return check_no_capture();
-    wait_for(device.submitted);
+    wait_for(stream);
     return cudaSuccess;
 }
 
@@ -513,8 +605,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     bool recorded;
     if (cudaError_t error = check_stream(stream, &recorded))
         return error;
-    if (recorded == event->captured)
+    if (recorded == event->captured) {
+        if (!recorded) // or it is a place in the graph
+            submit({work::WAIT, event->moment}, stream);
         return cudaSuccess;
+    }
     complain(print("cudaStreamWaitEvent: a captured stream and another wait for each other, which "
                    "is not simulated"));
     return check_no_capture();
@@ -572,26 +667,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         return fail(cudaErrorInvalidValue);
     if (recorded) // a graph in a graph
         return check_no_capture();
-    for (const node &node : exec->graph.nodes) {
-        cudaError_t error = cudaSuccess;
-        switch (node.what) {
-        case node::LAUNCH:
-            memcpy(parameter_space(), &exec->graph.parameters[node.parameters],
-                   node.launch.parameter_bytes);
-            device.in_graph = true;
-            run(node.launch);
-            device.in_graph = false;
-            break;
-        case node::COPY:
-            error = copy("cudaMemcpyAsync in a graph", {node.to, node.bytes},
-                         {node.from, node.bytes}, node.bytes, 1, node.kind, true, stream);
-            break;
-        case node::SET:
-            error = set("cudaMemsetAsync in a graph", node.to, node.byte, node.bytes, stream);
-            break;
-        }
-        if (error)
+    for (work node : exec->graph.nodes) {
+        node.in_graph = true;
+        if (cudaError_t error = check(node))
             return error;
+        submit(std::move(node), stream);
     }
     return cudaSuccess;
 }
@@ -609,22 +689,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 
 cudaError_t simulator::submit(const configuration &launch) {
-    bool recorded;
-    if (cudaError_t error = check_stream(launch.stream, &recorded))
-        return error;
-    if (cudaError_t error = check_launch(launch))
-        return fail(error);
-    if (!recorded) {
-        run(launch);
-        return cudaSuccess;
-    }
-    simulated_graph &graph = *capture.graph;
     const char *const parameters = (const char *)parameter_space();
-    graph.nodes.push_back(
-        {node::LAUNCH, launch, graph.parameters.size(), nullptr, nullptr, 0, cudaMemcpyDefault, 0});
-    graph.parameters.insert(graph.parameters.end(), parameters,
-                            parameters + launch.parameter_bytes);
-    return cudaSuccess;
+    work work = {work::LAUNCH};
+    work.launch = launch;
+    work.data.assign(parameters, parameters + launch.parameter_bytes);
+    return give(std::move(work), launch.stream);
 }
 
 void simulator::submit_and_go_on(const configuration &launch) {

@@ -394,7 +394,6 @@ inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaEventSynchronize(event); // otherwise a loop that asks would never end
 }
 
-// All streams are one, except while one of them is captured.
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -448,7 +447,7 @@ struct configuration {
 // Where the parameters have to be at a launch. The device cannot reach the caller's stack.
 void *parameter_space();
 
-// Runs the kernel, or records it if its stream is captured.
+// Gives the kernel to its stream, or records it if that is captured.
 cudaError_t submit(const configuration &launch);
 
 // The same for a launch whose error is only asked for later.

@@ -24,7 +24,6 @@ __attribute__((weak)) void *__asan_get_report_address();
 // common/cuda.mk). The calls of libraries, such as OpenMP's, still go to the C library.
 extern "C" {
 void *__real_realloc(void *memory, size_t bytes);
-void __real_free(void *memory);
 int __real_main(int argc, char **argv, char **environment);
 }
 
@@ -114,7 +113,7 @@ void give_memory_to_host() {
     set_accessible(HOST, true);
     set_accessible(DEVICE, false);
     // As far as the host can know, the last kernel is still working on it.
-    set_accessible(MANAGED, device.waited >= device.last_kernel);
+    set_accessible(MANAGED, device.pending == 0);
 }
 
 void give_memory_to_kernel() {
@@ -269,7 +268,7 @@ text line_of(const void *code) {
                                      .text,
                                  "r");
         if (tool && fgets(line, sizeof line, tool))
-            line[strcspn(line, "\n")] = 0;
+            line[strcspn(line, " \n")] = 0; // not which part of the line
     }
     return print("%s", line);
 }

@@ -4,6 +4,11 @@
 
 #include "cuda_runtime.h"
 
+#include <vector>
+
+extern "C" void *__real_malloc(size_t bytes);
+extern "C" void __real_free(void *memory);
+
 namespace simulator {
 
 // The limits of compute capability 7.5, the oldest that the stages are compiled for.
@@ -25,9 +30,9 @@ extern struct device {
     cudaError_t last_error;   // what cudaGetLastError() gives
     bool launch_failed;       // and nobody has asked for the error
 
-    // The device's work is numbered as it is submitted. The host has waited for the first `waited`.
-    size_t submitted, waited, last_kernel;
-    const char *kernel; // the name of the last one
+    size_t kernels;     // that have begun
+    size_t pending;     // kernels that the host has not waited for
+    const char *kernel; // the name of the last one that was launched or that runs
     bool in_kernel;     // it is running
     bool in_graph;      // it is a node of a graph
 } device;
@@ -101,6 +106,27 @@ void set_innermost_frame(const void *innermost);
 
 size_t round_up(size_t n, size_t multiple);
 
+// While a kernel runs, it must not reach the host's heap. So what is kept here lies elsewhere.
+template <class T> struct elsewhere {
+    using value_type = T;
+    elsewhere() = default;
+    template <class U> elsewhere(const elsewhere<U> &) {
+    }
+    T *allocate(size_t n) {
+        return (T *)__real_malloc(n * sizeof(T));
+    }
+    void deallocate(T *memory, size_t) {
+        __real_free(memory);
+    }
+    template <class U> bool operator==(const elsewhere<U> &) const {
+        return true;
+    }
+    template <class U> bool operator!=(const elsewhere<U> &) const {
+        return false;
+    }
+};
+template <class T> using list = std::vector<T, elsewhere<T>>;
+
 // ---- Threads: threads.cpp
 
 // The running block's shared memory that is nearest to the address; nullptr if none is near.
@@ -140,7 +166,7 @@ IF_COUNTING void note_turns_taken();
 IF_COUNTING void note_barrier(size_t block);
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
-IF_COUNTING void note_copy(copy_direction direction, size_t bytes);
+IF_COUNTING void note_copy(copy_direction direction, const void *from, size_t bytes);
 IF_COUNTING void write_counts();
 #undef IF_COUNTING
 

@@ -127,7 +127,7 @@ order shuffle(size_t n, size_t block, size_t moment) {
     if (device.seed == 0)
         return {n, 0, 1};
     uint64_t random = 0;
-    for (uint64_t part : {device.seed, device.last_kernel, block, moment}) { // as in splitmix64
+    for (uint64_t part : {device.seed, device.kernels, block, moment}) { // as in splitmix64
         random = (random ^ part) + 0x9e3779b97f4a7c15;
         random = (random ^ random >> 30) * 0xbf58476d1ce4e5b9;
         random = (random ^ random >> 27) * 0x94d049bb133111eb;
@@ -581,7 +581,7 @@ cudaError_t check_launch(const configuration &launch) {
 void run(const configuration &launch) {
     static bool started;
     device.kernel = launch.kernel;
-    device.last_kernel = ++device.submitted;
+    ++device.kernels;
     gridDim = launch.grid;
     blockDim = launch.block;
     grid.blocks = count(gridDim);

@@ -3,6 +3,7 @@ Also tests what decides over a stage: how it is run, and which of its rows count
 
 import itertools
 import json
+import os
 import re
 import shutil
 import signal
@@ -112,14 +113,33 @@ def test_a_race_is_found(checkout):  # other weights are wrong in every run
     assert re.search("20_mine: .*WRONG", checkout.check(), re.S)
 
 
+# Without an epoch, only the accuracy is wrong.
 @needs_no_gpu
-@pytest.mark.parametrize("pattern, new, wrong, text", [
-    (r"if \(i < count\)", "(void)count;", "", "train.cu:189: update: kernel update, block ("),
-    (r"^        d_bias\[o\] = bias_sum;", "", "",
-     "look first for memory that is read before it is set")])
-def test_a_cuda_stage_out_of_bounds_and_memory_that_is_not_set(checkout, pattern, new, wrong, text):
+@pytest.mark.parametrize("number, epochs, pattern, new, text", [
+    ("03", 1, r"if \(i < count\)", "(void)count;", "train.cu:189: update: kernel update, block ("),
+    ("03", 1, r"^        d_bias\[o\] = bias_sum;", "",
+     "look first for memory that is read before it is set"),
+    ("08", 0, r"cudaStreamCreate\((.*)\)\)", r"cudaStreamCreateWithFlags(\1, 1))",
+     "of cudaMalloc: nothing has stored to it, so has its stream been waited for?"),
+    ("10", 0, r"^    __syncthreads\(\); // not of the grid.*", "",
+     "train.cu:302, and thread 0 of block 0 loaded it at train.cu:135: nothing orders the two"),
+    ("10", 0, r"^    CHECK\(cudaFuncSetAttribute.*\n.*", "", "network->stream): invalid argument"),
+    ("05", 0, r"x_tile\[0\], SLICE \+ 4", "x_tile[0], SLICE - 4",
+     "of block 0 stored to it at train.cu:164: nothing orders the two")])
+def test_a_mistake_of_a_cuda_stage(checkout, number, epochs, pattern, new, text):
+    checkout.test_only("--hidden 33", f"--batch 3 --train 7 --epochs {epochs} --seed 5")
+    checkout.finds(number, pattern, new, "", text, NVCC="no-nvcc")
+
+
+def test_a_lost_update_that_a_gpu_hides(checkout, tmp_path):
+    """The fake GPU runs the right stage. The simulated device runs the wrong one."""
+    right = LADDER.find("10")
+    script(tmp_path / "nvidia-smi", "echo GPU 0")
+    script(tmp_path / "nvcc", f'while [ "$1" != -o ]; do shift; done; cp {built(right)} "$2"')
     checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
-    checkout.finds("03", pattern, new, wrong, text, NVCC="no-nvcc")
+    checkout.finds("10", r"__syncthreads\(\); // the sums of other.*", "", "",
+                   "of block 0 loaded it at train.cu:281: nothing orders the two", RUNS=0,
+                   NVCC=tmp_path / "nvcc", PATH=f"{tmp_path}:{os.environ['PATH']}")
 
 
 def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):

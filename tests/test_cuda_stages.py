@@ -39,8 +39,8 @@ def test_every_order_and_every_number_of_multiprocessors_gives_the_same_bytes(ea
 
 @pytest.mark.parametrize("suffix", ["cu", "cuh"])
 def test_events_are_in_the_stream_of_the_work(suffix):
-    """The simulated device has one stream only. On a GPU, an event in the default stream waits for
-    all others, and all others wait for it."""
+    """An event in the default stream waits for the others that block, and they wait for it. That
+    changes no result, only the times."""
     sources = {file: file.read_text(encoding="utf-8") for ladder in ladders.ladders()
                for file in ladder.folder.rglob(f"*.{suffix}")}
     own = [file for file, text in sources.items() if "cudaStreamCreate" in text]

@@ -32,7 +32,7 @@ def test_right_programs_give_the_same_result_in_every_order_and_on_any_number_of
                for seed in range(5 if FULL else 2) for threads in (1, 4)
                for program in ("correct.sim", "correct.sanitized.sim")]
     lines = results[0].splitlines()
-    assert len({*results}) == 1 and len(lines) == 11
+    assert len({*results}) == 1 and len(lines) == 12
     assert lines[0].startswith("simulated") and lines[1] == "simulated"
 
 
@@ -87,6 +87,8 @@ FAULTS = [
     *((f"volatile_without_{wrong}", COUNTED, r"block \(0,0,0\), thread \(1,0,0\) loads .*of block 1"
        " stored to it.*nothing orders the two")
       for wrong in ("fence_before", "fence_behind")),
+    ("uninitialised_shared_memory", COUNTED, r"\(31,0,0\) loads .*, 0 bytes into the 128 bytes of "
+     "__shared__ at AT(// one is unset): no thread of the block has stored to it"),
     # Barriers and exchanges that not all reach.
     *((name, COUNTED, f"{KERNEL} .*: nothing orders the two") for name in (
         "missing_barrier", "threads_in_need_of_an_order", "missing_grid_barrier")),
@@ -131,7 +133,7 @@ def test_a_fault_is_found(name, build, said):
         return f"broken.cu:{line}"
 
     pattern = re.sub(r"AT\((.*?)\)(?=[:,.$ ]|$)", place, said)
-    line = start(f"broken.{build}", name, status=1, OMP_NUM_THREADS=1).stderr
+    line = start(f"broken.{build}", name, status=1, OMP_NUM_THREADS=1, SIM_UNSET=1).stderr
     assert re.search(pattern, line, re.MULTILINE), (pattern, line)
     if build != "sanitized.sim":  # AddressSanitizer has more to say
         assert line.startswith("simulated device: ") and line.count("\n") == 1
@@ -139,7 +141,10 @@ def test_a_fault_is_found(name, build, said):
 
 @pytest.mark.parametrize("name, expected", [
     ("host_does_not_wait_for_pinned_memory", "not arrived, arrived"),
+    ("host_does_not_wait_for_stream", "not arrived, arrived"),
     ("host_does_not_wait_for_event", "cudaErrorNotReady"),
+    *((name, "0") for name in (  # 32896 if the first stream were done
+        "does_not_wait_for_default", "default_does_not_wait", "blocking_does_not_wait")),
     ("uninitialised_device_memory", "nan"), ("uninitialised_shared_memory", "nan"),
     ("allocation_in_capture", f"{UNSUPPORTED}, {INVALIDATED}"),
     ("launch_into_default_stream_in_capture", f"{IMPLICIT}, {INVALIDATED}"),

@@ -67,17 +67,6 @@ PROGRAM(host_does_not_wait_for_managed_memory) {
     printf("%g\n", (double)managed[0]);
 }
 
-PROGRAM(host_does_not_wait_for_pinned_memory) {
-    float *pinned;
-    cudaMallocHost(&pinned, BYTES);
-    fill<<<1, N>>>(x, N, 1);
-    cudaMemcpyAsync(pinned, x, BYTES, cudaMemcpyDeviceToHost);
-    printf("%s, ", pinned[0] == 1 ? "arrived" : "not arrived");
-    cudaDeviceSynchronize();
-    printf("%s\n", pinned[0] == 1 ? "arrived" : "not arrived");
-    cudaFreeHost(pinned);
-}
-
 PROGRAM(host_does_not_wait_for_event) {
     float milliseconds;
     cudaEvent_t start, end;
@@ -160,7 +149,7 @@ __global__ void forget_to_fill(float *x) {
     if (threadIdx.x > 0)
         tile[threadIdx.x] = 0;
     __syncthreads();
-    x[threadIdx.x] = tile[31 - threadIdx.x];
+    x[threadIdx.x] = tile[31 - threadIdx.x]; // one is unset
 }
 
 // ---- Barriers.
@@ -266,6 +255,39 @@ __global__ void wait_with_lower_half(float *x) {
     if (threadIdx.x == 20)
         __syncwarp(0xffff);
     x[threadIdx.x] = 1;
+}
+
+// ---- Streams.
+
+static cudaStream_t other_stream(unsigned flags = cudaStreamNonBlocking) {
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, flags);
+    return stream;
+}
+
+// A stream fills x with ones. Another copies them, and the host waits for it.
+static void hand_on(cudaStream_t from, cudaStream_t to, float *x) {
+    float *const copied = device_memory();
+    cudaDeviceSynchronize();
+    fill<<<1, N, 0, from>>>(x, N, 1);
+    copy<<<1, N, 0, to>>>(copied, x, 0, N);
+    cudaStreamSynchronize(to);
+    print(copied);
+    cudaFree(copied);
+}
+
+// Says whether a copy to the host has arrived before the host waits for its stream, and after that.
+static void fetch(cudaStream_t stream, float *x) {
+    float *pinned;
+    cudaMallocHost(&pinned, BYTES);
+    fill<<<1, N, 0, stream>>>(x, N, 1);
+    cudaMemcpyAsync(pinned, x, BYTES, cudaMemcpyDeviceToHost, stream);
+    if (stream)
+        cudaStreamSynchronize(0);
+    printf("%s, ", pinned[0] == 1 ? "arrived" : "not arrived");
+    cudaStreamSynchronize(stream);
+    printf("%s\n", pinned[0] == 1 ? "arrived" : "not arrived");
+    cudaFreeHost(pinned);
 }
 
 // ---- Graphs.
@@ -540,6 +562,13 @@ int main(int argc, char **argv) {
     programs["wait_in_one_block"] = [](float *x) { wait_for_blocks<<<1, 32>>>((int *)x, 2); };
     programs["wait_for_blocks_without_room"] = [](float *x) {
         wait_for_blocks<<<20, 1024>>>((int *)x, 20);
+    };
+    programs["host_does_not_wait_for_pinned_memory"] = [](float *x) { fetch(0, x); };
+    programs["host_does_not_wait_for_stream"] = [](float *x) { fetch(other_stream(), x); };
+    programs["does_not_wait_for_default"] = [](float *x) { hand_on(0, other_stream(), x); };
+    programs["default_does_not_wait"] = [](float *x) { hand_on(other_stream(), 0, x); };
+    programs["blocking_does_not_wait"] = [](float *x) {
+        hand_on(other_stream(cudaStreamDefault), other_stream(cudaStreamDefault), x);
     };
     programs["leaked_device_memory"] = [](float *) { device_memory(); };
     programs["volatile_with_fences"] = [](float *x) { launch_volatile(x, true, true, true); };

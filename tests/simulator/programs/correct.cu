@@ -223,6 +223,35 @@ static void test_stream() {
     CHECK(cudaFree(x));
 }
 
+// Tests what orders streams: the default one and those that block with it, and events. A stream may
+// be destroyed before its work is done.
+static void test_order_of_streams() {
+    enum { N = 1000, BLOCKS = (N + 255) / 256 };
+    float *x, host[N];
+    cudaStream_t blocking, other;
+    cudaEvent_t event;
+    CHECK(cudaStreamCreate(&blocking));
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK(cudaEventCreate(&event));
+    CHECK(cudaMalloc(&x, N * sizeof(float)));
+    CHECK(cudaMemset(x, 0, N * sizeof(float)));
+    evaluate<<<BLOCKS, 256, 0, blocking>>>({1, 1}, N, x);
+    evaluate<<<BLOCKS, 256>>>({2, 0}, N, x);
+    CHECK(cudaEventRecord(event));
+    CHECK(cudaStreamWaitEvent(other, event));
+    evaluate<<<BLOCKS, 256, 0, other>>>({3, 0}, N, x);
+    CHECK(cudaEventRecord(event, other));
+    CHECK(cudaStreamDestroy(other));
+    CHECK(cudaStreamWaitEvent(blocking, event));
+    CHECK(cudaEventDestroy(event));
+    evaluate<<<BLOCKS, 256, 0, blocking>>>({1, 5}, N, x);
+    download(host, x, N);
+    for (float each : host)
+        REQUIRE(each == 3 * 2 * 1 + 5);
+    print_checksum("streams", host, sizeof host);
+    CHECK(cudaStreamDestroy(blocking));
+}
+
 // Tests a graph: what is recorded is done only when it is launched, and with the values of its
 // recording.
 static void test_graph() {
@@ -432,6 +461,7 @@ int main() {
     test_reduction();
     test_histogram();
     test_stream();
+    test_order_of_streams();
     test_graph();
     test_cooperative();
     test_waiting();
