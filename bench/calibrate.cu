@@ -81,9 +81,10 @@ __global__ void multiply_adds(float sign, unsigned rounds, long long ticks, unsi
 }
 
 // Prints a row with the median and the range of `scale` times the seconds of `work`, or, per
-// second, divided by them. While one runs, the host launches the next.
+// second, divided by them. While one runs, the host launches the next. Returns 0, or
+// EXIT_RUN_FAILED after a line if the result is wrong: other rows may be right.
 template <typename Work>
-static void measure(const char *row, double scale, unsigned *result, unsigned expected, Work work) {
+static int measure(const char *row, double scale, unsigned *result, unsigned expected, Work work) {
     const bool is_rate = strstr(row, "/s") || strstr(row, "Hz");
     struct phase_events events = create_events(REPEATS + 1);
     float values[REPEATS];
@@ -96,7 +97,7 @@ static void measure(const char *row, double scale, unsigned *result, unsigned ex
     }
     CHECK(cudaMemcpy(&found, result, sizeof found, cudaMemcpyDeviceToHost));
     if (found != expected)
-        exit((report_error("calibrate", "%s: wrong result", row), EXIT_RUN_FAILED));
+        return report_error("calibrate", "%s: wrong result", row), EXIT_RUN_FAILED;
     for (int i = 0; i < REPEATS; ++i) {
         CHECK(cudaEventElapsedTime(&values[i], events.events[i], events.events[i + 1])); // in ms
         values[i] = (float)(is_rate ? 1e3 * scale / values[i] : 1e-3 * scale * values[i]);
@@ -104,6 +105,7 @@ static void measure(const char *row, double scale, unsigned *result, unsigned ex
     std::sort(values, values + REPEATS);
     printf("%s,%g,%g,%g\n", row, values[REPEATS / 2], values[0], values[REPEATS - 1]);
     fflush(stdout);
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -124,11 +126,12 @@ int main(int argc, char **argv) {
     CHECK_ALLOCATION(cudaMalloc(&data, memory + threads * sizeof *data), memory);
     unsigned *result = data + memory / sizeof *data;
 
+    int status = 0;
     puts("what,unit,value,least,most");
     multiply_adds<<<blocks, THREADS>>>(-1, n, is_real ? 1e9 : 0, result); // idle, its clock is slow
     CHECK(cudaDeviceSynchronize());
     for (const bool waits : {false, true})
-        measure(waits ? "launch_wait,µs" : "launch,µs", 1e6 / n, result, 0, [=] {
+        status |= measure(waits ? "launch_wait,µs" : "launch,µs", 1e6 / n, result, 0, [=] {
             for (unsigned i = 0; i < n; ++i) {
                 nothing<<<1, 1>>>();
                 CHECK(waits ? cudaDeviceSynchronize() : cudaSuccess);
@@ -143,42 +146,45 @@ int main(int argc, char **argv) {
         nothing<<<1, 1, 0, stream>>>();
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiateWithFlags(&nodes, graph, 0));
-    measure("node,µs", 1e6 / n, result, 0, [=] { CHECK(cudaGraphLaunch(nodes, 0)); });
+    status |= measure("node,µs", 1e6 / n, result, 0, [=] { CHECK(cudaGraphLaunch(nodes, 0)); });
     CHECK(cudaGraphExecDestroy(nodes));
     CHECK(cudaGraphDestroy(graph));
     void *words[] = {&n, &result};
-    measure("grid_barrier,µs", 1e6 / n, result, n, [&] {
+    status |= measure("grid_barrier,µs", 1e6 / n, result, n, [&] {
         CHECK(cudaLaunchCooperativeKernel((const void *)grid_barriers, processors, THREADS, words));
     });
-#if __CUDA_ARCH_LIST__ >= 900
-    if (gpu.major >= 9)
-        measure("cluster_barrier,µs", 1e6 / n, result, n,
-                [=] { cluster_barriers<<<8, THREADS>>>(n, result); });
-#endif
-    measure("load_shared,ns", 1e9 / steps, result, end % CELLS * sizeof *data,
-            [=] { walk<<<1, 1>>>(NULL, steps, result); });
+    status |= measure("load_shared,ns", 1e9 / steps, result, end % CELLS * sizeof *data,
+                      [=] { walk<<<1, 1>>>(NULL, steps, result); });
     for (const size_t bytes : {l2, memory}) {
         const unsigned lines = (unsigned)(bytes / 2 / LINE), mask = (unsigned)(bytes / 4 - 1);
         CHECK(cudaMemset(data, 1, bytes));
-        measure(bytes == l2 ? "read_L2,GB/s" : "read_memory,GB/s", 16e-9 * n * threads, result,
-                n * 0x04040404,
-                [=] { read_words<<<blocks, THREADS>>>(data, mask, 4 * n, result); });
+        status |= measure(bytes == l2 ? "read_L2,GB/s" : "read_memory,GB/s", 16e-9 * n * threads,
+                          result, n * 0x04040404,
+                          [=] { read_words<<<blocks, THREADS>>>(data, mask, 4 * n, result); });
         // The lines are the first half. The other takes their place in L2.
         link_lines<<<lines / THREADS, THREADS>>>((char *)data);
         CHECK(cudaMemset((char *)data + bytes / 2, 1, bytes / 2));
-        measure(bytes == l2 ? "load_L2,ns" : "load_memory,ns", 1e9 / steps, result,
-                end % lines * LINE, [=] { walk<<<1, 1>>>((char *)data, steps, result); });
+        status |= measure(bytes == l2 ? "load_L2,ns" : "load_memory,ns", 1e9 / steps, result,
+                          end % lines * LINE, [=] { walk<<<1, 1>>>((char *)data, steps, result); });
     }
-    measure("fma,GFLOP/s", 32e-9 * CHAINS * n * threads, result, CHAINS * (CHAINS - 1) / 2,
-            [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16 * n, 0, result); });
-    measure("clock,MHz", 4e-6 * n * n, result, CHAINS * (CHAINS - 1) / 2,
-            [=] { multiply_adds<<<processors, THREADS>>>(-1, 16, 4 * n * n, result); });
+    status |=
+        measure("fma,GFLOP/s", 32e-9 * CHAINS * n * threads, result, CHAINS * (CHAINS - 1) / 2,
+                [=] { multiply_adds<<<blocks, THREADS>>>(-1, 16 * n, 0, result); });
+    status |= measure("clock,MHz", 4e-6 * n * n, result, CHAINS * (CHAINS - 1) / 2,
+                      [=] { multiply_adds<<<processors, THREADS>>>(-1, 16, 4 * n * n, result); });
     std::vector<unsigned> host(copied / sizeof *data, n);
     for (const bool pinned : {false, true}) {
         CHECK(pinned ? cudaHostRegister(host.data(), copied, 0) : cudaSuccess);
-        measure(pinned ? "copy_pinned,GB/s" : "copy_pageable,GB/s", 1e-9 * copied, data, n,
-                [&] { CHECK(cudaMemcpyAsync(data, host.data(), copied, cudaMemcpyDefault)); });
+        status |=
+            measure(pinned ? "copy_pinned,GB/s" : "copy_pageable,GB/s", 1e-9 * copied, data, n,
+                    [&] { CHECK(cudaMemcpyAsync(data, host.data(), copied, cudaMemcpyDefault)); });
     }
     CHECK(cudaHostUnregister(host.data()));
+#if __CUDA_ARCH_LIST__ >= 900
+    if (gpu.major >= 9)
+        status |= measure("cluster_barrier,µs", 1e6 / n, result, n,
+                          [=] { cluster_barriers<<<8, THREADS>>>(n, result); });
+#endif
     CHECK(cudaFree(data));
+    return status;
 }

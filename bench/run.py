@@ -10,9 +10,9 @@ make bench calls it. It reads from the environment or make's command line:
     RESULTS=dir    where the ceilings are written, even with FILTER
     HIDDEN=256 ... options of a stage: without them, all cells of the grid
 
-The ceilings' medians are written to report/results/<machine>/bench/ceilings.json, and a GPU's, which
-calibrate.cu measures if there are one and nvcc, to gpu.csv beside it. A stage is built
-from its own source with laps.c, and stage.cpp shows the mean of its batches. Its operations and
+The ceilings' medians are written to report/results/<machine>/bench/ceilings.json, and a GPU's,
+which calibrate.cu measures if there are one and nvcc, to gpu.csv beside it. A stage is built from
+its own source with laps.c, and stage.cpp shows the mean of its batches. Its operations and
 bytes are those of [work] in ladder.toml. The bytes are compared with what the smallest cache that
 holds them can read.
 """
@@ -191,4 +191,4 @@ def main():
         else:
             printed = measure_ceilings(work)
             has_gpu = ladders.has_gpu() and counts.toolkit(os.environ.get("NVCC", "nvcc"))
-            check_filter(has_gpu and measure_gpu() or printed)
+            check_filter((has_gpu and measure_gpu()) or printed)

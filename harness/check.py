@@ -72,14 +72,15 @@ def tests_of(stage, path, options, cases, seeds):
 
 def run_tests(stage, path, options, cases, seeds):
     """Tests a stage up to its first mistake. Returns how many tests it were."""
-    tests = tests_of(stage, path, options, cases, seeds)
-    for number, (tester, test, arguments) in enumerate(tests, 1):
+    count = 0
+    for tester, test, arguments in tests_of(stage, path, options, cases, seeds):
+        count += 1
         try:
             test(*arguments)
         except Wrong as wrong:
             wrong.tester, wrong.case = tester, arguments[0]
             raise
-    return number
+    return count
 
 
 def explain(stage, wrong):

@@ -47,8 +47,8 @@ def test_the_ceiling_of_more_threads_is_printed():
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
 
 
-ROWS = """launch launch_wait node grid_barrier load_shared read_L2 load_L2 read_memory load_memory fma
-clock copy_pageable copy_pinned""".split()
+ROWS = ["launch", "launch_wait", "node", "grid_barrier", "load_shared", "read_L2", "load_L2",
+        "read_memory", "load_memory", "fma", "clock", "copy_pageable", "copy_pinned"]
 
 
 @pytest.mark.parametrize("wanted, kept", [(None, ROWS), ("gpu/load", ROWS[4:9:2])])
@@ -59,7 +59,8 @@ def test_a_gpus_ceilings_are_printed_and_written(tmp_path, monkeypatch, capsys, 
     bench_run.measure_gpu("calibrate.sim")
     assert re.findall(r"^gpu/(\w+) +\S+ +\S+ +\S+ \S+$", capsys.readouterr().out, re.M) == kept
     head, *found = [line.split(",") for line in (tmp_path / "gpu.csv").read_text().splitlines()]
-    assert head == "what unit value least most".split() and [each[0] for each in found] == kept
+    assert head == ["what", "unit", "value", "least", "most"]
+    assert [each[0] for each in found] == kept
     for _, unit, value, least, most in found:
         assert unit and 0 < float(least) <= float(value) <= float(most) < float("inf")
 

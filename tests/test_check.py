@@ -59,9 +59,12 @@ class Checkout:
         return ended.stdout + ended.stderr
 
     def finds(self, number, pattern, new, wrong, text, **variables):
-        """`make check` has to find exactly these rows of its table wrong, and to say the text. The
-        accuracy may follow."""
+        """`make check` has to find exactly these rows of its table wrong, and to say the text,
+        where {code} is the number of the line that has it. The accuracy may follow."""
         self.plant(number, pattern, new)
+        lines = next(self.mine.glob("train.c*")).read_text().splitlines()
+        text = re.sub("{(.*?)}", lambda code: str(1 + next(
+            place for place, line in enumerate(lines) if code[1] in line)), text)
         said = self.check(**variables)
         rows = [line.split() for line in said.splitlines()]
         assert [row[0] for row in rows
@@ -116,16 +119,18 @@ def test_a_race_is_found(checkout):  # other weights are wrong in every run
 # Without an epoch, only the accuracy is wrong.
 @needs_no_gpu
 @pytest.mark.parametrize("number, epochs, pattern, new, text", [
-    ("03", 1, r"if \(i < count\)", "(void)count;", "train.cu:189: update: kernel update, block ("),
+    ("03", 1, r"if \(i < count\)", "(void)count;",
+     "train.cu:{parameters[i] -= }: update: kernel update, block ("),
     ("03", 1, r"^        d_bias\[o\] = bias_sum;", "",
      "look first for memory that is read before it is set"),
     ("08", 0, r"cudaStreamCreate\((.*)\)\)", r"cudaStreamCreateWithFlags(\1, 1))",
      "of cudaMalloc: nothing has stored to it, so has its stream been waited for?"),
     ("10", 0, r"^    __syncthreads\(\); // not of the grid.*", "",
-     "train.cu:302, and thread 0 of block 0 loaded it at train.cu:135: nothing orders the two"),
+     "train.cu:{(network, h)[i] = network.weights1}, and thread 0 of block 0 loaded it at "
+     "train.cu:{return *(const float4 *)from}: nothing orders the two"),
     ("10", 0, r"^    CHECK\(cudaFuncSetAttribute.*\n.*", "", "network->stream): invalid argument"),
     ("05", 0, r"x_tile\[0\], SLICE \+ 4", "x_tile[0], SLICE - 4",
-     "of block 0 stored to it at train.cu:164: nothing orders the two")])
+     "of block 0 stored to it at train.cu:{*(float4 *)(tile + r}: nothing orders the two")])
 def test_a_mistake_of_a_cuda_stage(checkout, number, epochs, pattern, new, text):
     checkout.test_only("--hidden 33", f"--batch 3 --train 7 --epochs {epochs} --seed 5")
     checkout.finds(number, pattern, new, "", text, NVCC="no-nvcc")
@@ -138,8 +143,8 @@ def test_a_lost_update_that_a_gpu_hides(checkout, tmp_path):
     script(tmp_path / "nvcc", f'while [ "$1" != -o ]; do shift; done; cp {built(right)} "$2"')
     checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
     checkout.finds("10", r"__syncthreads\(\); // the sums of other.*", "", "",
-                   "of block 0 loaded it at train.cu:281: nothing orders the two", RUNS=0,
-                   NVCC=tmp_path / "nvcc", PATH=f"{tmp_path}:{os.environ['PATH']}")
+                   "of block 0 loaded it at train.cu:{sum += sums[w]}: nothing orders the two",
+                   RUNS=0, NVCC=tmp_path / "nvcc", PATH=f"{tmp_path}:{os.environ['PATH']}")
 
 
 def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):

@@ -150,8 +150,8 @@ def test_step_on_a_terminal(repository):
     """It asks for an answer there. Your own stage need not have a README."""
     os.mkfifo("keys")
     Path("output").touch()
-    process = repository.start(f"""bash -c 'script -qec "{sys.executable} -m harness step step stages 00" \
-        /dev/null <keys >output'""", TRAIN="64")
+    process = repository.start(f"""bash -c 'script -qec \
+        "{sys.executable} -m harness step step stages 00" /dev/null <keys >output'""", TRAIN="64")
     with open("keys", "w") as keys:
         wait_until(lambda: "on: " in Path("output").read_text(), process)
         assert "The prediction" not in Path("output").read_text()
