@@ -36,8 +36,9 @@ def picture(path, title, folder):
 def block(results, group, table, what, lines, folder, lacking, more=""):
     """A table, what it shows, and which stages of `lacking` no machine has run."""
     found = {line[0] for line in group.lines}
-    absent = by_reason((link(stage.name, stage.folder, folder), results.why_not(stage))
-                       for stage in lacking if not stage.is_step and stage.name not in found)
+    absent = by_reason((link(stage.name, stage.folder, folder), unmeasured(results, stage))
+                       for stage in lacking if stage.name not in found
+                       if not stage.is_step or results.is_wrong(stage))
     peak = ", ".join(f"{three_digits(rate / 1e9)} GFLOP/s on {threads} thread{'s' * (threads > 1)}"
                      for threads, rate in results.ceilings.items()
                      if threads in {line[1] for line in lines})
@@ -46,9 +47,16 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
     said += f" Peak is what multiply-adds alone reach: {peak}." * bool(peak)
     said += f" {more}" * bool(more)
-    lacking = [f"No machine has run {', '.join(names)}: {reason}."
-               for reason, names in absent.items()]
+    lacking = [reason.format(", ".join(names)) for reason, names in absent.items()]
     return "\n\n".join(filter(None, [what, str(table), said, "\n".join(lacking)]))
+
+
+def unmeasured(results, stage):
+    """Why it has no time, as a sentence with a place for its name."""
+    reason = results.why_not(stage).replace("{", "{{").replace("}", "}}")
+    if results.is_wrong(stage):
+        return f"{{}}: WRONG, so its times are left out: {reason}."
+    return f"No machine has run {{}}: {reason}."
 
 
 def headline(results, folder):
@@ -140,7 +148,7 @@ def measured(results, stage):
     group = (results.steps if stage.is_step else results.grid).with_most_threads()
     line = next((line for line in group.lines if line[0] == stage.name), None)
     if not line:
-        return f"No machine has run it: {results.why_not(stage)}."
+        return unmeasured(results, stage).format("it").removeprefix("it: ")
     names = [axis["option"] for axis in group.ladder.axes]
     said = f"{group.heading}; {group.repeats([line])}"
     if stage.is_step:
@@ -204,7 +212,7 @@ def predictions(results, folder):
         heads, line = [], [link(stage.name, stage.folder, folder)]
         for name, row in counts.summed(frame, "cell").iterrows():
             time = batch_time(group, stage, name)
-            heads += [f"{name} (µs)", "error", "before (µs)", "error", "measured (µs)"]
+            heads += [f"predicted, {name} (µs)", "error", "before (µs)", "error", "measured (µs)"]
             line += [*judged(row["µs predicted"], time),
                      *judged(before[name].get(stage.name, ""), time),
                      three_digits(time) if time else ""]

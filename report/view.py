@@ -136,6 +136,7 @@ class Group:
         self.lines = sorted({key[:2] for key in self.medians})
         self.cells = sorted({key[2:] for key in self.medians})
         self.on_gpu = {*frame["stage"][frame["device"] != "cpu"]}
+        self.machines = dict(zip(zip(frame["stage"], frame["threads"]), frame["machine"]))
         self.on_cpu = [line for line in self.lines if line[0] not in self.on_gpu]
         self.baseline = next((line for line in self.lines
                               if line[0] == self.ladder.toml["baseline"]), None)
@@ -187,7 +188,7 @@ class Group:
 
     def ratio(self, line, other, cell, column=None):
         """How many times as fast as another line's cell, a pairs.Ratio, in the ladder's time or in
-        this column. None where no round has both."""
+        this column. None where no round has both: other machines have other rounds."""
         if self.time(line, cell) is None or self.time(other, cell) is None:
             return None
         both = pandas.concat([self.rounds(each, cell, column or self.ladder.time)
@@ -197,14 +198,15 @@ class Group:
 
     def rungs(self, cell):
         """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
-        of the stage before it, or of the nearest before that, which has the cell. Each may be
-        None."""
+        of the stage before it, or of the nearest before that, which has the cell, on the same
+        machine. Each may be None."""
         found, nearest = {}, {}
         for stage in self.ladder.stages:
             above = nearest.get(stage.before)
             line = max((line for line in self.lines
                         if line[0] == stage.name and self.time(line, cell)), default=None)
-            found[stage], nearest[stage] = (line, above), line or above
+            is_apart = line and above and self.machines[line] != self.machines[above]
+            found[stage], nearest[stage] = (line, None if is_apart else above), line or above
         return found
 
     def part_of_ceiling(self, line, cell):
@@ -283,7 +285,9 @@ class Group:
         """The baseline's time by its own, as a reader divides them: the baseline is too slow for
         many rounds. That of the paper's lines is the paper's."""
         first = (self.ladder.toml["baseline"] + PAPER, 0) if line in self.paper else self.baseline
-        times = [first and line != first and self.time(each, cell) for each in (first, line)]
+        if not first or line == first or self.machines.get(line) != self.machines.get(first):
+            return Cell("-")
+        times = [self.time(each, cell) for each in (first, line)]
         return Cell(f"{pairs.digits(times[0] / times[1])}×" if all(times) else "-")
 
     def all_of(self, line, cell):
@@ -348,15 +352,24 @@ class Group:
 # --- the files ---
 
 class Results:
-    """A folder of results of a ladder: {kind: groups, MNIST first}, and the frame of growth."""
+    """A folder of results of a ladder: {kind: groups, MNIST first}, and the frame of growth. `gpu`
+    is that of another machine, of which a GPU's rows are shown as well, under other numbers."""
 
-    def __init__(self, folder, ladder):
+    def __init__(self, folder, ladder, gpu=None):
         self.folder, self.ladder, self.sweeps = folder, ladder, rows.read_sweeps(folder)
         self.programs = rows.read_record(folder / "programs.csv", rows.PROGRAMS)
         self.plots = folder / "plots"
         self.is_quick = folder.parent.name.endswith("-quick")  # a look, which is no result
         frame = rows.read_rows(folder / "runs.csv", ladder)
         frame = frame.reindex(columns=[*dict.fromkeys((*frame, "setup_s", "sweep", "round"))])
+        if gpu:
+            its = rows.read_rows(gpu / "runs.csv", ladder)
+            frame = pandas.concat([frame, its[its["device"] != "cpu"].assign(sweep=-its["sweep"])],
+                                  ignore_index=True)
+            self.sweeps |= {-number: known for number, known in rows.read_sweeps(gpu).items()}
+            self.programs += [line | {"sweep": -line["sweep"]} for line in rows.read_record(
+                gpu / "programs.csv", rows.PROGRAMS)]
+        frame["machine"] = [machine_of(self.sweeps.get(sweep, {})) for sweep in frame["sweep"]]
         frame["kind"] = [self.sweeps.get(sweep, {}).get("kind", "grid") for sweep in frame["sweep"]]
         found = rows.records(frame)
         best = {kind: rows.best_rates(row for row in found if row["kind"] == kind)
@@ -392,9 +405,9 @@ class Results:
 
     @property
     def machine(self):
-        """The processor and the GPU."""
-        found = next(iter(self.sweeps.values()), {})
-        return "; ".join(found[key] for key in ("cpu", "gpu") if found.get(key, "none") != "none")
+        """The processor and the GPU, of each machine."""
+        found = dict.fromkeys(map(machine_of, self.sweeps.values()))
+        return ", and the GPU's rows on ".join(found)
 
     def why_not(self, stage):
         """Why a stage has no rows, as far as the record says."""
@@ -402,6 +415,11 @@ class Results:
                  if row["program"] == stage.name]
         # One that ran did so in other cells.
         return found[-1].rstrip(".") if found and found[-1] != "ran" else "not run"
+
+    def is_wrong(self, stage):
+        """Whether what it computed last was wrong. Then it has no rows."""
+        found = [row["outcome"] for row in self.programs if row["program"] == stage.name]
+        return found[-1:] == ["wrong"]
 
     @property
     def left_out(self):
@@ -412,10 +430,24 @@ class Results:
             if row["reason"]).items()]
 
 
-def read(folder, ladder):
+def read(folder, ladder, gpu=None):
     """The results in a folder, or None if there are no runs."""
-    results = Results(folder, ladder) if (folder / "runs.csv").exists() else None
+    results = Results(folder, ladder, gpu) if (folder / "runs.csv").exists() else None
     return results if results and results.groups else None
+
+
+def machine_of(sweep):
+    """The processor and the GPU."""
+    return "; ".join(sweep[key] for key in ("cpu", "gpu") if sweep.get(key, "none") != "none")
+
+
+def find_gpu(ladder, folder):
+    """The results of the first machine whose GPU has run a ladder, or None if it is `folder`."""
+    for path in sorted(HERE.glob(f"results/*/{ladder.name}/runs.csv")):
+        devices = {*rows.read_texts(path, ["device"])["device"]}
+        if devices - {"cpu", "simulated"}:
+            return path.parent if path.parent != folder else None
+    return None
 
 
 def reference(ladder):
@@ -424,7 +456,7 @@ def reference(ladder):
     folder = HERE / "results" / name
     if not folder.is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")
-    return read(folder / ladder.name, ladder)
+    return read(folder / ladder.name, ladder, find_gpu(ladder, folder / ladder.name))
 
 
 @functools.cache

@@ -258,3 +258,34 @@ def test_markers_that_are_wrong_are_one_line(lab, capsys, markers):
     with pytest.raises(SystemExit):
         blocks.update(page, "table", str)
     assert "README.md: expected '<!-- table: begin -->' and, below it" in capsys.readouterr().err
+
+
+def test_the_gpu_of_another_machine_stands_beside_with_no_ratio_between_them(lab):
+    """A program that is wrong there has no time, and the table says why."""
+    lab.write(runs("00_plain", 4), runs("01_fast", 2))
+    gpu = Lab(lab.root)
+    gpu.folder = lab.root / "other/stages"
+    gpu.write(runs("01.1_step", 1, device="An Accelerator"), runs("00_plain", 3),
+              runs("02_gone", 0.5, device="An Accelerator"))
+    write_csv(gpu.folder / "sweeps.csv", [
+        {"sweep": 1, "key": key, "value": value} for key, value in {
+            "cpu": "Its Processor", "gpu": "An Accelerator", "kind": "grid"}.items()])
+    lab.programs(("02_gone", "no device", "found no GPU", ""))
+    gpu.programs(("01.1_step", "wrong", "b1[0] is {0}", ""))
+    results = view.Results(lab.folder, ladders.find_ladder(""), gpu.folder)
+    group, cell = results.grid, (1, 8)
+    assert group.time(("00_plain", 1), cell) == 4  # of this machine
+    assert group.ratio(("02_gone", 1), ("00_plain", 1), cell) is None
+    assert group.speedup(("02_gone", 1), cell).text == "-"
+    assert group.speedup(("01_fast", 1), cell).text == "2.00×"
+    assert group.rungs(cell)[results.ladder.find("02")] == (("02_gone", 1), None)
+    table = blocks.headline(results, lab.root)
+    assert "| [02_gone](stages/02_gone) | 0.500 | a move |" in table
+    assert "on An Example, and the GPU's rows on Its Processor; An Accelerator (" in table
+    # As taken in, a wrong program has no rows.
+    gpu.write(runs("02_gone", 0.5, device="An Accelerator"))
+    results = view.Results(lab.folder, ladders.find_ladder(""), gpu.folder)
+    assert ("[01.1_step](stages/01_fast/01.1_step): WRONG, so its times are left out: b1[0] is {0}."
+            in blocks.headline(results, lab.root) + blocks.ladder(results, lab.root))
+    assert blocks.measured(results, results.ladder.find("01.1")) == (
+        "WRONG, so its times are left out: b1[0] is {0}.")
