@@ -72,8 +72,18 @@ sim: ## build the CUDA stages for a simulated device: train.sim in its folder
 	    $(MAKE) --no-print-directory -C $$stage sim || exit; \
 	done
 
-gpu: ## gpu [PART=steps]: build, test, measure, profile on a GPU: 25 minutes
-	@harness/gpu.sh $$PART
+gpu: ## gpu [PART=steps]: all of the next two on this machine, for its GPU
+	@$(MAKE) --no-print-directory gpu-kit CUDA_ARCH=native
+	@out=$${DIR:-gpu-kit}/$$(date +%F_%H%M%S) && bash "$${DIR:-gpu-kit}/run.sh" "$$out" $$PART && \
+	    $(MAKE) --no-print-directory gpu-results FROM="$$out"
+
+gpu-kit: ## gpu-kit [DIR= CUDA_ARCH=sm_90]: what measures a GPU elsewhere, in a folder
+	@./deps.sh compare
+	@$(HARNESS) gpu_kit
+
+gpu-results: ## gpu-results FROM=OUT: compare and keep what its run.sh brought back
+	@./deps.sh compare
+	@$(HARNESS) gpu_results $$FROM
 
 deps: ## install the missing packages of packages.txt
 	@./deps.sh
@@ -143,5 +153,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu deps step diff asm new-stage export new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
+.PHONY: all test lint test-gpu test-systems sim gpu gpu-kit gpu-results deps step diff asm new-stage export new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
 endif

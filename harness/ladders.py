@@ -19,6 +19,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 try:
@@ -239,6 +240,13 @@ class Ladder:
         """What Python has to know of the data: see data/mnist.py, beside data/mnist.set."""
         path = self.data_set.relative_to(ROOT).with_suffix("")
         return importlib.import_module(str(path).replace("/", "."))
+
+    def describe_data(self, folder):
+        """The kind of the data in a folder, and a sum of its labels: two sets of the same name,
+        such as MNIST and Fashion-MNIST, differ in them."""
+        labels = b"".join(path.read_bytes() for path in sorted(Path(folder).iterdir())
+                          if re.search(r"labels|\.csv", path.name))
+        return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"
 
     def locate(self, given=""):
         """The words that find the data."""

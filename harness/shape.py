@@ -9,12 +9,14 @@ import itertools
 
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
-            "profile": {}, "counts": [], "save": "save", "results": {}, "data": "",
+            "profile": {}, "counts": [], "kit": {}, "save": "save", "results": {}, "data": "",
             "profiles": "profiles", "epochs": "", "baseline": "", "numbers": "float32",
             "unit": "ms a run", "units": ["1"]}
 # The keys of [tests], and what they are without one. Each of its selections may replace them.
 CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
          "all_threads": [], "threads": True, "real_data": False}
+# What `make gpu-kit` runs.
+KIT = {"cases": [], "sanitized": [], "peers": [], "counted": [], "cpu": [], "threads": []}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
               "order_2", "order_3", "gpu", "cell", "peers", "long")
 # The others that it may have, and those in tables. An empty table or list may have anything.
@@ -24,6 +26,7 @@ SHAPE = DEFAULTS | {
     "axes": [{"option": "", "name": "", "values": [], "quick": []}],
     "measures": [{"column": "", "title": "", "unit": ""}],
     "counts": [{"cell": "", "run": "", "less": ""}],
+    "kit": KIT,
     "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "updates": [], "drawn": {},
               "changed_lines": 1}}
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
@@ -67,6 +70,7 @@ def check(given):
     """What a ladder.toml says, and DEFAULTS. A ValueError says what is wrong first."""
     compare("", given, SHAPE)
     toml = DEFAULTS | given
+    toml["kit"] = KIT | toml["kit"]
     options = {axis["option"]: axis["values"][0] for axis in toml["axes"]} | toml["settings"]
     for option in options.keys() & TAKEN:
         wrong("option", f"'{option}'", f"none of: {' '.join(TAKEN)}")

@@ -22,7 +22,6 @@ import shutil
 import signal
 import sys
 import time
-import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -121,11 +120,8 @@ class Sweep:
     def find_data(self):
         located = ask(*self.ladder.locate(self.options.data or ""))
         self.ladder.data = ["--data", located]
-        self.dataset = self.ladder.data_module.kind({*os.listdir(located)})
-        # Two sets of the same name, such as MNIST and Fashion-MNIST, differ in their labels.
-        labels = b"".join(path.read_bytes() for path in sorted(Path(located).iterdir())
-                          if re.search(r"labels|\.csv", path.name))
-        self.data = f"{self.dataset}, labels {zlib.crc32(labels):08x}"
+        self.data = self.ladder.describe_data(located)
+        self.dataset = self.data.partition(",")[0]
 
     def open_folder(self):
         """Finds the folder of the results and locks it: two sweeps at once would measure each

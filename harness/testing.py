@@ -35,8 +35,8 @@ DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no 
 CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
 RERUNS = 3  # of a wrong run, which may show that it is a race
 # What a NaN is there, first of all.
-UNSET = ("look first for memory that is read before it is set, or before its stream has been waited "
-         "for, because the simulated device fills it with NaNs")
+UNSET = ("look first for memory that is read before it is set, or before its stream has been "
+         "waited for, because the simulated device fills it with NaNs")
 
 
 class Wrong(Exception):
@@ -191,6 +191,26 @@ def expect(ladder, *options):
             np.fromfile(saved) if saved.exists() else None)
 
 
+def selected(ladder, selection, threads=True):
+    """What [tests] of a ladder says for this selection."""
+    if "tests" not in ladder.toml:
+        ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
+    tests = ladder.toml["tests"]
+    return {**shape.CASES, "twice": tests["cases"], "threads": threads, **tests,
+            **tests.get(selection, {})}
+
+
+def pairs(tests, part=1):
+    """(size and case as one, whether to run it twice, or None to do no more than run it): of a part
+    of all pairs, such as a third, in which each size and each case still is."""
+    sizes, cases = tests["sizes"], (*tests["cases"], *tests["run_only"])
+    part = min(part, len(sizes), len(cases))
+    return [(f"{size} {case}".strip(),
+             None if case in tests["run_only"] else case in tests["twice"])
+            for row, size in enumerate(sizes)
+            for column, case in enumerate(cases) if (row + column) % part == 0]
+
+
 class Tester:
     """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
     it with its ladder's reference."""
@@ -202,12 +222,7 @@ class Tester:
         self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
         self.hangs = False  # had to be stopped once, and is not run again
         self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
-        if "tests" not in self.ladder.toml:
-            ladders.fail(f"{self.ladder.name}/ladder.toml: found no [tests]; see "
-                         "stages/ladder.toml")
-        tests = self.ladder.toml["tests"]
-        self.tests = {**shape.CASES, "twice": tests["cases"], "threads": not cell, **tests,
-                      **tests.get(selection, {})}
+        self.tests = selected(self.ladder, selection, not cell)
         self.now = ""  # what is run
         self.items = DRAWN
         self.case = cell and self.case_of(cell)
@@ -364,14 +379,8 @@ class Tester:
                 break
 
     def pairs(self, part=1):
-        """(size and case as one, whether to run it twice, or None to do no more than run it): of a
-        part of all pairs, such as a third, in which each size and each case still is."""
-        sizes, cases = self.tests["sizes"], (*self.tests["cases"], *self.tests["run_only"])
-        part = min(part, len(sizes), len(cases))
-        return [(f"{size} {case}".strip(),
-                 None if case in self.tests["run_only"] else case in self.tests["twice"])
-                for row, size in enumerate(sizes)
-                for column, case in enumerate(cases) if (row + column) % part == 0]
+        """What is tested: see pairs()."""
+        return pairs(self.tests, part)
 
     def explain(self, case, start, run, items):
         """Prints what is wrong. First after the first updates, before everything that follows from
