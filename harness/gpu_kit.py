@@ -143,16 +143,22 @@ def fill(kit, runs):
     return wrong + build_calibrator(kit)
 
 
-def main():
+def folder():
+    """The kit's folder. What is no kit stays as it is."""
     output = Path(os.environ.get("DIR") or "gpu-kit").absolute()
     if output.exists() and os.listdir(output) and not (output / "run.sh").exists():
         ladders.fail(f"DIR: found other files in '{output}', expected a new folder or a kit")
-    if not (IS_SIMULATED or counts.toolkit(os.environ.get("NVCC") or "nvcc")):
+    output.mkdir(parents=True, exist_ok=True)
+    return output
+
+
+def main():
+    if not IS_SIMULATED and not counts.toolkit(os.environ.get("NVCC") or "nvcc"):
         ladders.fail("found no nvcc; INSTALL.md says how to get one without a GPU")
     runs = [*gpu_plan.plan()] or ladders.fail("ONLY: expected the beginning of a stage's folder")
     # In the stages' Makefiles, SIM is something else.
     os.environ |= {"MAKEFLAGS": "", "MARCH": MARCHES[0]}
-    output.mkdir(parents=True, exist_ok=True)
+    output = folder()
     shutil.copy2(ROOT / "harness/gpu_call.sh", output / "run.sh")
     scripts = [path.relative_to(ROOT) for folder in (
         ladders.ladders()[0].peers_folder, ROOT / "bench/peers") for path in folder.glob("*.py")]

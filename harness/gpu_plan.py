@@ -135,22 +135,27 @@ def sanitized(stages, tools):
             yield run._replace(case="", kind=tool)
 
 
+def of_peers(ladder):
+    """Runs of peers in the cells of the steps, with the settings of the grid."""
+    peers, axes = named(ladder, "peers"), [axis["option"] for axis in ladder.axes]
+    places = [ladder.settings | {axis: cell[axis] for axis in axes}
+              for cell in cells(ladder, "steps")]
+    yield from compared("peers", peers, ladder.toml["kit"]["cases"][1:2], TIMED + CUBLAS)
+    yield from timed("peers", "grid", ladder, peers, places, TIMED + CUBLAS)
+
+
 def plan():
     """All runs."""
     main, *studies = ladders.ladders()
     kit, first, every = main.toml["kit"], named(main, "sanitized"), cuda(main)
     others = [stage for ladder in studies for stage in cuda(ladder)]
-    peers, axes = named(main, "peers"), [axis["option"] for axis in main.axes]
-    places = [main.settings | {axis: cell[axis] for axis in axes} for cell in cells(main, "steps")]
     yield from compared("weights", every, [] if IS_SIMULATED else kit["cases"])
     yield from compared("weights", others)
     yield from sanitized(first, TOOLS)
     yield from sanitized([stage for stage in every + others if stage not in first], TOOLS[:2])
     yield from timed("steps", "steps", main, every)
     yield from timed("grid", "grid", main, [stage for stage in every if not stage.is_step])
-    if not IS_SIMULATED:
-        yield from compared("peers", peers, kit["cases"][1:2], TIMED + CUBLAS)
-        yield from timed("peers", "grid", main, peers, places, TIMED + CUBLAS)
+    yield from () if IS_SIMULATED else of_peers(main)
     for stage in named(main, "counted"):
         yield Run("counters", stage, [*data(main, "data"), *main.toml["counts"][-1]["run"].split()],
                   (*COMPARED, *NCU), "counters")
