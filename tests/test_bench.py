@@ -2,9 +2,9 @@
 
 import json
 import re
+import sys
 
 import pytest
-import sys
 from programs import ROOT, draw_data, make, run
 
 from bench import run as bench_run

@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import sys
 from conftest import wait_until
 from programs import draw_data, needs_full
 

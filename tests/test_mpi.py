@@ -5,10 +5,10 @@ import os
 import re
 import shlex
 import shutil
+import sys
 
 import numpy as np
 import pytest
-import sys
 from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script,
                       write_data, write_images)
 

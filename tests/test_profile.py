@@ -3,9 +3,9 @@ pprof and env read."""
 
 import re
 import shutil
+import sys
 
 import pytest
-import sys
 from programs import ROOT, run, script
 
 needs_pprof = pytest.mark.skipif(not shutil.which("google-pprof"), reason="found no google-pprof")

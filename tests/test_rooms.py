@@ -3,9 +3,9 @@ FULL=1 tries it without each of them, and not only without all of them."""
 
 import re
 import shutil
+import sys
 
 import pytest
-import sys
 from programs import FULL, copy, run, write_data
 
 from harness import ladders

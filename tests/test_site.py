@@ -3,9 +3,9 @@
 import html
 import re
 import runpy
+import sys
 
 import pytest
-import sys
 from programs import ROOT, needs_full, run
 
 from harness import ladders
