@@ -150,13 +150,13 @@ def judge(stage, target, phase, options, key):
         ladders.fail("TARGET: found runs that are too short for it", 1)
     found = pairs.ratio(times, wanted)
     # What is shown counts.
-    low, high = (float(pairs.digits(each)) for each in (found.low, found.high))
+    reached, low, high = (float(pairs.digits(each)) for each in found[:3])
     aim = read_target(stage, target, phase)
     verdict = "reached" if low >= aim else "MISSED" if high < aim else "undecided"
     print(f"{stage.name}: TARGET={target} {verdict}: {column.removesuffix('_s')} "
           f"{says.format(pairs.digits(found.median))} {found.interval}"
           + "; more RUNS narrow it" * (verdict == "undecided"))
-    return {"verdict": verdict, "reached": found.median, "low": low, "high": high}
+    return {"verdict": verdict, "reached": reached, "low": low, "high": high}
 
 
 def seconds_of_work(stage, phase, row):

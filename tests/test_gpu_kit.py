@@ -12,11 +12,12 @@ import subprocess
 import tarfile
 
 import pytest
-from programs import FULL, ROOT, run, script
+from programs import FULL, ROOT, make, run, script
 
 from harness import ladders, rows
 from report import blocks, view
 
+pytestmark = pytest.mark.xdist_group("kit")  # one worker makes it
 PARTS = ["calibrate", "weights", "sanitize", "steps", "grid", "peers", "counters", "studies", "cpu"]
 OTHER = [stage for ladder in ladders.ladders()[1:] for stage in ladder.stages if stage.is_cuda][-1:]
 FEW = ",".join(["stages/03_cuda_unified", "stages/02_openmp/02.1_parallel_for",
@@ -55,8 +56,10 @@ def may_be_alone():
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
+    make("-C", "bench", "build/calibrate.sim")  # not side by side with another test's
     folder = tmp_path_factory.mktemp("kit") / "the kit"
-    run(["make", "-s", "gpu-kit", f"DIR={folder}"], cwd=ROOT, SIM="1", ONLY="" if FULL else FEW)
+    run(["make", "-s", "gpu-kit", f"DIR={folder}"], cwd=ROOT, SIM="1", ONLY="" if FULL else FEW,
+        MNIST_DIR=os.environ.get("MNIST_DIR"), OFFLINE="1")
     assert {path.name for path in folder.iterdir()} == {"run.sh", "kit.tgz"}
     return folder
 
