@@ -1,10 +1,10 @@
-# Builds, tests and compares the stages. None is named here: harness/ladders.py finds them.
+# Builds, tests and compares the stages. None is named here: bench/ladders.py finds them.
 
 # Recipes read what the command line sets from the environment: STAGE='a "b"' is one word there,
 # which no shell reads again.
 
 ifneq ($(shell uname -s),Linux)
-$(error needs Linux, found $(shell uname -s): see INSTALL.md)
+$(error needs Linux, found $(shell uname -s): see setup/README.md)
 endif
 
 # nvcc passes the folder's path to a shell in double quotes, where these signs have a meaning.
@@ -14,15 +14,15 @@ $(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREAD
 endif
 
 # make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
-# traceback, or nothing at all: it waits until harness/__main__.py is there.
-override PYTHON := $(shell harness/python.sh)
+# traceback, or nothing at all: it waits until bench/__main__.py is there.
+override PYTHON := $(shell setup/python.sh)
 export PYTHON
-HARNESS := env --block-signal=INT "$(PYTHON)" -m harness
+BENCH := env --block-signal=INT "$(PYTHON)" -m bench
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
-STAGES := $(shell $(HARNESS) ladders stages 2>/dev/null)
-CUDA    = $(shell $(HARNESS) ladders stages --cuda)
-ROOMS   = $(dir $(wildcard $(foreach ladder,$(shell $(HARNESS) ladders ladders),\
+STAGES := $(shell $(BENCH) ladders stages 2>/dev/null)
+CUDA    = $(shell $(BENCH) ladders stages --cuda)
+ROOMS   = $(dir $(wildcard $(foreach ladder,$(shell $(BENCH) ladders ladders),\
               $(ladder)/peers/Makefile $(ladder)/data/Makefile)))
 
 include common/flags.mk
@@ -38,7 +38,7 @@ else
 
 all: $(STAGES) ## build every stage that this machine can build
 	@if [ $(words $^) = 0 ]; then \
-	    ./deps.sh run && stages=$$($(HARNESS) ladders stages) && [ "$$stages" ] && \
+	    setup/deps.sh run && stages=$$($(BENCH) ladders stages) && [ "$$stages" ] && \
 	        $(MAKE) all STAGES="$$stages"; \
 	elif ! command -v $(NVCC) >/dev/null; then \
 	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
@@ -53,12 +53,12 @@ $(STAGES):
 	fi
 
 test: ## install what the tests need, build, test all (FULL=1: in all ways)
-	@./deps.sh test
-	-@./deps.sh # for bench, profiles and report: without the packages their tests are skipped
+	@setup/deps.sh test
+	-@setup/deps.sh # for bench, profiles and report: without the packages their tests are skipped
 	@$(MAKE) --no-print-directory -C tests
 
 lint: ## look for faults that no test finds: layout, kinds of bugs, prose
-	@./deps.sh lint
+	@setup/deps.sh lint
 	@$(MAKE) --no-print-directory --keep-going -C tests/lint
 
 test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
@@ -78,75 +78,75 @@ gpu: ## gpu [PART=steps]: all of the next two on this machine, for its GPU
 	    $(MAKE) --no-print-directory gpu-results FROM="$$out"
 
 gpu-kit: ## gpu-kit [DIR= CUDA_ARCH=sm_90]: what measures a GPU elsewhere, in a folder
-	@./deps.sh compare
-	@$(HARNESS) gpu_kit
+	@setup/deps.sh compare
+	@$(BENCH) setup.gpu.kit
 
 gpu-results: ## gpu-results FROM=OUT: compare and keep what its run.sh brought back
-	@./deps.sh compare
-	@$(HARNESS) gpu_results $$FROM
+	@setup/deps.sh compare
+	@$(BENCH) setup.gpu.results $$FROM
 
 deps: ## install the missing packages of packages.txt
-	@./deps.sh
+	@setup/deps.sh
 
 # From here to profile-gpu, except for bench, STUDY=name means the stages of that study.
 
 step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
-	@./deps.sh compare
-	@$(HARNESS) step step "$$STUDY" "$$STAGE"
+	@setup/deps.sh compare
+	@$(BENCH) step step "$$STUDY" "$$STAGE"
 
 diff: ## diff STAGE=02 [FROM=01 STUDY=]: what a stage changed against the one before
-	@$(HARNESS) step diff "$$STUDY" "$$STAGE" "$$FROM"
+	@$(BENCH) step diff "$$STUDY" "$$STAGE" "$$FROM"
 
 asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
-	@./deps.sh run
-	@$(HARNESS) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
+	@setup/deps.sh run
+	@$(BENCH) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
 
 new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
-	@$(HARNESS) step new "$$STUDY" "$$FROM" "$$NAME"
+	@$(BENCH) step new "$$STUDY" "$$FROM" "$$NAME"
 
 export: ## export STAGE=02 DIR=/new/folder [STUDY=]: a stage that needs no other file
 	@[ "$$DIR" ] && [ ! -e "$$DIR" ] || { echo "DIR: found '$$DIR', expected a new folder"; exit 2; } >&2
-	@folder=$$($(HARNESS) ladders stages "$$STUDY" "$$STAGE") && \
+	@folder=$$($(BENCH) ladders stages "$$STUDY" "$$STAGE") && \
 	    $(MAKE) --no-print-directory -C "$$folder" export DIR="$$(realpath -m -- "$$DIR")"
 
 new-study: ## new-study NAME=heat: a study of your own, the smallest that works
-	@$(HARNESS) step study '' "$$NAME"
+	@$(BENCH) step study '' "$$NAME"
 
 check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
-	@./deps.sh compare
-	@$(HARNESS) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
+	@setup/deps.sh compare
+	@$(BENCH) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
 
 bench: ## bench [STAGE=02 STUDY= FILTER=]: the machine's ceilings, a stage under them
-	@./deps.sh bench
-	@$(HARNESS) bench.run "$$STAGE" "$$STUDY"
+	@setup/deps.sh bench
+	@$(BENCH) bench.ceilings "$$STAGE" "$$STUDY"
 
 # Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
-	@./deps.sh compare
-	@$(HARNESS) compare "$$STUDY" "$$A" "$$B"
+	@setup/deps.sh compare
+	@$(BENCH) compare "$$STUDY" "$$A" "$$B"
 
 peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
-	@$(HARNESS) profile $$STAGE
+	@$(BENCH) profile $$STAGE
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
-	@$(HARNESS) profile --gpu $$STAGE
+	@$(BENCH) profile --gpu $$STAGE
 
 report: ## write the report, its plots and the READMEs' tables
-	@./deps.sh report
-	@$(HARNESS) report.write
+	@setup/deps.sh report
+	@$(BENCH) report.write
 
-site: ## every README as a page, stages with source and diff: site/_build
-	@./deps.sh site
-	@rm -rf site/_build
-	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c site . site/_build
-	@rm -r site/_build/.doctrees
+site: ## every README as a page, stages with source and diff: report/site/_build
+	@setup/deps.sh site
+	@rm -rf report/site/_build
+	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c report/site . report/site/_build
+	@rm -r report/site/_build/.doctrees
 
 clean: ## remove what was built
-	@rm -rf site/_build
-	@for directory in $(STAGES) $(ROOMS) bench harness data tests tests/simulator tests/lint; do \
+	@rm -rf report/site/_build
+	@for directory in $(STAGES) $(ROOMS) bench bench/machine data tests tests/simulator tests/lint; do \
 	    $(MAKE) --no-print-directory -C $$directory clean || exit; \
 	done
 

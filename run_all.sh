@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job: runs every stage of a ladder over a grid, and prints and writes the speedup tables.
 # `./run_all.sh --help` lists the options. This file installs what is missing and hands over to
-# harness/sweep.py.
+# bench/sweep.py.
 set -euo pipefail
 trap 'exit 130' INT # also if the command that runs does not end by it
 
@@ -11,7 +11,7 @@ fail() {
 }
 
 system=$(uname -s)
-[[ $system == Linux ]] || fail "needs Linux, found $system: see INSTALL.md"
+[[ $system == Linux ]] || fail "needs Linux, found $system: see setup/README.md"
 
 # As in the Makefile: nvcc passes the folder's path to a shell in double quotes.
 folder=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -21,9 +21,9 @@ case $folder in
     ;;
 esac
 
-"$folder/deps.sh" run
-# A Ctrl-C waits until Python has started: see harness/__main__.py. Python is named by its path, because
+"$folder/setup/deps.sh" run
+# A Ctrl-C waits until Python has started: see bench/__main__.py. Python is named by its path, because
 # env takes a path with = for a variable.
-PYTHON=$("$folder/harness/python.sh")
+PYTHON=$("$folder/setup/python.sh")
 export PYTHON
-exec env --block-signal=INT "$PYTHON" "$folder/harness" report.run_all "$@"
+exec env --block-signal=INT "$PYTHON" "$folder/bench" report.run_all "$@"

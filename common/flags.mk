@@ -3,7 +3,7 @@
 
 # MARCH=x86-64-v3, in the environment or on make's command line, builds for a processor without
 # AVX-512. GCC's -march has the names. The results of such programs go to a folder of their own
-# (harness/machine.sh).
+# (bench/machine.sh).
 MARCH ?= native
 
 CC     = gcc

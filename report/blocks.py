@@ -7,8 +7,8 @@ from statistics import mean
 
 import pandas
 
-from harness import counts, rows
-from harness.ladders import fail
+from bench import counts, rows
+from bench.ladders import fail
 from report.view import (HERE, MOVE, ROOF, Cell, Table, by_reason, changes, is_peer, link, read,
                          three_digits, wrapped)
 

@@ -10,8 +10,8 @@ says how many times as fast STAGE is. Options left out are those of `make step`.
 
 import re
 
-from harness import ladders, rows
-from harness.ladders import ROOT, fail
+from bench import ladders, rows
+from bench.ladders import ROOT, fail
 from report import blocks, view
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
@@ -24,8 +24,7 @@ def pages():
     first, *others = ladders.ladders()
     folders = {ROOT: first, first.folder: first, **{ladder.folder: ladder for ladder in others}}
     return {path: ladder for folder, ladder in folders.items()
-            for place in ("*.md", "*/*.md", *["*/*/*.md"] * (folder != ROOT))
-            for path in sorted(folder.glob(place))}
+            for place in ("*.md", "*/*.md", "*/*/*.md") for path in sorted(folder.glob(place))}
 
 
 def quantity(group, column, value):

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from harness import ladders
+from bench import ladders
 
 LOOKS = {False: "rest", True: "read"}
 

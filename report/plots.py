@@ -14,7 +14,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from PIL import Image
 
-from harness import rows
+from bench import rows
 from report import blocks, view
 
 # Those of the stages, by number, and that of all peers.

@@ -4,7 +4,7 @@ written to tables.txt, and those of the last sweep's kind are printed."""
 import contextlib
 import sys
 
-from harness import rows, sweep
+from bench import rows, sweep
 
 
 def main():

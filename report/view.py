@@ -1,6 +1,6 @@
 """What there is to show of results: groups of runs, and tables of cells, for READMEs and terminals.
 
-results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (harness/rows.py). A group has the
+results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (bench/rows.py). A group has the
 runs of the same settings from sweeps of the same kind: the "grid", or "steps", which has all stages
 and steps in a few cells. A README shows a machine that results/reference or $REFERENCE names.
 """
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import pandas
 
-from harness import pairs, rows
-from harness.ladders import fail
+from bench import pairs, rows
+from bench.ladders import fail
 
 HERE = Path(__file__).resolve().parent
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",

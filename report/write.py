@@ -8,8 +8,8 @@ the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures b
 import runpy
 from functools import partial
 
-from harness import ladders
-from harness.ladders import ROOT
+from bench import ladders
+from bench.ladders import ROOT
 from report import blocks, figures, plots, view
 
 

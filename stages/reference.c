@@ -5,7 +5,7 @@
 //     reference --data DIR [OPTION...]
 //
 // It takes the options of a stage, reads IDX files, and writes the weights as float64. It prints
-// what harness/testing.py compares, and how far a stage may be off:
+// what bench/testing.py compares, and how far a stage may be off:
 //
 //     part NAME ROWS COLUMNS norm BOUND      a part of the weights, in the order of the file
 //     total norm BOUND                       all of them together

@@ -1,4 +1,4 @@
-"""A made-up repository for the tests of the harness: a ladder of one cell, whose programs only
+"""A made-up repository for the tests of bench/: a ladder of one cell, whose programs only
 pretend. Each is a shell script that ends with a row, and a test says what it does before."""
 
 import os
@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from programs import LIMIT_S, copy, rows, script
 
-from harness import sweep  # noqa: F401 - what it imports stays imported in run_here()
+from bench import sweep  # noqa: F401 - what it imports stays imported in run_here()
 
-SWEEP = "python3 -m harness report.run_all --output results"
+SWEEP = "python3 -m bench report.run_all --output results"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 LADDER = """
@@ -79,7 +79,7 @@ esac
 
 # In the place of report/, which takes half of a sweep's time and has its own tests.
 TABLES = """
-from harness import rows
+from bench import rows
 class Results:
     def __init__(self, folder, _):
         self.sweeps = rows.read_sweeps(folder)
@@ -103,20 +103,20 @@ def said(process):
 
 
 def run_here(words, environment):
-    """Runs a program of the harness in this process, which is a fork of pytest's, and ends it: to
-    import pandas would take longer than a sweep. Modules of harness/ and report/ are those of the
+    """Runs a program of bench/ in this process, which is a fork of pytest's, and ends it: to
+    import pandas would take longer than a sweep. Modules of bench/ and report/ are those of the
     working directory."""
     os.closerange(3, 256)  # so that subprocess knows that the program has begun
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    for name in [name for name in sys.modules if name.split(".")[0] in ("harness", "report")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("bench", "report")]:
         del sys.modules[name]
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = words
     status = 1
     try:
-        runpy.run_path("harness/__main__.py", run_name="__main__")
+        runpy.run_path("bench/__main__.py", run_name="__main__")
     except SystemExit as end:
         status = end.code or 0
     except BaseException:
@@ -162,12 +162,12 @@ class Tree:
     def start(self, words, **variables):
         """Starts a command in a session of its own, as from a terminal: Ctrl-C ends it."""
         words, environment = shlex.split(words), self.environment | variables
-        is_harness = words[:3] == ["python3", "-m", "harness"]
-        words[0] = sys.executable if is_harness else words[0]
+        is_bench = words[:3] == ["python3", "-m", "bench"]
+        words[0] = sys.executable if is_bench else words[0]
 
         def prepare():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if is_harness and "PYTHONPATH" not in variables:
+            if is_bench and "PYTHONPATH" not in variables:
                 run_here(words[2:], environment)
         # Not a pipe: what a program wrongly leaves behind would hold it open.
         output = tempfile.TemporaryFile()  # noqa: SIM115 - end() reads it
@@ -216,21 +216,23 @@ class Tree:
 def made_up(tmp_path_factory):
     """The repository that each test has a copy of."""
     tree = Tree(tmp_path_factory.mktemp("repository"))
-    shutil.copytree(REPOSITORY / "harness", tree.root / "harness",
-                    ignore=shutil.ignore_patterns("__pycache__", "build"))
+    shutil.copytree(REPOSITORY / "bench", tree.root / "bench",
+                    ignore=shutil.ignore_patterns("__pycache__", "build", "env"))
     for name in ("view", "blocks"):
         tree.write(f"report/{name}.py", TABLES)
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
-    tree.edit("harness/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
-    with (tree.root / "harness/running.py").open("a") as file:
+    tree.edit("bench/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
+    with (tree.root / "bench/running.py").open("a") as file:
         file.write("def watch_others():\n"
                    "    return lambda: float((ladders.ROOT / 'others').read_text())\n")
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
-        tree.edit("harness/sweep.py", pause, "pass")
-    tree.write("bench/Makefile", "build/ceiling: ;\n")
-    tree.script("bench/build/ceiling", "echo 1e11")
-    for name in ("run_all.sh", "deps.sh", "packages.txt", "report/run_all.py"):
+        tree.edit("bench/sweep.py", pause, "pass")
+    tree.write("bench/machine/Makefile", "build/ceiling: ;\n")
+    tree.script("bench/machine/build/ceiling", "echo 1e11")
+    shutil.copytree(REPOSITORY / "setup", tree.root / "setup",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("run_all.sh", "report/run_all.py"):
         shutil.copy2(REPOSITORY / name, tree.root / name)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
@@ -238,9 +240,9 @@ def made_up(tmp_path_factory):
         tree.write(path, (REPOSITORY / path).read_text())
     tree.write("digits/train-images-idx3-ubyte", "")
     tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
-    tree.script("harness/machine.sh", MACHINE)
+    tree.script("bench/machine.sh", MACHINE)
     tree.write("tmp/empty", "")
-    tree.run(f"{sys.executable} -m compileall -q harness report data")
+    tree.run(f"{sys.executable} -m compileall -q bench report data")
     return tree
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import ladders
+from bench import ladders
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -148,7 +148,7 @@ def csv_lines():
 
 
 def draw_data(folder):
-    """A data set of as many images as the tests of the harness train. The 60,000 of MNIST take a
+    """A data set of as many images as `make check` trains at most. The 60,000 of MNIST take a
     program 0.2 s to load."""
     folder.mkdir()
     ladders.find_ladder("").data_module.write(folder, 6400)

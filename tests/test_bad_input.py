@@ -7,7 +7,7 @@ import shlex
 import pytest
 from programs import FULL, Trainer, built, csv_lines, run, script
 
-from harness import ladders
+from bench import ladders
 
 SERIAL = ladders.find_ladder("").stages[0]
 IMAGES, LABELS, TEST_IMAGES, TEST_LABELS = FILES = [

@@ -7,8 +7,7 @@ import sys
 import pytest
 from programs import ROOT, draw_data, make, run
 
-from bench import run as bench_run
-from harness import ladders, rows
+from bench import ceilings, ladders, rows
 
 pytestmark = pytest.mark.skipif(
     run("g++ -E -include benchmark/benchmark.h -x c++ /dev/null", None).returncode != 0,
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def bench(tmp_path, *stage, status=0, **variables):
-    make("-C", "bench")  # not side by side with another test's
-    return run([sys.executable, ROOT / "harness", "bench.run", *stage], status,
+    make("-C", "bench/machine")  # not side by side with another test's
+    return run([sys.executable, ROOT / "bench", "bench.ceilings", *stage], status,
                RESULTS=tmp_path, BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
 
 
@@ -41,9 +40,9 @@ def test_a_filter_that_no_benchmark_matches_is_one_line_also_under_make(tmp_path
 
 
 def test_the_ceiling_of_more_threads_is_printed():
-    make("-C", "bench", "build/ceiling")
+    make("-C", "bench/machine", "build/ceiling")
     for threads in "1", "3":
-        said = run([ROOT / "bench/build/ceiling", threads]).stdout
+        said = run([ROOT / "bench/machine/build/ceiling", threads]).stdout
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
 
 
@@ -53,10 +52,10 @@ ROWS = ["launch", "launch_wait", "node", "grid_barrier", "load_shared", "read_L2
 
 @pytest.mark.parametrize("wanted, kept", [(None, ROWS), ("gpu/load", ROWS[4:9:2])])
 def test_a_gpus_ceilings_are_printed_and_written(tmp_path, monkeypatch, capsys, wanted, kept):
-    monkeypatch.setattr(bench_run, "FILTER", wanted)
-    monkeypatch.setattr(bench_run, "results", tmp_path.joinpath)
+    monkeypatch.setattr(ceilings, "FILTER", wanted)
+    monkeypatch.setattr(ceilings, "results", tmp_path.joinpath)
     monkeypatch.setenv("RESULTS", "")
-    bench_run.measure_gpu("calibrate.sim")
+    ceilings.measure_gpu("calibrate.sim")
     assert re.findall(r"^gpu/(\w+) +\S+ +\S+ +\S+ \S+$", capsys.readouterr().out, re.M) == kept
     head, *found = [line.split(",") for line in (tmp_path / "gpu.csv").read_text().splitlines()]
     assert head == ["what", "unit", "value", "least", "most"]
@@ -69,8 +68,8 @@ def test_a_gpus_ceilings_are_printed_and_written(tmp_path, monkeypatch, capsys, 
     ("--hold 0.01", 0, ""), ("--hold", 2, "--hold"), ("--hold 1s", 2, "1s"), ("--hold -1", 2, "-1"),
     ("3", 2, "3"), ("", 77, "no CUDA-capable device"), ("--hold 1", 77, "no CUDA-capable device")])
 def test_the_calibrator_holds_a_context_or_says_why_not(words, status, why):
-    make("-C", "bench", "build/calibrate.sim")
-    program = ROOT / "bench/build/calibrate.sim"
+    make("-C", "bench/machine", "build/calibrate.sim")
+    program = ROOT / "bench/machine/build/calibrate.sim"
     said = run([program, *words.split()], status, SIM_DEVICES=int(status == 0)).stderr
     assert said.count("\n") == (status > 0) and why in said
     run(["timeout", "--preserve-status", "0.1", program, "--hold", "600"], 128 + 15)  # SIGTERM

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from programs import ROOT, Trainer, copy, make, needs_full, run, script
 
-from harness import asm, ladders, testing
+from bench import asm, ladders, testing
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 
@@ -46,7 +46,8 @@ FAKE_COMPILER = 'while [ "$1" != -o ]; do shift; done; : >"$2"'
      "-C stages/03_cuda_unified CC=../../compiler NVCC=../../compiler"),
     ("stages/03_cuda_unified/train.sim", "EXTRA=",
      "-C stages/03_cuda_unified sim CC=../../compiler CXX=../../compiler"),
-    ("bench/build/common.o", "CFLAGS=", "-C bench build/common.o CC=../compiler"),
+    ("bench/machine/build/common.o", "CFLAGS=",
+     "-C bench/machine build/common.o CC=../../compiler"),
     ("stages/peers/peer_openblas", "CFLAGS=", "-C stages/peers peer_openblas CC=../../compiler")])
 def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
         checkout, built, variable, words):
@@ -60,7 +61,7 @@ def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
     assert os.stat(built).st_mtime_ns != first
 
 
-@pytest.mark.parametrize("folder", ["stages/00_serial", "bench", "stages/peers"])
+@pytest.mark.parametrize("folder", ["stages/00_serial", "bench/machine", "stages/peers"])
 def test_march_from_the_environment_or_the_command_line_is_for_every_cpu_program(checkout, folder):
     for variables, words in ({"MARCH": "some-level"}, []), ({}, ["MARCH=some-level"]):
         said = run(["make", "-n", "-C", folder, *words], **variables).stdout
@@ -79,8 +80,9 @@ def test_a_stage_has_one_source_file(checkout):
 # Each of the two stages waits for the other. `test` waits for nothing, and needs both.
 def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in "harness", "common":
-        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in "bench", "common", "setup":
+        shutil.copytree(ROOT / name, tmp_path / name,
+                        ignore=shutil.ignore_patterns("build", "env"))
     toml = (ROOT / "stages/ladder.toml").read_text()
     for stage, meeting in ("00_one", "read x <../pipe"), ("01_two", "echo x >../pipe"):
         folder = tmp_path / "stages" / stage
@@ -90,7 +92,7 @@ def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp
     os.mkfifo(tmp_path / "stages/pipe")
     (tmp_path / "stages/ladder.toml").write_text(toml.replace("\nbaseline", "\n#"))
     script(tmp_path / "tests/Makefile", "#!\ntest:\n\tls ../stages/*/train\n")
-    script(tmp_path / "deps.sh", "")
+    script(tmp_path / "setup/deps.sh", "")
     assert run("make -s -j8 all test", cwd=tmp_path).stdout.count("/train\n") == 2
 
 
@@ -136,6 +138,6 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
             Trainer(tmp_path, alone / "train").fails(77, f"^{stage.name}: no usable CUDA device: ",
                                                      CUDA_VISIBLE_DEVICES="")
         return
-    make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+    make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     tester = testing.Tester(stage, "stages", alone / stage.program.name)
     assert tester.compare(tester.pairs()[1][0], testing.AGAIN)[2]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from harness import check, ladders, running, testing
+from bench import check, ladders, running, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -148,7 +148,7 @@ def test_a_lost_update_that_a_gpu_hides(checkout, tmp_path):
 
 
 def test_a_program_that_hangs_is_stopped_and_not_run_again(monkeypatch, tmp_path):
-    make("-C", "harness", "build/stages/reference")
+    make("-C", "bench", "build/stages/reference")
     monkeypatch.setattr(testing, "LIMIT", 0.2)
     tester = testing.Tester(LADDER.find("00"), "builds", script(
         tmp_path / "hangs", 'echo >>"$0.runs"\nsleep 1000'))
@@ -296,7 +296,7 @@ def row(stage="01_mine", **values):
             "disturbed": False, **values}
 
 
-TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the harness's clock, "
+TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the clock outside, "
 
 
 @pytest.mark.parametrize("said, seconds, values", [

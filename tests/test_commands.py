@@ -1,5 +1,5 @@
-"""Tests what stands around the harness in a made-up repository (conftest.py): make, Ctrl-C,
-harness/machine.sh and deps.sh."""
+"""Tests what stands around bench/ in a made-up repository (conftest.py): make, Ctrl-C,
+bench/machine.sh and setup/deps.sh."""
 
 import os
 import platform
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from conftest import LIMIT_S, REPOSITORY, said, wait_until
 
-from harness import running
+from bench import running
 
 
 @pytest.fixture(autouse=True)
 def real(tree):
     """What the made-up repository has made up."""
-    for path in ("Makefile", "harness/machine.sh"):
+    for path in ("Makefile", "bench/machine.sh"):
         shutil.copy(REPOSITORY / path, path)
     tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
 
@@ -50,7 +50,7 @@ def test_ctrl_c_while_python_starts(tree, command, program):
     """It would be a traceback, or nothing: what Python reads at its start swallows it."""
     tree.write("start/sitecustomize.py", "import os, signal, sys\n"
                f"if {program!r} in sys.orig_argv:\n    os.killpg(0, signal.SIGINT)\n")
-    tree.script("deps.sh", "")
+    tree.script("setup/deps.sh", "")
     process = tree.start(command, PYTHONPATH="start")
     # Make's own mistake, once in some hundred times: it waits again for what has ended.
     if process.wait(LIMIT_S) != 2 or "wait: No child processes" not in said(process):
@@ -63,10 +63,10 @@ def assert_nothing_is_left(process):
 
 
 def test_ctrl_c_ends_what_runs(tree):
-    """A program of the harness, and what it has started, however deep: also if it comes again while
+    """A program of bench/, and what it has started, however deep: also if it comes again while
     they are ended."""
-    tree.script("deps.sh", "")
-    tree.write("harness/check.py", """from harness import running
+    tree.script("setup/deps.sh", "")
+    tree.write("bench/check.py", """from bench import running
 def main():
     running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; echo $$ >begun; "
                  "for k in $(seq 999); do sleep 0.02; done; touch forgotten"])""")
@@ -84,7 +84,7 @@ def main():
 # --- the machine ---
 
 def test_a_description_names_neither_host_nor_user(tree):
-    output = tree.run("harness/machine.sh")
+    output = tree.run("bench/machine.sh")
     assert not [name for name in (platform.node(), os.environ["HOME"], str(tree.root))
                 if name in output]
     assert re.search(r"^built for: [a-z0-9.+-]+$", output, re.MULTILINE)
@@ -99,8 +99,8 @@ def test_the_name_of_a_machine(tree):
         tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
                     f'"Model name: {model}"')
         assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
-            "harness/machine.sh --name", MARCH="x86-64-v2"))
-    assert "\nbuilt for: x86-64-v2\n" in tree.run("harness/machine.sh", MARCH="x86-64-v2")
+            "bench/machine.sh --name", MARCH="x86-64-v2"))
+    assert "\nbuilt for: x86-64-v2\n" in tree.run("bench/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 
@@ -114,15 +114,15 @@ def system(tree):
     Path("bin").mkdir()
     for tool in ("bash", "env", "grep", "gcc", "dirname", "cat", "touch", "chmod"):
         Path("bin", tool).symlink_to(shutil.which(tool))
-    tree.script("bin/apt-cache", '[ ! -e lists ] || [ "$2" = lacking ] || echo "$2 | 1.0"')
-    tree.script("bin/apt-get", """echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
+    tree.script("bin/apt-cache", '[ ! -e ../lists ] || [ "$2" = lacking ] || echo "$2 | 1.0"')
+    tree.script("bin/apt-get", """cd ..; echo "apt-get $* ($DEBIAN_FRONTEND)" >>apt.log
         case $1 in
         update) touch lists ;;
         install) [ -e lists ] && touch bin/wanted-command && chmod +x bin/wanted-command ;;
         esac""")
     tree.script("bin/sudo", "exit 1")
-    tree.write("packages.txt", "# a comment\n\nrun   there   bash\nrun   wanted  wanted-command\n"
-               "test  tested  no_such_header.h\n")
+    tree.write("setup/packages.txt", "# a comment\n\nrun   there   bash\n"
+               "run   wanted  wanted-command\ntest  tested  no_such_header.h\n")
     tree.environment["PATH"] = f"{tree.root}/bin"
     return tree
 
@@ -131,33 +131,33 @@ def test_packages(system):
     """Root gets what is missing, after an update of the lists where that is needed. Others are told
     the one command. What the release does not have is left out, with a line, if it is optional."""
     system.script("bin/id", "echo 1000")
-    assert system.run("./deps.sh", 1) == (
+    assert system.run("setup/deps.sh", 1) == (
         "Needed, and not installed: wanted tested. Type: sudo sh -c 'apt-get update && apt-get "
         "install -y wanted tested'\n")
-    assert "expected a group of packages.txt" in system.run("./deps.sh nonsense", 2)
+    assert "expected a group of packages.txt" in system.run("setup/deps.sh nonsense", 2)
     assert not Path("apt.log").exists()
-    with open("packages.txt", "a") as file:
+    with open("setup/packages.txt", "a") as file:
         file.write("run lacking? no-such-command\n")
     system.script("bin/id", "echo 0")
     left_out = "Left out, not in this release: lacking\n"
-    assert system.run("./deps.sh run").endswith(left_out)
+    assert system.run("setup/deps.sh run").endswith(left_out)
     assert Path("apt.log").read_text() == (
         "apt-get update -qq ()\n"
         "apt-get install -y -qq --no-install-recommends wanted (noninteractive)\n")
-    assert system.run("./deps.sh run") == left_out  # nothing else is missing
+    assert system.run("setup/deps.sh run") == left_out  # nothing else is missing
 
 
 def test_another_python(system):
     """PYTHON is used if it is given, or else the one in PATH where Debian's has no pandas. What it
     lacks, it gets with pip. Nothing needs curl where MNIST_DIR says where the data are."""
-    system.write("packages.txt", "run python3-there import:json,xyz\nfetch curl no-curl\n"
+    system.write("setup/packages.txt", "run python3-there import:json,xyz\nfetch curl no-curl\n"
                  "report python3-xyz import:xyz\n")
     python = system.script("bin/python3", f'exec {sys.executable} "$@"')
-    assert system.run("harness/python.sh", PYTHON="python3") == f"{python}\n"
-    assert system.run("harness/python.sh") == f"{sys.executable}\n"
-    system.edit("harness/python.sh", "/usr/bin/python3 python3", "/no/python3 python3")
-    assert system.run("harness/python.sh") == f"{python}\n"
-    assert system.run("./deps.sh run", MNIST_DIR="/") == ""
-    assert "installed: curl. Type" in system.run("./deps.sh run", 1)
-    assert system.run("./deps.sh report", 1, MNIST_DIR="/") == (
+    assert system.run("setup/python.sh", PYTHON="python3") == f"{python}\n"
+    assert system.run("setup/python.sh") == f"{sys.executable}\n"
+    system.edit("setup/python.sh", "/usr/bin/python3 python3", "/no/python3 python3")
+    assert system.run("setup/python.sh") == f"{python}\n"
+    assert system.run("setup/deps.sh run", MNIST_DIR="/") == ""
+    assert "installed: curl. Type" in system.run("setup/deps.sh run", 1)
+    assert system.run("setup/deps.sh report", 1, MNIST_DIR="/") == (
         f"Needed by {python}, and not installed: xyz. Type: {python} -m pip install xyz\n")

@@ -1,4 +1,4 @@
-"""Tests harness/pairs.py on published numbers and on made-up runs, and what compare says."""
+"""Tests bench/pairs.py on published numbers and on made-up runs, and what compare says."""
 
 import os
 import random
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import compare, ladders, pairs, rows, running
+from bench import compare, ladders, pairs, rows, running
 
 
 def made_up_times(generator, pairs, ratio):

@@ -6,7 +6,7 @@ import re
 import pytest
 from programs import ROOT, make, run
 
-from harness import asm
+from bench import asm
 
 STAGE = ROOT / "stages/05_cuda_shared_tiling"
 NVCC, CUOBJDUMP = map(asm.toolkit, ("nvcc", "cuobjdump"))

@@ -5,7 +5,7 @@ of W2, z or dz has 40 bytes, which are 2 sectors wherever it begins. L1 is empty
 import pytest
 from programs import FULL, make, needs_real_data
 
-from harness import counts, ladders
+from bench import counts, ladders
 
 LADDER = ladders.find_ladder("")
 WARPS = 32  # of a block of 32 × 32 threads

@@ -1,4 +1,4 @@
-"""Tests the CUDA stages on the simulated device, beyond what harness/testing.py asks of all
+"""Tests the CUDA stages on the simulated device, beyond what bench/testing.py asks of all
 programs."""
 
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 from programs import FULL, ROOT, Trainer, simulated
 
-from harness import ladders
+from bench import ladders
 
 # Steps are for FULL=1 only.
 CUDA = [stage for ladder in ladders.ladders() for stage in ladder.stages

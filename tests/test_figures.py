@@ -11,7 +11,7 @@ import re
 import pytest
 from programs import ROOT, run
 
-from harness import ladders
+from bench import ladders
 from report import blocks, figures, view
 
 HEAD = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
@@ -27,9 +27,9 @@ FIGURE = re.compile("|".join((
     r"\d\.\d+\s+times\b",
     rf"{NUMBER}\s*%\s+(?:faster|slower|longer|shorter|less|more|of\s+(?:the|its)\s+(?:time|ceiling))",
     r"\d\.\d+\s+to\s+\d\.\d+")))
-# INSTALL.md has the time limits of `make gpu`, and .github/ has forms.
+# setup/README.md has the time limits of `make gpu`, and .github/ has forms.
 PAGES = [path for path in figures.pages()
-         if path.name != "INSTALL.md" and path.parent.name != ".github"]
+         if path.parent.name not in ("setup", ".github")]
 
 
 def typed(text):

@@ -14,7 +14,7 @@ import tarfile
 import pytest
 from programs import FULL, ROOT, make, run, script
 
-from harness import ladders, rows
+from bench import ladders, rows
 from report import blocks, view
 
 pytestmark = pytest.mark.xdist_group("kit")  # one worker makes it
@@ -56,7 +56,7 @@ def may_be_alone():
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    make("-C", "bench", "build/calibrate.sim")  # not side by side with another test's
+    make("-C", "bench/machine", "build/calibrate.sim")  # not side by side with another test's
     folder = tmp_path_factory.mktemp("kit") / "the kit"
     run(["make", "-s", "gpu-kit", f"DIR={folder}"], cwd=ROOT, SIM="1", ONLY="" if FULL else FEW,
         MNIST_DIR=os.environ.get("MNIST_DIR"), OFFLINE="1")
@@ -126,7 +126,7 @@ def test_a_call_that_is_cut_off_after_any_part(calls, tmp_path):
     sweep = rows.read_sweeps(machine / "stages")[1]
     assert sweep["kind"] == "steps" and sweep["gpu"].startswith(GPU)
     assert sweep["clocks"].startswith("SM MHz 1980 (1980 to 1980)")
-    assert sweep["revision"] == run("harness/machine.sh", cwd=ROOT).stdout.partition(
+    assert sweep["revision"] == run("bench/machine.sh", cwd=ROOT).stdout.partition(
         "revision: ")[2].partition("\n")[0]
     assert (machine / "bench/gpu.csv").read_text().startswith("what,unit,value,least,most\nlaunch,")
     assert all((machine / stage.ladder.name / "runs.csv").exists() for stage in OTHER)

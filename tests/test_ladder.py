@@ -13,7 +13,7 @@ import pytest
 from conftest import wait_until
 from programs import draw_data, needs_full
 
-from harness import ladders
+from bench import ladders
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -151,7 +151,7 @@ def test_step_on_a_terminal(repository):
     os.mkfifo("keys")
     Path("output").touch()
     process = repository.start(f"""bash -c 'script -qec \
-        "{sys.executable} -m harness step step stages 00" /dev/null <keys >output'""", TRAIN="64")
+        "{sys.executable} -m bench step step stages 00" /dev/null <keys >output'""", TRAIN="64")
     with open("keys", "w") as keys:
         wait_until(lambda: "on: " in Path("output").read_text(), process)
         assert "The prediction" not in Path("output").read_text()

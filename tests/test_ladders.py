@@ -1,4 +1,4 @@
-"""Tests that a ladder is a folder: what harness/ladders.py finds, that a mistake in a ladder.toml
+"""Tests that a ladder is a folder: what bench/ladders.py finds, that a mistake in a ladder.toml
 is one line that names it, and that everything works on a ladder of which no line stands
 elsewhere."""
 
@@ -11,7 +11,7 @@ import pytest
 from programs import needs_full
 from conftest import REPOSITORY
 
-from harness import ladders
+from bench import ladders
 
 
 @pytest.fixture

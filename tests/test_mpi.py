@@ -12,7 +12,7 @@ import pytest
 from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script,
                       write_data, write_images)
 
-from harness import ladders, running
+from bench import ladders, running
 
 if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
@@ -22,7 +22,7 @@ STEP, PROGRAM, *LOOKAHEAD = (ladders.find_ladder("").find(name).program for name
     "07.1", "07", "11.1", "11.2", "11"))
 NETWORK = ROOT / "stages/11_mpi_lookahead/network"
 DELAY = NETWORK / "build/delay.so"
-MANY = ROOT / "harness/build/many_processors.so"
+MANY = ROOT / "bench/build/many_processors.so"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,7 +30,7 @@ def build():
     make("stages/00_serial", *(str(program.parent.relative_to(ROOT))
                                for program in (STEP, PROGRAM, *LOOKAHEAD)))
     make("-C", str(NETWORK))
-    make("-C", "harness", "build/many_processors.so")
+    make("-C", "bench", "build/many_processors.so")
 
 
 class Processes(Trainer):
@@ -197,7 +197,7 @@ def test_mpirun_sh_names_a_program_that_is_not_there():
 @preloaded
 def test_the_sweep_over_ways_says_what_it_leaves_out_and_leaves_nothing_behind(tmp_path):
     write_data(tmp_path / "data")
-    said = run([sys.executable, ROOT / "harness", "stages.11_mpi_lookahead.network.sweep",
+    said = run([sys.executable, ROOT / "bench", "stages.11_mpi_lookahead.network.sweep",
                 *shlex.split("--runs 1 --output rows --data data --hidden 3 --batch 4 --train 6 "
                              "--test 4 --epochs 2")], cwd=tmp_path).stdout
     left_out = len(re.findall("^veth: left out: .*", said, re.MULTILINE))

@@ -10,7 +10,7 @@ import pytest
 from conftest import PROGRAM
 from programs import ROOT, Trainer, built, make, needs_full, run, script
 
-from harness import ladders, testing
+from bench import ladders, testing
 
 PEERS = ROOT / "stages/peers"
 ALL = [peer for ladder in ladders.ladders() for peer in ladder.peers]
@@ -26,7 +26,7 @@ def numpy(tmp_path):
 
 def compare(peer, selection, path=None):
     """Compares a program's weights with the float64 reference."""
-    make("-C", "harness", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
+    make("-C", "bench", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
     try:
         tester = testing.Tester(peer, selection, path)
     except testing.Skipped as why:

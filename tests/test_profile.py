@@ -38,10 +38,9 @@ int main(int argc, char **argv) {
 @pytest.fixture
 def tree(tmp_path):
     root = tmp_path / "a b=c"
-    for name in "harness", "common":
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("build"))
-    for name in "Makefile", "deps.sh", "packages.txt":
-        shutil.copy(ROOT / name, root)
+    for name in "bench", "common", "setup":
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("build", "env"))
+    shutil.copy(ROOT / "Makefile", root)
     for name, rule in (("00_only", 'run: run.c\n\tgcc -O2 -g -fopenmp -o run "$$PWD/run.c"\n'),
                        ("01_broken", "run: ;\n")):
         folder = root / "studies/fake" / name
@@ -51,7 +50,7 @@ def tree(tmp_path):
     (root / "studies/fake/ladder.toml").write_text(LADDER)
 
     def start(words, status=0, **variables):
-        return run(f"{sys.executable} -m harness {words}", status, cwd=root, STUDY="fake",
+        return run(f"{sys.executable} -m bench {words}", status, cwd=root, STUDY="fake",
                    **{"CPU_SECONDS": 1, **variables})
 
     start.root = root

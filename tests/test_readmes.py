@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from programs import FULL, ROOT, copy, run
 
-from harness import ladders
+from bench import ladders
 
 LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|profile|bench|"
                   r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all)\b")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from programs import Trainer, built, csv_lines, rows, run, write_data
 
-from harness import ladders
+from bench import ladders
 
 HEADER = ("stage,device,threads,hidden,batch,epochs,learning_rate,seed,train_samples,test_samples,"
           "dataset,load_s,setup_s,warmup_s,train_s,forward_s,backward_s,final_loss,test_accuracy,"

@@ -8,7 +8,7 @@ import sys
 import pytest
 from programs import FULL, copy, run, write_data
 
-from harness import ladders
+from bench import ladders
 
 STUDIES = [ladder.name for ladder in ladders.ladders() if ladder.folder.parent.name == "studies"]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -55,7 +55,7 @@ def test_without_a_study_everything_else_works(tmp_path, gone):
 
     left = [str(ladder.folder.relative_to(ladders.ROOT)) for ladder in ladders.ladders()
             if ladder.name not in gone]
-    assert does(f"{sys.executable} -m harness ladders ladders").split() == left
+    assert does(f"{sys.executable} -m bench ladders ladders").split() == left
     for command in "make -n", "make -n clean", "make -C tests -n test":
         assert not re.search(rf"\b({'|'.join(gone)})\b", does(command)), command
     does("./run_all.sh --stages 00 --hidden 8 --batch 4 --train 6 --test 4 --repeats 1")

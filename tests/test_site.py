@@ -8,7 +8,7 @@ import sys
 import pytest
 from programs import ROOT, needs_full, run
 
-from harness import ladders
+from bench import ladders
 
 for package in ("furo", "myst_parser"):
     pytest.importorskip(package)
@@ -16,7 +16,7 @@ for package in ("furo", "myst_parser"):
 
 @needs_full
 def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
-    run(f"{sys.executable} -m sphinx -q -W -j auto -c site . {tmp_path}", cwd=ROOT)
+    run(f"{sys.executable} -m sphinx -q -W -j auto -c report/site . {tmp_path}", cwd=ROOT)
     page, order = tmp_path / "README.html", []
     while page:
         order += [str(page.parent.relative_to(tmp_path))] * (page.name == "README.html")
@@ -33,7 +33,7 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
 
 
 def test_links_lead_to_pages():
-    site = runpy.run_path(str(ROOT / "site/conf.py"))
+    site = runpy.run_path(str(ROOT / "report/site/conf.py"))
     stage = ladders.ladders()[0].stages[0].source.relative_to(ROOT)
     for link, led in (("[a](sim)", "[a](sim/README.md)"), ("[a](sim#b)", "[a](sim/README.md#b)"),
                       (f"[a [b]]({stage})", f"[a [b]]({stage.parent}/README.md#source)"),

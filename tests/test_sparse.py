@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from programs import FULL, LABELS, ROOT, Trainer, images, make, write_images
 
-from harness import ladders
+from bench import ladders
 
 LADDER = ladders.find_ladder("")
 SERIAL = LADDER.find("00")

@@ -1,5 +1,5 @@
 """Every stage against its ladder's reference, in each selection of [tests] in ladder.toml: see
-harness/testing.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
+bench/testing.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
 the pairs of a size and a case, and what takes long and rarely finds more is left out. On a GPU,
 compute-sanitizer finds accesses out of bounds, reads of unset memory, races, and barriers that some
 threads do not reach.
@@ -16,7 +16,7 @@ import pytest
 from programs import FULL, built, make, needs_full, needs_real_data
 from programs import TESTS as FOLDER
 
-from harness import compare, ladders, testing
+from bench import compare, ladders, testing
 
 ALWAYS = "stages", "sanitized", "simulated", "cell"
 EXTRA = "wide", "simulated_wide", "long"  # that a ladder need not have
@@ -78,7 +78,7 @@ TESTS = sorted((each for each in all_tests()
                each[2].rpartition(".")[2] if each[1] == "builds" else ""))))
     for each in TESTS])
 def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatch):
-    make("-C", "harness", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
+    make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     if selection.startswith("order_"):
         monkeypatch.setenv("SIM_SEED", selection.removeprefix("order_"))
     if build:

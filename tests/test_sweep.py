@@ -1,4 +1,4 @@
-"""Tests harness/sweep.py in a made-up repository (conftest.py): which runs are made, and what
+"""Tests bench/sweep.py in a made-up repository (conftest.py): which runs are made, and what
 becomes of their rows."""
 
 import itertools
@@ -41,7 +41,7 @@ def test_grid(tree):
 def test_rounds(tree):
     """A cell is run until a second has been timed, and long runs twice or once. On a GPU, whose
     runs are short, the limit is higher. --resume makes no more of them."""
-    tree.edit("harness/sweep.py", "1.0, 12, 250", "1.0, 12, 20")  # or it takes long
+    tree.edit("bench/sweep.py", "1.0, 12, 250", "1.0, 12, 20")  # or it takes long
     expected = {}
     for number, (device, seconds, runs) in enumerate((
             ("cpu", 0.06, 12), ("cpu", 0.25, 4), ("cpu", 0.4, 3), ("cpu", 5.5, 2), ("cpu", 20.5, 1),
@@ -90,7 +90,7 @@ def test_a_study(tree):
 def test_kinds(tree):
     """The steps are measured with all stages, in two cells and in many rounds. Rows of each kind
     stay where another kind is measured, and --resume does not count them."""
-    tree.edit("harness/sweep.py", "((1, 8), (0, 16))", "((1, 3), (0, 4))")  # or it takes long
+    tree.edit("bench/sweep.py", "((1, 8), (0, 16))", "((1, 3), (0, 4))")  # or it takes long
     tree.stage("01.1_step")
     tree.stage("01_two", "time_s=1.5")
     tree.sweep("--stages 01 --epochs 3")
@@ -139,7 +139,7 @@ def test_growth(tree):
 def test_a_list_of_threads(tree):
     """Each number for stages that use so many, one run for the others. More threads have more
     multiply-adds, which disturbs nobody."""
-    tree.script("bench/build/ceiling", "echo ${1}e11")
+    tree.script("bench/machine/build/ceiling", "echo ${1}e11")
     tree.stage("00_one", "threads=1")
     # It can use two threads, or five with more hidden units.
     tree.stage("02_three", "most=$((hidden == 8 ? 2 : 5)); [ $threads -lt $most ] || threads=$most")
@@ -186,7 +186,7 @@ def test_threads_are_bound(tree):
 def test_record(tree):
     """When, in which sweep and which round, how the machine was, and what became of each program,
     with a hash of its sources."""
-    tree.script("bench/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
+    tree.script("bench/machine/build/ceiling", 'echo "$1" >>threads; echo 1.25e11')
     tree.write("stages/00_one/run.flags", "-O9\n")
     tree.stage("01_two", "threads=1")
     tree.write("others", "4.56")
@@ -216,13 +216,13 @@ def test_a_disturbed_run_is_made_again(tree):
     """In the same round, by how the machine was and never by its own time. All rows stay."""
     tree.stage("00_one", 'time_s=0.$(wc -l <calls)')
     slow = "echo >>asked; case $(wc -l <asked) in {}) echo 5e10 ;; *) echo 1e11 ;; esac"
-    tree.script("bench/build/ceiling", slow.format("3|4"))
+    tree.script("bench/machine/build/ceiling", slow.format("3|4"))
     output = tree.sweep("--threads 1 --repeats 2")
     assert "00_one, hidden 8, batch 4, round 2, disturbed, so again; " in output
     assert tree.rows("stage round rate") == (
         "00_one,1,100.0 01_two,1,100.0 00_one,2,50.0 00_one,2,50.0 00_one,2,100.0 01_two,2,100.0")
     # The rounds are complete, though the last run of one is disturbed.
-    tree.script("bench/build/ceiling", slow.format("[89]|10"))
+    tree.script("bench/machine/build/ceiling", slow.format("[89]|10"))
     tree.sweep("--threads 1 --repeats 3 --resume")
     assert tree.counts("stage round") == {
         "00_one,1": 1, "01_two,1": 1, "00_one,2": 3, "01_two,2": 1, "00_one,3": 1, "01_two,3": 3}
@@ -344,7 +344,7 @@ def test_what_becomes_of_programs(tree):
     The others run."""
     shutil.copy(REPOSITORY / "Makefile", ".")
     # Of the times of those that are right.
-    tree.edit("harness/running.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
+    tree.edit("bench/running.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
     where, clock = "at hidden 8, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
         "01_two": ("no device: no CUDA device",
@@ -356,7 +356,7 @@ def test_what_becomes_of_programs(tree):
         "06_phases": (f"failed: {where}: {clock}forward_s + backward_s is 1 s, more than time_s, "
                       "0.4 s", "phase_s=0.5"),
         "07_clock": (f"failed: {where}: {clock}load_s + setup_s + time_s is 40.11 s, more than the "
-                     "whole run by the harness's clock, N s", "time_s=40"),
+                     "whole run by the clock outside, N s", "time_s=40"),
         "08_loss": ("differs: hidden 16, batch 4: loss is 0.32, and 0.3 in most others",
                     "[ $hidden = 8 ] || loss=0.32")}
     for name, (_, commands) in cases.items():
@@ -366,7 +366,7 @@ def test_what_becomes_of_programs(tree):
     tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
     cases["10_cuda"] = "left out: found no no-such-nvcc (the CUDA toolkit) in PATH", ""
     tree.sweep("--hidden 8,16", 1, NVCC="no-such-nvcc")
-    assert {name: re.sub(r"clock, [\d.e-]+ s", "clock, N s", note)
+    assert {name: re.sub(r"outside, [\d.e-]+ s", "outside, N s", note)
             for name, note in tree.notes().items()} == {
                 name: reason for name, (reason, _) in cases.items()}
     assert tree.counts() == {"00_one": 2, "03_memory": 1, "08_loss": 2}
@@ -411,7 +411,7 @@ def test_gpu(tree):
     """Only stages for a GPU, if there is one. Its clocks, power and temperature are noted."""
     tree.stage("03_cuda", source="run.cu")
     tree.write("stages/03_cuda/Makefile", "DEVICE = gpu\nrun: ;\n")
-    shutil.copy(REPOSITORY / "harness/machine.sh", "harness")
+    shutil.copy(REPOSITORY / "bench/machine.sh", "bench")
     path = f"{tree.root}/bin:{os.environ['PATH']}"
     tree.script("bin/nvidia-smi", "exit 9")
     tree.sweep("--gpu", PATH=path, NVCC="true")

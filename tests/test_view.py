@@ -6,7 +6,7 @@ import json
 import pytest
 from programs import script
 
-from harness import ladders, rows
+from bench import ladders, rows
 from report import blocks, view, write
 
 LADDER = """\

@@ -142,11 +142,11 @@ def draw_bits(seed, stream, count):
 def header(ladder, path, option="csv"):
     """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
     it. Without the repository, which a copy of the peers does not need, the file begins with it."""
-    if not (ROOT / "harness").exists():
+    if not (ROOT / "stages/ladder.toml").exists():
         found = re.match("stage,device,.*\n", Path(path).read_text(errors="replace"))
         return found[0] if found else leave(
             BAD_INPUT, f"--{option}: without the repository, {path} has to begin with a header")
-    command = ('set -- $("$(harness/python.sh)" -m harness ladders stages --cpu "$0") && '
+    command = ('set -- $("$(setup/python.sh)" -m bench ladders stages --cpu "$0") && '
                'make -s -C "$1" >&2 && source=$(echo "$1"/*.c) && "${source%.c}" --'
                + option.replace("csv", "columns"))
     done = subprocess.run(["sh", "-c", command, ladder], cwd=ROOT, capture_output=True, text=True,

@@ -6,7 +6,7 @@
 //     reference --data DIR [OPTION...]
 //
 // It takes the options of a stage, reads IDX files, and writes the weights as float64. It prints
-// what harness/testing.py compares, and how far a stage may be off: see stages/reference.c.
+// what bench/testing.py compares, and how far a stage may be off: see stages/reference.c.
 //
 //     reference --data DIR --check-gradients
 //

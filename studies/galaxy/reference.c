@@ -6,7 +6,7 @@
 //     reference --data DIR --differences [OPTION...]
 //
 // It takes the options of a stage, and writes the weights as float64. It prints what
-// harness/testing.py compares, and how far a stage may be off: see stages/reference.c. With
+// bench/testing.py compares, and how far a stage may be off: see stages/reference.c. With
 // --differences it prints how far the gradient is from central differences of the cost, at the
 // initial weights.
 #include <err.h>

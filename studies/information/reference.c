@@ -4,7 +4,7 @@
 //
 //     reference [--samples N] [--features N] [--seed N] ...
 //
-// It takes the options of a stage. It prints what harness/testing.py compares, and how far a stage
+// It takes the options of a stage. It prints what bench/testing.py compares, and how far a stage
 // may be off: see stages/reference.c. There is nothing to save.
 #include <err.h>
 #include <getopt.h>

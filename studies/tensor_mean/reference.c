@@ -3,7 +3,7 @@
 //
 //     reference [--triplets N] [--features N] [--seed N] [--save FILE] ...
 //
-// It takes the options of a stage, and writes A as float64. It prints what harness/testing.py
+// It takes the options of a stage, and writes A as float64. It prints what bench/testing.py
 // compares, and how far a stage may be off: see stages/reference.c.
 #include <err.h>
 #include <getopt.h>

@@ -1,8 +1,8 @@
 """Measures 07 and 11 in turn over ways of different length from process to process.
 
-    python3 -m harness stages.11_mpi_lookahead.network.sweep [--runs N]
+    python3 -m bench stages.11_mpi_lookahead.network.sweep [--runs N]
         [--output FILE] [option of the stages ...]
-    python3 -m harness stages.11_mpi_lookahead.network.sweep --draw FILE
+    python3 -m bench stages.11_mpi_lookahead.network.sweep --draw FILE
 
 shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
 namespaces, each with a process, as between two hosts. It needs root, and leaves nothing behind. On
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from harness import ladders, pairs, running
+from bench import ladders, pairs, running
 
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200

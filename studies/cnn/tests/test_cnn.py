@@ -19,10 +19,10 @@ from programs import (
     write_images,
 )
 
-from harness import ladders
+from bench import ladders
 
 STUDY = Path(__file__).resolve().parent.parent
-REFERENCE = ROOT / "harness/build/cnn/reference"
+REFERENCE = ROOT / "bench/build/cnn/reference"
 STAGES = [stage for stage in ladders.find_ladder("cnn").stages if FULL or not stage.is_step]
 PARTS = {"W1": 72, "b1": 8, "W2": 1152, "b2": 16, "W3": 51200, "b3": 128, "W4": 1280, "b4": 10}
 # The columns that a row of --epochs-csv has in common with that of its run, and the others.
@@ -39,7 +39,7 @@ def of_stages(are_cuda=(False, True)):
 
 @pytest.fixture
 def each(request, tmp_path):
-    make("-C", "harness", "build/cnn/reference")
+    make("-C", "bench", "build/cnn/reference")
     return Trainer(tmp_path, built(getattr(request, "param", STAGES[0])), "--batch 4 --epochs 2")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from programs import ROOT, Trainer, built, make, run
 
-from harness import ladders
+from bench import ladders
 
 LADDER = ladders.find_ladder("galaxy")
 DATA = LADDER.folder / "data"
@@ -106,9 +106,9 @@ def test_a_file_that_is_no_file_or_damaged_is_one_line(serial):
 
 
 def test_the_references_gradient_is_that_of_central_differences(serial, tmp_path):
-    make("-C", "harness", "build/galaxy/reference")
+    make("-C", "bench", "build/galaxy/reference")
     options = [*serial.options[:-2], "--lambda", "2.5", "--differences"]
-    reference = [ROOT / "harness/build/galaxy/reference", *options]
+    reference = [ROOT / "bench/build/galaxy/reference", *options]
     assert float(run(reference, cwd=tmp_path).stdout) < 1e-8
 
 

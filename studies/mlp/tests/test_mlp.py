@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from programs import Trainer, built
 
-from harness import ladders
+from bench import ladders
 
 LADDER = ladders.find_ladder("mlp")
 SERIAL = LADDER.stages[0]

@@ -1,0 +1,45 @@
+"""Starts a program of this repository: python3 -m bench compare 00 01
+
+The name is that of a module: of bench/, or with its folder before it. Modules import each other
+as `from bench import ladders`, and only this file says where they are, also when the folder is
+started: python3 /path/bench. A program is a module with a main().
+
+Ctrl-C ends a program without a traceback. While Python starts, it is blocked by who starts it (`env
+--block-signal=INT`). While modules are imported, it ends the program at once: an exception would
+come up in any of the imports, and some of them swallow it. Later it is an exception, and what is
+cleaned up then, such as the programs that run, is not interrupted again.
+"""
+
+import signal
+import sys
+
+IS_IGNORED = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in the background of a script
+if not IS_IGNORED:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+import importlib  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+
+def interrupt(number, _):
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    module = sys.argv.pop(1)
+    sys.argv[0] = module.rpartition(".")[2]
+    if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
+        sys.stdout.reconfigure(line_buffering=True)
+    main = importlib.import_module(module if "." in module else f"bench.{module}").main
+    if not IS_IGNORED:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        sys.exit(f"{sys.argv[0]}: {error}")

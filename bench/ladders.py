@@ -1,0 +1,355 @@
+"""Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
+
+    ladders ladders                     the folders of the ladders; the main one comes first
+    ladders stages [--cpu|--cuda] [LADDER [STAGE ...]]
+                                        the folders of the stages of a ladder, or of all ladders; or
+                                        of these stages only, by the beginnings of their names
+
+A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
+in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
+that lead to it, such as 01.1_loop_order. Paths are relative to the repository.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import math
+import os
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+from bench import shape
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
+
+# GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
+# them while another process holds the late thread's core. A tenth is enough on a quiet machine:
+# with a hundredth, threads slept in every batch on an Ice Lake, those of libraries too.
+SPINNING = {"GOMP_SPINCOUNT": "20000"}
+# A thread stays on one core, and two share a core only if there are more threads than cores.
+BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
+
+
+def fail(message, status=2):
+    """Ends the program with one line."""
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def number(text, kind, least=None):
+    """The value of a text: an int, a float, 0 or 1 for bool, or any text but an empty one for str.
+    A ValueError says what was expected."""
+    what = {int: "a whole number", float: "a number", bool: "0 or 1", str: "text"}[kind]
+    expected = what if least is None else f"{what} from {least}"
+    # Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
+    pattern = {str: ".+", bool: "[01]"}.get(kind, "[-+.0-9Ee]+")
+    try:
+        value = (int if kind is bool else kind)(re.fullmatch(pattern, text)[0])
+        if (least is not None and value < least) or (kind is float and not math.isfinite(value)):
+            raise ValueError
+    except (TypeError, ValueError):  # TypeError: no match
+        raise ValueError(expected) from None
+    return value
+
+
+def value(where, text, kind, least=None):
+    """The value of a text, as number() reads it. What is wrong ends the program."""
+    try:
+        return number(text, kind, least)
+    except ValueError as expected:
+        return fail(f"{where}: found '{text}', expected {expected}")
+
+
+# The jobs of `make -j` have files that Python does not pass on. A make that is started here would
+# warn of them.
+_options, _dashes, _variables = os.environ.get("MAKEFLAGS", "").partition("-- ")
+os.environ["MAKEFLAGS"] = (
+    re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", _options) + _dashes + _variables)
+
+
+def processors(quota=Path("/sys/fs/cgroup/cpu.max")):
+    """How many processors the programs may use: those of the mask that we run with (taskset), or
+    fewer by a container's quota, such as docker's --cpus 4. OpenMP does not know of a quota. With a
+    thread for each processor, all would stand still as soon as it is used up."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+        paid, period = map(int, quota.read_text(encoding="utf-8").split())
+        count = max(1, min(count, paid // period))
+    return count
+
+
+def has_gpu():
+    """Whether the machine has a GPU. Without a driver, nvidia-smi may print its error instead."""
+    return subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True,
+                          check=False).returncode == 0
+
+
+class Stage:
+    """A program of a ladder: a stage, or a peer that the stages are compared with."""
+
+    def __init__(self, ladder, folder, source, is_peer=False):
+        self.ladder, self.folder, self.source, self.is_peer = ladder, folder, source, is_peer
+        self.name = source.stem if is_peer else folder.name
+        self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
+        self.is_cuda = source.suffix == ".cu"
+        self.is_step = "." in self.name
+        # The file that is started.
+        self.program = source if source.suffix == ".py" else source.with_suffix("")
+        # The words that build it, from the root of the repository. Where the machine cannot, they
+        # print "NAME: left out, " and the reason.
+        self.build = ["make", "--no-print-directory", *(
+            ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
+
+    def declared(self, name):
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
+        peer's has its name before it."""
+        name = f"{self.name}_{name}" if self.is_peer else name
+        with contextlib.suppress(FileNotFoundError):  # peers may have no Makefile
+            text = (self.folder / "Makefile").read_text(encoding="utf-8")
+            return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
+        return ""
+
+    @property
+    def is_gpu(self):
+        return self.is_cuda or self.declared("DEVICE") == "gpu"
+
+    @property
+    def command(self):
+        """The words that start the program. RUN in a stage's Makefile goes before its name. If it
+        begins with a dot, it names a script, as seen from the stage's folder."""
+        first, *more = self.declared("RUN").split() or [""]
+        script = str((self.folder / first).resolve()) if first.startswith(".") else first
+        return [*filter(None, [script]), *more, str(self.program)]
+
+    @property
+    def environment(self):
+        """The environment that the program is started in. Variables that are set stay as they are.
+        Threads are bound where the program uses OpenMP itself and no variable says where they run.
+        In other programs OpenMP comes with a library. It would bind the first thread before main,
+        and the threads of other libraries would start on the same core. With RUN, all processes
+        would begin at the same core."""
+        chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
+        is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
+        is_limited = processors() < len(os.sched_getaffinity(0))
+        return {**SPINNING, **(BINDING if is_bound else {}),
+                **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
+
+    @functools.cached_property
+    def sources(self):
+        """A hash of what the program is made of: its source and its Makefile, and all that they
+        include or import of the repository, without comments and white space. So a measurement
+        knows whether its program has changed since."""
+        found, left = {}, [self.source, self.source.parent / "Makefile"]
+        for path in left:
+            if path in found or not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
+            comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
+            found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
+            for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
+                left += [(folder / name).with_suffix(suffix)
+                         for folder in (path.parent, ROOT, ROOT / "bench/peers")
+                         for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
+        return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
+
+    @property
+    def before(self):
+        """The stage that this one is compared with: its origin, if its Makefile names one, or else
+        the one before it. None for the first."""
+        origin = self.declared("ORIGIN")
+        if origin:
+            return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
+        place = self.ladder.stages.index(self)
+        return self.ladder.stages[place - 1] if place else None
+
+
+class Ladder:
+    """A folder of stages that do the same work, and what its ladder.toml says of it."""
+
+    def __init__(self, folder):
+        self.folder, self.name, self.file = folder, folder.name, folder / "ladder.toml"
+        try:
+            self.toml = toml = shape.check(tomllib.loads(self.file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            fail(f"{self.file.relative_to(ROOT)}: {error}; see stages/ladder.toml")
+        self.title, self.program, self.time = toml["title"], toml["program"], toml["time"]
+        self.axes = toml["axes"]  # the first is a table's pages, the last its columns
+        self.settings = toml["settings"]  # {option: value}
+        self.phases, self.measures, self.save = toml["phases"], toml["measures"], toml["save"]
+        # How many float32 numbers have the place of one of the ladder's in a vector.
+        self.width = 2 if toml["numbers"] == "float64" else 1
+        self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
+        # The folder of its stages' profiles, and that of its peers: libraries and frameworks.
+        self.profiles, self.peers_folder = (folder / toml["profiles"]).resolve(), folder / "peers"
+        # The file that says what the data are, if the programs take any (data/mnist.set), and the
+        # variable of the environment that names their folder.
+        self.data_set = (folder / toml["data"]).resolve()
+        self.data_variable = f"{self.data_set.stem.upper()}_DIR"
+
+    def chosen_by(self, option):
+        """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
+        "" for the main one."""
+        return "" if self is ladders()[0] else f" {option}{self.name}"
+
+    def column(self, option):
+        """The column of a row that has an option's value."""
+        return self.toml["columns"].get(option, option.replace("-", "_"))
+
+    def work(self, row, phase, what):
+        """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
+        terms = self.toml["work"].get(phase, {}).get(what)
+        return terms and self.sum_of(terms, row)
+
+    @staticmethod
+    def sum_of(terms, row):
+        """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
+        def factor(word):
+            try:
+                value = float(row.get(word.lstrip("/"), word.lstrip("/")))
+            except ValueError:
+                fail(f"ladder.toml: found '{word}' in a sum, expected a number or a column")
+            return value if word[0] != "/" else 1 / value if value else math.inf
+
+        return sum(math.prod(map(factor, term.split())) for term in terms)
+
+    def options(self, table):
+        """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
+        then a middle value of each other axis. A variable of the environment changes any option,
+        because make passes on what its command line sets: HIDDEN=256."""
+        chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
+                  for axis in reversed(self.axes)}
+        chosen |= self.toml["compare"] | self.toml.get(table, {})
+        for option in [*chosen, *self.settings, "runs"]:
+            if given := os.environ.get(option.upper().replace("-", "_")):
+                chosen[option] = given
+        return chosen
+
+    @property
+    def data_module(self):
+        """What Python has to know of the data: see data/mnist.py, beside data/mnist.set."""
+        path = self.data_set.relative_to(ROOT).with_suffix("")
+        return importlib.import_module(str(path).replace("/", "."))
+
+    def describe_data(self, folder):
+        """The kind of the data in a folder, and a sum of its labels: two sets of the same name,
+        such as MNIST and Fashion-MNIST, differ in them."""
+        labels = b"".join(path.read_bytes() for path in sorted(Path(folder).iterdir())
+                          if re.search(r"labels|\.csv", path.name))
+        return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"
+
+    def locate(self, given=""):
+        """The words that find the data."""
+        return [str(ROOT / "data/locate.sh"), given, str(self.data_set)]
+
+    @functools.cached_property
+    def data(self):
+        """The words that say where the data are, if the programs take any."""
+        if not self.toml["data"]:
+            return []
+        located = subprocess.run(self.locate(), stdout=subprocess.PIPE, check=False)
+        if located.returncode:
+            sys.exit(located.returncode)  # it has said why
+        return ["--data", os.fsdecode(located.stdout).rstrip("\n")]
+
+    def words(self, options):
+        """The words of a program's command line: these options, and the data if it takes any."""
+        return [*self.data, *self.words_of(options)]
+
+    def words_of(self, options):
+        """Those of the options. One that is true or false in [settings] has no value. "runs" is
+        none of them: it says how often the program runs."""
+        return [word for option, value in options.items() if option != "runs" for word in (
+            [f"--{option}"] * int(value) if isinstance(self.settings.get(option), bool)
+            else [f"--{option}", str(value)])]
+
+    @functools.cached_property
+    def stages(self):
+        """All stages, steps included, in the order in which they are read. make's lists take their
+        folders' names."""
+        found = [Stage(self, source.parent, source) for place in ("", "[0-9][0-9].*/")
+                 for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.program}.c*")
+                 if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
+        found.sort(key=lambda stage: stage.name)
+        for stage in found:
+            if not STAGE_NAME.fullmatch(stage.name):
+                fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
+                     "such as 20_mine or 20.1_mine, in small letters")
+        if not found:
+            fail(f"found no stages in {self.folder.relative_to(ROOT)}")
+        if self.toml["baseline"] not in ("", *(stage.name for stage in found)):
+            fail(f"{self.file.relative_to(ROOT)}: baseline: found '{self.toml['baseline']}', "
+                 f"expected a stage: {' '.join(stage.name for stage in found)}")
+        return found
+
+    @property
+    def peers(self):
+        return [Stage(self, self.peers_folder, source, is_peer=True)
+                for source in sorted(self.peers_folder.glob("peer_*"))
+                if source.suffix in (".c", ".cu", ".py")]
+
+    def skips(self, name):
+        """What the stage or the peer of this name leaves out of the operations that its rows count,
+        in words, or ""."""
+        return next((each.declared("SKIPS") for each in (*self.stages, *self.peers)
+                     if each.name == name), "")
+
+    def select(self, wanted, option="STAGE", among=None):
+        """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""
+        among = among or self.stages
+        found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
+        if not found:
+            names = [stage.name for stage in among]
+            fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+        return found
+
+    def find(self, wanted, option="STAGE", among=None):
+        """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
+        the way to it. Any other beginning has to be that of one stage only."""
+        found = self.select(wanted, option, among)
+        found = ([stage for stage in found if stage.name == wanted]
+                 or [stage for stage in found if stage.name.startswith(f"{wanted}_")] or found)
+        if len(found) > 1:
+            fail(f"{option}: found '{wanted}', expected more of a name of: "
+                 f"{' '.join(stage.name for stage in found)}")
+        return found[0]
+
+
+@functools.cache
+def ladders():
+    """All ladders: those in the root, of which the first is the main one, and the studies."""
+    files = [*sorted(ROOT.glob("*/ladder.toml")), *sorted(ROOT.glob("studies/*/ladder.toml"))]
+    return [Ladder(file.parent) for file in files]
+
+
+def find_ladder(wanted, option="STUDY"):
+    """The ladder of this name. Without a name, the main one."""
+    names = [ladder.name for ladder in ladders()]
+    if wanted and wanted not in names:
+        fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+    return ladders()[names.index(wanted) if wanted else 0]
+
+
+def main():
+    kinds = {"--cpu": False, "--cuda": True}
+    command, *words = [word for word in sys.argv[1:] if word not in kinds]
+    are_cuda = [kinds[word] for word in sys.argv if word in kinds] or kinds.values()
+    chosen = [find_ladder(words.pop(0))] if words else ladders()
+    if command == "ladders":
+        found = [ladder.folder.relative_to(ROOT) for ladder in chosen]
+    else:
+        stages = [stage for ladder in chosen for stage in ladder.stages
+                  if stage.is_cuda in are_cuda]
+        stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
+        found = [stage.folder.relative_to(ROOT) for stage in stages]
+    print(*found, sep="\n")

@@ -1,0 +1,156 @@
+"""Profiles stages: with gperftools where a CPU stage's time and memory go; with Nsight Compute how
+a CUDA stage's kernels use the GPU, and with Nsight Systems when they run. Without a GPU, counts.py
+counts what they do. profiles/README.md says how to read the results.
+
+    profile [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
+    profile --gpu [STAGE ...]
+
+Writes profiles/mine/<stage>/{cpu.txt,lines.txt,heap.txt,graph.svg}, or kernels.txt, timeline.txt
+and timeline.nsys-rep, or counts.csv. git ignores profiles/mine. Reads from the environment or
+make's command line:
+
+    STUDY=name       the stages of a study; writes to its own folder profiles/mine/
+    CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
+    RESULTS=dir      writes the folders there instead; RESULTS=profiles, those that are committed
+    HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
+
+A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
+source. Two preloaded libraries do the work on the CPU.
+"""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import counts, ladders
+from bench.compare import build
+from bench.counts import run
+from bench.ladders import ROOT, fail
+
+# What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
+# and shared memory allow, and accesses to shared memory, those repeated by bank conflicts first.
+SECTIONS = ("--section=SpeedOfLight", "--section=Occupancy", "--section=LaunchStats",
+            "--metrics=l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum,"
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+# A stage may be started as several processes. Each of them writes a profile of its own, and what
+# starts them none. $0 is the variable with the profile's path.
+OF_EACH_PROCESS = 'export "$0=$1.$$"; shift; exec env "$@"'
+LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
+
+
+def pprof(*words):
+    """What google-pprof prints. After a place in this repository stands its line of the source, and
+    no path of this machine is left."""
+    def shown(place):
+        path = Path(os.path.normpath(place[1]))
+        if not path.is_relative_to(ROOT):
+            return f"{path.name}:{place[2]}"
+        line = path.read_text(encoding="utf-8").splitlines()[int(place[2]) - 1]
+        return f"{path.relative_to(ROOT)}:{place[2]}  {line.strip()}"
+
+    return re.sub(r"(\.?/.*):(\d+)$", shown, run("google-pprof", *words), flags=re.MULTILINE)
+
+
+def write(path, stage, options, *texts):
+    """Writes texts, after what every one begins with: the run, and what the machine is."""
+    about = ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items())])
+    machine = re.findall("^(?:cpu|compiler|gpu|nvcc): .*", run("bench/machine.sh"), re.MULTILINE)
+    text = "\n".join([about, *machine, *texts]).replace(f"{ROOT}/", "")
+    path.write_text(text, encoding="utf-8")
+
+
+def sample(stage, options, work, variable, **environment):
+    """(seconds, CPU time, row): runs the stage. The variable names the profile to be written."""
+    for path in work.glob("*.*"):
+        path.unlink()
+    before = os.times()
+    run(*stage.command[:-1], "sh", "-c", OF_EACH_PROCESS, variable, work / "profile",
+        *(f"{name}={value}" for name, value in environment.items()), work / "program",
+        *stage.ladder.words(options), "--csv", work / "row.csv", "--quiet", **stage.environment)
+    _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
+    with (work / "row.csv").open(encoding="utf-8") as file:
+        return elapsed, user + system, next(csv.DictReader(file))
+
+
+def profile_cpu(stage, options, folder, work, seconds):
+    # pprof accepts no program's path with a space.
+    program = shutil.copy(stage.program, work / "program")
+    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+    sample(stage, options, work, "HEAPPROFILE", LD_PRELOAD="libtcmalloc.so",
+           HEAP_PROFILE_INUSE_INTERVAL=1024)
+    peak = max(work.glob("profile.*.heap"), key=lambda path: int(
+        re.search(r"\d+: +(\d+)", path.read_text(encoding="utf-8"))[1]))
+    write(folder / "heap.txt", stage, options, "",
+          pprof("--text", "--lines", "--inuse_space", "--cum", program, peak))
+
+    # The linker finds libprofiler, and the library then loads it. So no path is needed.
+    run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
+        "bench/threads.c", "-lprofiler", "-ldl")
+    length = next((name for name in LENGTHS if name in options), None)
+    # Makes the run longer until it takes the time asked for. A thread's timer can fire only at a
+    # tick of the kernel. Most tick 250 times a second: a higher frequency gives no more samples.
+    while True:
+        elapsed, used, row = sample(stage, options, work, "CPUPROFILE", CPUPROFILE_FREQUENCY=250,
+                                    CPUPROFILE_PER_THREAD_TIMERS=1, LD_PRELOAD=work / "threads")
+        if used >= seconds or not length:
+            break
+        options[length] = int(1.2 * float(options[length]) * seconds / (used + 0.01)) + 1
+    # pprof cannot add up processes: each has the program at another address. This is the busiest.
+    profile = max(work.glob("profile.*"), key=lambda path: path.stat().st_size)
+    about = f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s"
+    for name, by in ("cpu.txt", "--functions"), ("lines.txt", "--lines"):
+        write(folder / name, stage, options, about, "", pprof("--text", by, program, profile))
+    (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")
+
+
+def profile_gpu(stage, options, folder, tools):
+    command = [stage.program.relative_to(ROOT), *stage.ladder.words(options), "--quiet"]
+    if "nsys" in tools:
+        report = folder / "timeline.nsys-rep"
+        run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
+            "--force-overwrite=true", f"--output={report}", *command, WARMUP_S="0")
+        write(folder / "timeline.txt", stage, options, "", run(
+            "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report))
+    if "ncu" in tools:
+        # By default ncu flushes the caches before each run of a kernel and holds the clock at its
+        # base rate. In a run of the stage, a kernel finds in the cache what the one before it has
+        # left, and the clock is higher.
+        write(folder / "kernels.txt", stage, options, "", run(
+            "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
+            "--print-summary=per-kernel", *SECTIONS, *command))
+
+
+def main():
+    gpu = sys.argv[1:2] == ["--gpu"]
+    seconds = ladders.value("CPU_SECONDS", os.environ.get("CPU_SECONDS") or "6", int, 1)
+    ladder = ladders.find_ladder(os.environ.get("STUDY"))
+    among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
+    output = Path(os.environ.get("RESULTS") or ladder.profiles / "mine").resolve()
+    stages = [ladder.find(name, among=among) for name in sys.argv[1 + gpu:]] or among
+    os.chdir(ROOT)
+    os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
+    os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
+    tools, is_counted = [*filter(shutil.which, ("nsys", "ncu"))], gpu and not ladders.has_gpu()
+    if gpu and not is_counted and not tools:
+        fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
+    if not gpu and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
+        sys.exit(1)
+    for stage in stages:
+        options, folder = stage.ladder.options("profile"), output / stage.name
+        found = counts.count(stage) if is_counted else build(stage)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"{stage.name}, to {os.path.relpath(folder)}:")
+        with tempfile.TemporaryDirectory() as work:
+            if is_counted:
+                print(*(counts.summed(found, by).to_string()
+                        for by in (["cell", "kernel"], "cell")), sep="\n\n")
+                found.to_csv(folder / "counts.csv", index=False)
+            elif gpu:
+                profile_gpu(stage, options, folder, tools)
+            else:
+                profile_cpu(stage, options, folder, Path(work), seconds)

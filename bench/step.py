@@ -1,0 +1,143 @@
+"""Takes a reader through the stages of a ladder. make calls it, with STUDY for the ladder.
+
+    step step STUDY STAGE       shows a stage: parts of its README, the diff against the stage
+                                before, and the times of both on this machine
+    step diff STUDY STAGE FROM  shows what a stage changed against the one before, or against FROM,
+                                with colours and a pager where git uses them
+    step new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it;
+                                with RUNS=8, it compares the times, too
+    step study '' NAME          makes a study of your own from a copy of the smallest one
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from statistics import median
+
+from bench import ladders, running
+from bench.ladders import ROOT, fail
+
+
+def diff(ladder, stage, origin=""):
+    stage = ladder.find(stage)
+    before = ladder.find(origin, "FROM") if origin else stage.before
+    if not before:
+        fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
+    # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
+    status = subprocess.run(
+        ["git", "diff", "--no-index", "--histogram", "--function-context",
+         *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
+        cwd=ROOT, check=False).returncode
+    if status not in (0, 1, -signal.SIGPIPE):
+        sys.exit(max(status, 1))
+
+
+def show_answers(ladder, answer, runs):
+    """Prints the reader's answer beside the measured times, in the ladder's unit."""
+    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], runs[0])
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]] / units
+    print(f"\n{unit}\n{'your answer':13}{answer or '-':>12}")
+    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
+        times = [row[column] for row in runs]
+        if all(times):
+            print(f"{column.removesuffix('_s'):13}{scale * median(times):12.4g}")
+
+
+def step(ladder, stage):
+    from bench import compare  # needs numpy, and a diff does not
+
+    stage = ladder.find(stage)
+    readme = stage.folder / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
+    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|^<!--.*?-->\n|<!--.*?-->", "", text,
+                   flags=re.MULTILINE)
+    shown = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", shown)
+    title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
+    contents = dict(zip(parts[::2], parts[1::2]))
+
+    def show(*names):
+        for name in names:
+            if name in contents:
+                print(f"## {name}\n\n{contents[name].strip()}\n")
+
+    print(title.split("\n")[0] + "\n")
+    show("The idea")
+    for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
+        print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
+    show("Predict before you measure")
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    answer = is_asked and input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ")
+    if stage.before:
+        print(f"## The diff against {stage.before.name}\n")
+        diff(ladder, stage.name)
+    show("What the diff shows", "The arithmetic", "The prediction")
+    options = compare.read_options(ladder, "step")
+    print("## On this machine\n")
+    try:
+        if stage.before:
+            (_, runs), _ = compare.compare_in_cell((stage.before, stage), options)
+        else:
+            compare.build(stage)
+            runs = [compare.run(stage, ladder.words(options))]
+        show_answers(ladder, answer, runs)
+    except SystemExit as ended:  # it has said why
+        if ended.code != 77:
+            raise
+        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
+              "a simulated device.")
+    show("The roof", "What the profile shows")
+
+
+def new(ladder, origin, name):
+    origin, number = ladder.find(origin, "FROM"), name.split("_")[0]
+    if not ladders.STAGE_NAME.fullmatch(name) or any(
+            stage.name.startswith(f"{number}_") for stage in ladder.stages):
+        fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
+             "word, such as 20_mine")
+    move = name[len(number) + 1:]
+    # A step lies in its stage's folder, if there is one.
+    above = [stage.folder for stage in ladder.stages if "." in number
+             and stage.name.startswith(f"{number[:2]}_")] or [ladder.folder]
+    folder = above[0] / name
+    folder.mkdir()
+    source = origin.source.read_text(encoding="utf-8").replace(
+        f"Stage {origin.number}", f"Stage {number}, from {origin.name}", 1)
+    (folder / origin.source.name).write_text(source, encoding="utf-8")
+    makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
+        *(os.path.relpath(ROOT, each) for each in (origin.folder, folder)))
+    (folder / "Makefile").write_text(
+        f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
+        f"ORIGIN = {origin.name}\n", encoding="utf-8")
+    (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
+    print(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
+    # Nobody has to know yet how fast a copy is.
+    return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={os.environ.get('RUNS') or 0}")
+
+
+def study(_, name):
+    folder = ROOT / "studies" / name
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or folder.exists():
+        fail(f"NAME: found '{name}', expected small letters, digits and _, and a name that no "
+             "study has, such as heat")
+    shutil.copytree(ROOT / "tests/pi", folder,
+                    ignore=shutil.ignore_patterns("build", "run", "*.flags"))
+    print(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
+          "what to replace.")
+    return check(f"STUDY={name}", "STAGE=01", "RUNS=0")
+
+
+def check(*variables):
+    # Ctrl-C ends it and what it has started, and then this program: no check goes on alone.
+    status, *_ = running.run(["make", "--no-print-directory", "check", *variables], cwd=ROOT,
+                             keep="", grace=2 * running.GRACE_S)  # it ends its own first
+    return status if status >= 0 else 128 - status
+
+
+def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
+    command, study_name, *words = sys.argv[1:]
+    function = {"step": step, "diff": diff, "new": new, "study": study}[command]
+    return function(ladders.find_ladder(study_name), *words)

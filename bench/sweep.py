@@ -1,0 +1,473 @@
+"""Runs the stages of a ladder over its grid. run_all.sh starts it by report/run_all.py, which has
+the tables.
+
+A program writes its row to a file of its own. This file appends it to runs.csv, with what it knows
+of the run (RECORD in rows.py), in one write. Only runs.csv records what has been done, so --resume
+leaves out the runs that it holds. A sweep's kind is grid, steps or growth, and it counts only rows
+of its kind. If a ladder's epochs have rows too, a stage appends them to epochs.csv in a sweep of
+the grid. Those of a run without its own row are removed.
+"""
+
+import argparse
+import contextlib
+import csv
+import fcntl
+import io
+import itertools
+import math
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from bench import ladders, rows, running
+from bench.ladders import ROOT, fail
+
+# {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
+# and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
+ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
+          "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
+# A cell of the grid has more until ENOUGH_S seconds have been timed in it, but MOST_ROUNDS at most.
+# A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher. A program
+# with an option --seconds repeats its work for so long, and its time is that of one repeat.
+ENOUGH_S, MOST_ROUNDS, MOST_GPU_ROUNDS = 1.0, 12, 250
+# A disturbed run (rows.is_disturbed) is made again AGAIN times at most, and so is a quarter of a
+# sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
+AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
+
+FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
+
+
+def ask(*command, **options):
+    """What a command prints. If it fails, it has said why."""
+    status, text, _ = running.run(command, keep="stdout", **options)
+    if status:
+        sys.exit(max(status, 1))
+    return text
+
+
+def csv_lines(*lines):
+    """Lines of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def say(text, is_progress=False):
+    """Says something in a line. On a terminal, progress is a line that the next one replaces."""
+    begin = "\r\033[K" * sys.stderr.isatty()
+    with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
+        print(begin + text, end="" if begin and is_progress else "\n", file=sys.stderr, flush=True)
+
+
+class Sweep:
+    """The sweep of one ladder. A cell is {option: value}, and its key is what tells it from others:
+    see key_of()."""
+
+    def __init__(self, ladder, options):
+        self.ladder, self.options, toml = ladder, options, ladder.toml
+        given = {name: value for name, value in vars(options).items() if value is not None}
+        self.kind = "growth" if options.growth else "steps" if options.steps else "grid"
+        chosen = [stage for wanted in options.stages or ()
+                  for stage in ladder.select(wanted, "--stages")]
+        self.stages = [stage for stage in ladder.stages if stage in chosen or
+                       (not options.stages and (options.steps or not stage.is_step))]
+        base = toml["rungs"] if options.steps else toml["growth"]["base"] if options.growth else {}
+        known = ladder.settings | base | (toml["quick"] if options.quick else {}) | given
+        settings = {option: known[option] for option in ladder.settings}
+        axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
+        self.shown = axes[::-1]  # the options that tell people which cell it is
+        # The stages of a cell run one after another, because they are compared with each other.
+        quick = "quick" if options.quick else "values"
+        grid = [*itertools.product(*(
+            given.get(option) or ([base[option]] if option in base else
+                                  axis.get(quick, axis["values"]))
+            for option, axis in zip(axes, ladder.axes)))]
+        if options.steps and not given.keys() & axes:
+            grid = base.get("cells") or [grid[0], grid[-1]]
+        cells = [{**settings, **dict(zip(axes, values))} for values in grid]
+        if options.growth:
+            values, count = toml["growth"]["values"], ladders.processors()
+            self.shown = [*values]
+            cells = [{**cell, **change} for cell in cells for change in (
+                {}, *({option: value} for option in values for value in values[option]))]
+            self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
+        self.cells = {self.key_of(cell): cell for cell in cells}
+        # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
+        self.threads = sorted({*self.threads}, reverse=True)
+        self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
+        self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
+        self.rows = []         # those that count
+        self.used = {}         # {(stage's name, cell): most threads}
+        self.said, self.failed = set(), 0  # the exit status
+        self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
+        self.made = self.again = 0  # runs of this sweep, and those that were made again
+
+    def key_of(self, row, name_of=str):
+        """What tells the cell of a row, or a cell, from others. A program may have rounded it."""
+        values = [row[name_of(option)] for option in (
+            *(axis["option"] for axis in self.ladder.axes), *self.ladder.settings)]
+        return tuple(float(f"{value:.6g}") if isinstance(value, float) else value
+                     for value in values)
+
+    # --- the folder of the results ---
+
+    def find_data(self):
+        located = ask(*self.ladder.locate(self.options.data or ""))
+        self.ladder.data = ["--data", located]
+        self.data = self.ladder.describe_data(located)
+        self.dataset = self.data.partition(",")[0]
+
+    def open_folder(self):
+        """Finds the folder of the results and locks it: two sweeps at once would measure each
+        other."""
+        machine = ask(f"{ROOT}/bench/machine.sh", "--name") + "-quick" * bool(self.options.quick)
+        self.output = Path(self.options.output
+                           or ROOT / "report/results" / machine / self.ladder.name)
+        self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
+        self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            self.lock = os.open(self.output, os.O_RDONLY)
+            for path in (self.runs, self.epochs)[:1 + self.has_epochs]:
+                path.open("a").close()
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fail(f"{self.output}: another run_all.sh is writing there")
+        except OSError:
+            fail(f"{self.output}: cannot write there; name another directory with --output")
+
+    def describe(self):
+        """{key: value} of this sweep."""
+        environment = {name: value for stage in self.ladder.stages
+                       for name, value in stage.environment.items()}
+        text = ask(f"{ROOT}/bench/machine.sh", env=environment)
+        if any(stage.is_peer for stage in self.stages):
+            text += "\n" + ask("make", "-s", "-C", str(self.ladder.peers_folder), "versions")
+        found = dict(line.split(": ", 1) for line in text.splitlines())
+        if self.options.threads:
+            found["threads"] = ",".join(map(str, self.threads[::-1]))
+        others = running.watch_others()
+        time.sleep(1)
+        return {"kind": self.kind, "command": shlex.join(sys.argv), **found, "data": self.data,
+                "others": f"{others():.1f}"}
+
+    def move_aside(self, mine):
+        """Copies earlier results to a folder, and takes the rows of these sweeps out."""
+        aside = self.output / time.strftime("%F_%H%M%S")
+        aside.mkdir()
+        for path in filter(Path.exists, (self.output / name for name in FILES)):
+            shutil.copy2(path, aside)
+            frame = rows.read_texts(path, [])
+            if "sweep" in frame:
+                frame = frame[~frame["sweep"].isin({*map(str, mine)})]
+            elif self.has_epochs:  # they are of the grid
+                frame = frame[:0]
+            rows.write(path, frame.to_csv(index=False) if len(frame) else "")
+        say(f"Earlier results moved to {aside}")
+
+    def open_results(self):
+        """Moves earlier results aside, or checks that --resume can go on with them."""
+        sweep, sweeps = self.describe(), rows.read_sweeps(self.output)
+        mine = {number: known for number, known in sweeps.items()
+                if known.get("kind", "grid") == self.kind}
+        if mine and not self.options.resume:
+            self.move_aside(mine)
+            mine = {}
+        found = [row for row in rows.records(rows.read_rows(self.runs, self.ladder))
+                 if row["sweep"] in mine]
+        for row in found:
+            self.count(row)
+        for known, key in itertools.product(mine.values() if found else (), ("threads", "data")):
+            # The rows may not show it: a serial stage always has one thread.
+            if known.get(key, sweep[key]) != sweep[key]:
+                fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
+                     f"'{sweep[key]}': expected the same --{key}, or another --output")
+        self.sweep = max(sweeps, default=0) + 1
+        self.programs = rows.read_record(self.output / "programs.csv", rows.PROGRAMS)
+        path = self.output / "sweeps.csv"
+        rows.write(path, ((path.exists() and rows.read(path)) or csv_lines(rows.SWEEPS))
+                   + csv_lines(*((self.sweep, *item) for item in sweep.items())))
+        if why := running.why_no_verdict(float(sweep["others"])):
+            say(f"Busy, so times will say little: {why}")
+
+    def note_programs(self):
+        """Writes what became of each program to programs.csv, below what it was before."""
+        run, own = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}, []
+        for stage in self.stages:
+            flags = Path(f"{stage.program}.flags")  # make has written what it compiled with
+            own.append((self.sweep, stage.name, *self.notes.get(
+                stage.name, ("ran" if stage.name in run else "not run", "")), stage.sources,
+                flags.read_text(encoding="utf-8").strip() if flags.exists() else ""))
+        rows.write(self.output / "programs.csv", csv_lines(
+            rows.PROGRAMS, *(row.values() for row in self.programs), *own))
+
+    # --- what the rows so far show ---
+
+    def count(self, row):
+        """Counts a run, if it has one of the sweep's cells."""
+        name, cell = row["stage"], self.key_of(row, self.ladder.column)
+        if cell not in self.cells:
+            return
+        # A run may use fewer threads than --threads gives, and a GPU none.
+        threads = min((number for number in self.threads if number >= (row["threads"] or 1)),
+                      default=self.threads[0])
+        self.rows.append(row)
+        self.times[name, cell, threads][row["sweep"], row["round"]] = row[self.ladder.time]
+        self.used[name, cell] = max(self.used.get((name, cell), 0), threads)
+
+    def numbers(self, stage, cell):
+        """The numbers of threads that a cell is run with. The largest is the first, and its run
+        shows how many the stage can use there. So a stage of one thread is run once. --growth
+        changes one option at a time: only its base has several."""
+        used = self.used.get((stage.name, cell), self.threads[0])
+        threads = [number for number in self.threads if number <= used]
+        return threads if self.kind != "growth" or cell == next(iter(self.cells)) else threads[:1]
+
+    def missing(self, stage, cell, threads):
+        """The rounds that are still needed, as the times so far show."""
+        if stage.name in self.notes:
+            return 0
+        times = [*self.times[stage.name, cell, threads].values()]
+        kinds = ROUNDS["quick" if self.options.quick else self.kind]
+        rounds = next(rounds for limit, rounds in kinds if (times or [0.001])[0] > limit)
+        if kinds is ROUNDS["grid"] and times and rounds == kinds[-1][1]:
+            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
+            enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
+            most = MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS
+            rounds = max(rounds, min(enough, most))
+        return max(0, (self.options.repeats or rounds) - len(times))
+
+    def left(self):
+        """How many runs are still needed, as far as it is known."""
+        return sum(self.missing(stage, cell, threads) for stage in self.stages
+                   for cell in self.cells for threads in self.numbers(stage, cell))
+
+    # --- the runs ---
+
+    def build(self):
+        running.ceiling()
+        has_gpu = ladders.has_gpu()
+        for stage in self.stages:
+            if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
+                self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
+                continue
+            say(f"Building {stage.name}", is_progress=True)
+            status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
+            left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
+            if status:
+                say(log)
+                self.failed = max(self.failed, 1)
+                # The first line that says what is wrong: the others follow from it.
+                why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$",
+                                log)
+                self.notes[stage.name] = "not built", why[0].replace(f"{ROOT}/", "")
+            elif left_out:
+                self.notes[stage.name] = "left out", left_out[1]
+
+    def start(self, stage, options, threads, number):
+        """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
+        the round. Without a row, the last line of the errors says why."""
+        # Of several processes, each would have as many as the variable says.
+        is_told = threads and stage.declared("RUN")
+        words = self.ladder.words(options | {"threads": threads} if is_told else options)
+        environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        size, row = self.epochs.stat().st_size if self.has_epochs else 0, None
+        if self.has_epochs:
+            words += [f"--{self.ladder.epochs}", str(self.epochs)]
+        try:
+            # The program inherits the lock: if the sweep is killed, it holds until that ends.
+            row, status, errors, text = running.measure(stage, words, environment,
+                                                        pass_fds=[self.lock])
+            if row:
+                row |= {"sweep": self.sweep, "round": number}
+                self.append(text, row)
+            return row, status, errors
+        finally:
+            if self.has_epochs and not row:  # its epochs are none of a whole run
+                os.truncate(self.epochs, size)
+
+    def append(self, text, row):
+        """Adds a program's row, as it wrote it, and the record to runs.csv."""
+        head, *_, fields = csv.reader(io.StringIO(text, newline=""))
+        header = csv_lines([*head, *rows.RECORD])
+        known = rows.read(self.runs) or header
+        if not known.startswith(header):
+            fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; name another "
+                 "directory with --output")
+        rows.write(self.runs, known + csv_lines([*fields, *(row[name] for name in rows.RECORD)]))
+
+    def run_stage(self, stage, cell, threads, number):
+        """A run of a round. It is made again if it was disturbed, and never for its own time."""
+        where = [f"{option} {self.cells[cell][option]}" for option in self.shown]
+        where += [f"threads {threads}"] * (len(self.threads) > 1)
+        for again in range(1 + AGAIN):
+            words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
+            say(f"{', '.join(words)}; {self.left()} to go", is_progress=True)
+            row, status, errors = self.start(stage, self.cells[cell], threads, number)
+            reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+            if errors and reason not in self.said:
+                say(errors)
+                self.said.add(reason)
+            if row:
+                self.count(row)
+            if not row or (threads in self.numbers(stage, cell) and (self.sweep, number)
+                           not in self.times[stage.name, cell, threads]):
+                self.note_failure(stage, ", ".join(where), status, reason)
+                return
+            self.made, self.again = self.made + 1, self.again + bool(again)
+            if (self.options.quick or not rows.is_disturbed(row, rows.best_rates(self.rows))
+                    or self.again >= AGAIN + AGAIN_PART * self.made):
+                return
+            time.sleep(PAUSE_S)
+
+    def note_failure(self, stage, where, status, reason):
+        """Notes why a run has no row (status 0: has another one than it should)."""
+        if status == 77:
+            # What to try instead is for the one who waits, not for the tables.
+            self.notes[stage.name] = ("no device" if stage.is_gpu or not stage.is_peer
+                                      else "left out", reason.partition("; try ")[0])
+            return
+        how = {0: "its row has other options or threads", None: ""}.get(
+            status, f"exit status {status}")
+        self.notes[stage.name] = "failed", ": ".join(
+            filter(None, [where and f"at {where}", how, reason]))
+        self.failed = max(self.failed, 2 if status == 2 else 1)
+
+    def run_all(self):
+        """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
+        after another. So a minute in which the machine is busy spoils one run of three, and the
+        median drops it. After one round, the tables are complete."""
+        for number in itertools.count(1):
+            is_done = True
+            for cell, stage, threads in itertools.product(self.cells, self.stages, self.threads):
+                if threads in self.numbers(stage, cell) and self.missing(stage, cell, threads):
+                    is_done = False
+                    if len(self.times[stage.name, cell, threads]) < number:
+                        self.run_stage(stage, cell, threads, number)
+            if is_done:
+                return
+
+    def finish(self):
+        """Writes what became of the programs."""
+        # The runs of --growth have settings of their own, so they compute different things.
+        strays = {} if self.options.growth else running.strays(self.rows, self.ladder)
+        for (name, place), words in strays.items():
+            where = ", ".join(f"{option} {value}" for option, value in zip(self.shown, place[::-1]))
+            self.notes.setdefault(name, ("differs", ": ".join(filter(None, [where, words]))))
+            self.failed = max(self.failed, 1)
+        self.note_programs()
+        say(f"Written to {self.output}")
+
+    def run(self):
+        if self.ladder.toml["data"]:
+            self.find_data()
+        self.open_folder()
+        if self.options.peers:
+            self.stages += self.ladder.peers  # from here on they are stages
+        if self.options.gpu:
+            self.stages = [stage for stage in self.stages if stage.is_gpu]
+        self.open_results()
+        if self.ladder.data:
+            say(f"Data: {self.ladder.data[1]} ({self.dataset})")
+        self.build()
+        self.note_programs()
+        self.run_all()
+        self.finish()
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(message.removeprefix("argument "))
+
+
+def value_of(kind, least=None):
+    """Returns what turns an option's text into a value: `kind` is its type, or [it] for a list."""
+    def convert(text):
+        try:
+            if isinstance(kind, list):
+                return [ladders.number(part, kind[0], least) for part in text.split(",")]
+            return ladders.number(text, kind, least)
+        except ValueError as expected:
+            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}") from None
+    return convert
+
+
+def parse(arguments):
+    """(options, ladder). The ladder's axes and settings are options too."""
+    parser = Parser(prog="run_all.sh", allow_abbrev=False, add_help=False)
+    parser.add_argument("--study", metavar="NAME", help="a ladder in studies/ (that in stages/)")
+    ladder = ladders.find_ladder(parser.parse_known_args(arguments)[0].study, "--study")
+    parser = Parser(
+        prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
+        description="Builds the stages of a ladder, runs them over its grid and prints the tables. "
+        "Ctrl-C keeps every finished run, and --resume goes on from there.",
+        epilog="Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.")
+
+    def add(option, text, metavar=None, group=parser, **keywords):
+        keywords |= {"metavar": metavar} if metavar else {"action": "store_true", "default": None}
+        group.add_argument(f"--{option}", dest=option, help=text, **keywords)
+
+    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", "LIST",
+        type=value_of([str]))
+    kinds = parser.add_mutually_exclusive_group()
+    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
+        "rounds", group=kinds)
+    add("growth", "measure instead how the cost grows with each option", group=kinds)
+    add("peers", "also run what you might use instead of the stages")
+    add("gpu", "only what needs a GPU")
+    known = rows.parameters(ladder)
+    for axis in ladder.axes:
+        kind, least = known[ladder.column(axis["option"])]
+        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})", "LIST",
+            type=value_of([kind], least))
+    for option, value in ladder.settings.items():
+        kind = known[ladder.column(option)]
+        words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
+        add(option, f"({value})", **words)
+    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
+        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
+    add("threads", "for stages that can use several (all); tables have the most, a plot has each",
+        "LIST", type=value_of([int], 1))
+    add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
+        "repeated; results go to report/results/<machine>-quick")
+    add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
+        "synthetic set)", "DIR", type=os.path.abspath)
+    add("output", "where the results go, instead of report/results/<machine>/<ladder>", "DIR",
+        type=os.path.abspath)
+    add("resume", "keep earlier runs and do the missing ones; without it, earlier results of the "
+        "same kind move to a folder beside the new ones, named after their date")
+    options = parser.parse_args(arguments)
+    if options.growth and not ladder.toml["growth"]:
+        fail(f"--growth: found no [growth] in {ladder.name}/ladder.toml")
+    return options, ladder
+
+
+def main(arguments):
+    """Makes a sweep. Returns (exit status, [(folder of results, ladder)]), also after an
+    interrupt, or [] if there are no results."""
+    sys.argv = ["./run_all.sh", *arguments]
+    options, ladder = parse(arguments)
+    os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
+    sweep = Sweep(ladder, options)
+    try:
+        sweep.run()
+        status = sweep.failed
+    except (SystemExit, KeyboardInterrupt) as error:
+        ends = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+        status = getattr(error, "code", 130)
+        if status not in [128 + number for number in ends]:
+            raise
+        for number in ends:
+            signal.signal(number, signal.SIG_IGN)
+        if sweep.sweep:
+            with contextlib.suppress(SystemExit):
+                sweep.finish()
+            resume = [] if options.resume else ["--resume"]
+            say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
+    return status, [(sweep.output, ladder)] if sweep.sweep else []

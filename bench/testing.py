@@ -1,0 +1,476 @@
+"""Runs a stage or a peer beside its ladder's reference, and says what differs.
+
+Both get the same options: those of [tests] in ladder.toml, where stages/ladder.toml explains the
+keys. The reference prints what is compared: see stages/reference.c. FULL=1 tests more numbers of
+threads. `make check` and `make compare` test programs, and tests/test_stages.py and test_peers.py
+all of them, with the other tables of [tests].
+"""
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import itertools
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench import ladders, running, shape
+
+BUILD = Path(__file__).resolve().parent / "build"
+FULL = bool(os.environ.get("FULL"))
+LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
+NOT_HERE = 77  # the exit status of a stage without its device
+DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
+# A cell has ten batches, or fewer if they are large.
+CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
+RERUNS = 3  # of a wrong run, which may show that it is a race
+# What a NaN is there, first of all.
+UNSET = ("look first for memory that is read before it is set, or before its stream has been "
+         "waited for, because the simulated device fills it with NaNs")
+
+
+class Wrong(Exception):
+    """What is wrong with a program."""
+    tester = case = None  # who has found it, and with what
+
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status  # of the program that could not run here, or not with these options
+
+
+class Differs(Wrong):
+    """The program computes something else than the reference. explain() prints a table and why."""
+
+    def __init__(self, text, explain):
+        super().__init__(text)
+        self.explain = explain
+
+
+class Skipped(Exception):
+    """Why a program is not tested here."""
+
+
+class Start(NamedTuple):
+    """How a program is started."""
+    threads: int = 0  # 0: not given
+    many: bool = False  # it is told that there are 64 processors
+    order: int = 0  # in which the simulated device runs threads
+
+    def __str__(self):
+        return (f" --threads {self.threads}" if self.threads else "") + (
+            ", as on 64 processors" if self.many else "") + (
+            ", in another order of threads" if self.order else "")
+
+
+AS_IT_IS = Start()
+AGAIN = Start(3, True)
+THREADS = [Start(threads, many) for many in (False, True) for threads in (1, 2, 3, 5, 17)] if FULL \
+    else [Start(1), AGAIN, Start(17, True)]
+
+
+def first_line(errors):
+    """The line of what a program wrote to standard error that says what was wrong. Of a sanitizer's
+    report: in which function and line of the stage, and what it was. The simulated device adds
+    which kernel and which memory."""
+    fault = re.search(r"AddressSanitizer: [\w-]+|runtime error: .*", errors)
+    if not fault:
+        return errors.partition("\n")[0]
+    said = re.search(r"^simulated device: (.*)", errors, re.MULTILINE)
+    where = re.search(r"^ +#\d+ .*? in (?:void )?(\w+).*?\b(\w+\.cu?:\d+)", errors, re.MULTILINE)
+    return ": ".join([*(where.groups()[::-1] if where else ()), said[1] if said else fault[0]])
+
+
+class Run(NamedTuple):
+    """What a run leaves behind."""
+    status: int
+    error: str  # the line on standard error that says what was wrong
+    values: np.ndarray  # the float32 that it saved, or None
+    row: dict
+
+
+@dataclasses.dataclass
+class Item:
+    """A result of a run beside the reference's: a column of the row, or a part of what it saved."""
+    name: str
+    error: float
+    right: bool
+    found: float  # the column's value, or the first wrong element's
+    expected: float
+    element: str = ""  # the first wrong element: W1[783][32]
+    slice: slice = None  # where a part lies in the file
+    wrong: np.ndarray = None  # rows × columns: which elements of a part are wrong
+
+
+def distance(kind, found, expected):
+    """The error of `norm` or `largest`. Where only zeros are expected, only zeros may be found."""
+    def size(values):
+        return np.sqrt(np.square(values).sum()) if kind == "norm" else np.abs(values).max()
+    absolute = size(found - expected)
+    return absolute and absolute / size(expected)
+
+
+# All comparisons are such that a NaN is wrong.
+def compare_column(name, row, value, relative, absolute):
+    """The Item of a column."""
+    found, value = float(row.get(name) or math.nan), float(value)
+    error = abs(found / value - 1) if value else abs(found)
+    right = abs(found - value) <= float(relative) * abs(value) + float(absolute)
+    return Item(name, error, right, found, value)
+
+
+def compare_part(name, found, expected, kind, bound):
+    """The Item of a part, from its elements as a matrix."""
+    error = distance(kind, found, expected)
+    typical = np.sqrt(np.square(expected).mean()) if kind == "norm" else np.abs(expected).max()
+    wrong = ~(np.abs(found - expected) <= bound * typical)
+    right = error <= bound
+    if bound == 0:
+        wrong = found.view(np.uint32) != expected.astype(np.float32).view(np.uint32)
+        right = not wrong.any()
+    place = np.unravel_index(np.argmax(wrong) if wrong.any() else wrong.size - 1, wrong.shape)
+    element = name + "".join(f"[{i}]" for i in place[len(found) == 1:])
+    return Item(name, error, right, found[place], expected[place], element, wrong=wrong)
+
+
+def compare_all(run, lines, values):
+    """The Items, in the order of the lines that the reference has printed, and their values."""
+    items, first = [], 0
+    for kind, name, *words in lines:
+        if kind == "result":
+            items.append(compare_column(name, run.row, *words))
+        elif kind == "part":
+            shape = rows, columns = int(words[0]), int(words[1])
+            place = slice(first, first := first + rows * columns)
+            items.append(compare_part(name, run.values[place].reshape(shape),
+                                      values[place].reshape(shape), words[2], float(words[3])))
+            items[-1].slice = place
+        elif all(item.right for item in items):
+            error, bound = distance(name, run.values, values), float(words[0])
+            items += [] if error <= bound else [Item(kind, error, False, error, bound)]
+    return items
+
+
+@functools.cache
+def scratch():
+    """A folder that is removed when Python ends."""
+    return tempfile.TemporaryDirectory(prefix="check-")
+
+
+@functools.cache
+def drawn_data(ladder, items):
+    folder = Path(scratch().name, f"{ladder.name}-{items}")
+    folder.mkdir(exist_ok=True)
+    ladder.data_module.write(folder, items)
+    return folder
+
+
+@functools.lru_cache(maxsize=200)  # a few hundred MiB at most
+def expect(ladder, *options):
+    """(words of each line that the reference prints with these options, the float64 numbers that it
+    saves, or None). Many programs are compared with them."""
+    saved = Path(scratch().name, "expected")
+    saved.unlink(missing_ok=True)
+    command = [str(BUILD / ladder.name / "reference"), *options]
+    if ladder.save:
+        command += [f"--{ladder.save}", str(saved)]
+    status, text, _ = running.run(command, keep="stdout")
+    if status:
+        ladders.fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds "
+                     "it", 1)
+    return ([line.split() for line in text.splitlines()],
+            np.fromfile(saved) if saved.exists() else None)
+
+
+def selected(ladder, selection, threads=True):
+    """What [tests] of a ladder says for this selection."""
+    if "tests" not in ladder.toml:
+        ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
+    tests = ladder.toml["tests"]
+    return {**shape.CASES, "twice": tests["cases"], "threads": threads, **tests,
+            **tests.get(selection, {})}
+
+
+def pairs(tests, part=1):
+    """(size and case as one, whether to run it twice, or None to do no more than run it): of a part
+    of all pairs, such as a third, in which each size and each case still is."""
+    sizes, cases = tests["sizes"], (*tests["cases"], *tests["run_only"])
+    part = min(part, len(sizes), len(cases))
+    return [(f"{size} {case}".strip(),
+             None if case in tests["run_only"] else case in tests["twice"])
+            for row, size in enumerate(sizes)
+            for column, case in enumerate(cases) if (row + column) % part == 0]
+
+
+class Tester:
+    """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
+    it with its ladder's reference."""
+
+    def __init__(self, stage, selection, path=None, cell=None, under=()):
+        self.stage, self.ladder, self.path = stage, stage.ladder, Path(path or stage.program)
+        self.command = [*under, *stage.command[:-1], str(self.path)]
+        self.simulated = self.path.suffix == ".sim"
+        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
+        self.hangs = False  # had to be stopped once, and is not run again
+        self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
+        self.tests = selected(self.ladder, selection, not cell)
+        self.now = ""  # what is run
+        self.items = DRAWN
+        self.case = cell and self.case_of(cell)
+        self.data = []
+        if self.tests["real_data"]:
+            self.data = self.ladder.data
+        elif self.ladder.toml["data"]:
+            self.data = ["--data", str(drawn_data(self.ladder, self.items))]
+        # LD_PRELOAD takes no path with a space or a colon. A waiting thread soon sleeps, and none
+        # is bound: checks run side by side, and all would begin at the same core.
+        self.many = Path(scratch().name, "many.so")
+        if not self.many.is_symlink():
+            self.many.symlink_to(BUILD / "many_processors.so")
+        # Tests preload before a sanitizer's library, and the host's leaks are no kernel's mistake.
+        leaks = int(selection == "sanitized")
+        self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
+                            "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
+                            **os.environ}
+        self.takes_threads = False
+        if not cell:
+            self.probe()
+
+    def case_of(self, cell):
+        """The case of a cell, from its options. An epoch is cut down to its first batches and its
+        last one, which may be short. There are two, so that something comes after that."""
+        options = {**self.ladder.settings, **cell}
+        if "updates" in self.tests:
+            rounds, items, size = self.tests["updates"]
+            each = int(options[size])
+            first = max(1, min(CELL_BATCHES, CELL_ITEMS // each)) * each
+            cell = {**cell, rounds: 2,
+                    items: min(int(options[items]), first + int(options[items]) % each)}
+            self.items = max(self.items, cell[items])
+        return " ".join(self.ladder.words_of(cell))
+
+    def options(self, case):
+        return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
+
+    def expected(self, case):
+        return expect(self.ladder, *self.options(case))
+
+    def run(self, case, start):
+        """Runs a program once, and reads what it leaves behind."""
+        saved, rows = (Path(scratch().name, name) for name in ("saved", "rows.csv"))
+        for file in (saved, rows):
+            file.unlink(missing_ok=True)
+        command = [*self.command, *self.options(case), "--csv", str(rows)]
+        if self.ladder.save:
+            command += [f"--{self.ladder.save}", str(saved)]
+        if start.threads and self.takes_threads:
+            command += ["--threads", str(start.threads)]
+        environment = dict(self.environment)
+        if start.order:
+            environment["SIM_SEED"] = str(start.order)
+        if start.many:
+            environment["LD_PRELOAD"] = str(self.many)
+        status, errors, _ = running.run(command, LIMIT, env=environment)
+        self.hangs |= status == running.TOO_SLOW
+        row = {}
+        if rows.exists():
+            with open(rows, newline="", encoding="utf-8") as file:
+                row = next(csv.DictReader(file), row)
+        values = np.fromfile(saved, np.float32) if saved.exists() else None
+        return Run(status, first_line(errors), values, row)
+
+    def result(self, case, start=AS_IT_IS):
+        """A run that has ended well."""
+        self.now = f"with {case}{start}"
+        run = None if self.hangs else self.run(case, start)
+        if self.hangs:
+            raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
+        if run.status < 0:
+            raise Wrong(f"{self.now}: ended by a signal: {signal.strsignal(-run.status)}"
+                        + (f": {run.error}" if run.error else ""))
+        if run.status or run.error:
+            raise Wrong(f"{self.now}: exit status {run.status}: {run.error}"
+                        + f"; {UNSET}" * (self.simulated and " became " in run.error),
+                        run.status if run.status in (2, NOT_HERE) else 1)
+        found, (_, expected) = run.values, self.expected(case)
+        if expected is not None and (found is None or found.size != expected.size):
+            raise Wrong(f"{self.now}: --{self.ladder.save}: found "
+                        f"{0 if found is None else found.size} numbers, expected {expected.size}")
+        return run
+
+    def compare(self, case, start):
+        """(a run that has ended well, its Items, whether they are right)"""
+        run = self.result(case, start)
+        with np.errstate(all="ignore"):
+            items = compare_all(run, *self.expected(case))
+        return run, items, all(item.right for item in items)
+
+    def test(self, case, twice=False):
+        """Compares the program with the reference, however it is started. The order of its sums
+        must not depend on the scheduler. mpirun takes a third of a second, so what it starts runs
+        with 3 threads, and with FULL=1 with one other number, in turn."""
+        if twice is None:
+            return self.result(case)
+        starts, again = [AS_IT_IS], AS_IT_IS
+        if self.takes_threads and self.tests["threads"]:
+            again, starts = AGAIN, [AS_IT_IS, *THREADS]
+            if self.starts_slowly:
+                starts = [AGAIN, *([next(self.turns)] if FULL else [])]
+        for start in starts:
+            run, items, right = self.compare(case, start)
+            if not right:
+                first = next(item for item in items if not item.right)
+                raise Differs(f"{self.now}: the first that differs is {first.element or first.name}"
+                              f": found {first.found:.9g}, expected {first.expected:.9g}",
+                              functools.partial(self.explain, case, start, run, items))
+            if start.threads:
+                self.check_threads(case, start, run.row)
+            if twice and start == again and self.differs_again(case, start, run):
+                raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
+                            "is not set")
+        return None
+
+    def check_threads(self, case, start, row):
+        """A stage may use fewer threads than it is asked for, but never more. With enough work and
+        processors it has to use all. Otherwise 5 threads are not tested on two cores."""
+        used = float(row.get("threads") or math.nan)
+        has_work = any(f" {each} " in f" {case} " for each in self.tests["all_threads"])
+        is_enough = start.many and start.threads <= 5 and has_work
+        if not (start.threads if is_enough else 1) <= used <= start.threads:
+            raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}")
+
+    def differs_again(self, case, start, run, order=1):
+        """Whether the same command, or another order of threads, gives another result."""
+        other = self.result(case, start._replace(order=order * self.simulated))
+        names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
+        return any(run.row.get(name) != other.row.get(name) for name in names) or (
+            run.values is not None and run.values.tobytes() != other.values.tobytes())
+
+    def test_seeds(self, case, seeds):
+        """Tests a case whose seeds nobody has tried. If rounding decides whether a hidden unit is
+        on, a right program is further off than the bound. That is rare, and other initial weights
+        show it. A wrong program is wrong with all."""
+        if "seed" in self.ladder.settings:
+            for seed in seeds[:-1]:
+                with contextlib.suppress(Differs):
+                    return self.test(f"{case} --seed {seed}")
+            case = f"{case} --seed {seeds[-1]}"
+        return self.test(case)
+
+    def probe(self):
+        """Finds out whether the program runs here, and whether it takes --threads."""
+        if not os.access(self.path, os.X_OK):
+            raise Skipped("not built on this machine")
+        case = self.pairs()[0][0]
+        for self.takes_threads in (True, False):
+            run = self.run(case, Start(2))
+            if run.status == NOT_HERE:
+                raise Skipped(run.error)
+            if run.status != 2:
+                break
+
+    def pairs(self, part=1):
+        """What is tested: see pairs()."""
+        return pairs(self.tests, part)
+
+    def explain(self, case, start, run, items):
+        """Prints what is wrong. First after the first updates, before everything that follows from
+        a mistake is wrong as well. What one leaves behind shows only in the second one. A wrong
+        number of items shows only in a short one."""
+        names = rounds, samples, size = self.tests.get("updates", ["", "", ""])
+        times, count, most = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
+                              for name in names)
+        first = min(most, count)
+        for second in dict.fromkeys((0, most, max(count - most, 0) % most)) if times else ():
+            if first + second > self.items:
+                continue
+            # Before the first update, after it, and after the second.
+            totals = (0, first), (1, first), *([(1, first + second)] if second else [])
+            cases = [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
+                            re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
+                     for number, total in totals]
+            early, compared, right = self.compare(cases[-1], start)
+            if not right:
+                states = [self.expected(each)[1] for each in cases]
+                return self.show(
+                    cases[-1], start, early, compared, f"WRONG after the first {size}"
+                    + (f" and a second one of {second}, and right before" if second else ""),
+                    [explain_update(item, early.values, states, second or first, most)
+                     for item in compared if item.slice and not item.right])
+        return self.show(case, start, run, items, "WRONG")
+
+    def show(self, case, start, run, items, what, words=()):
+        """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
+        width = max(len(item.name) for item in items)
+        print(f"{self.stage.name}: {what} ({case}{start})")
+        print(f"\n{'':{width}}    error         first wrong         found     expected")
+        for item in items:
+            print(f"{item.name:{width}}  {item.error:7.1e}  " + (
+                "right" if item.right else
+                f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"))
+        print()
+        if self.simulated and run.values is not None and np.isnan(run.values).any():
+            words = [f"There are NaNs: {UNSET}."]
+        elif any(self.differs_again(case, start, run, order)
+                 for order in range(1, 1 + RERUNS)):
+            words = ["Another run gives another result: a race, or memory that is not set."]
+        if start.threads > 1:
+            words = ["With 1 thread it is right: look at what the threads share.", *words]
+        for line in filter(None, words):
+            print(line)
+
+
+@np.errstate(all="ignore")
+def explain_update(item, found, states, count, size):
+    """What a wrong part's last update, by `count` of `size` items, is in words, or "". `states` are
+    what is expected: before the first update, and after each."""
+    rows, columns = np.nonzero(item.wrong)
+    box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
+    name = item.name
+    if item.wrong[box].shape != item.wrong.shape:
+        name += "".join(f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
+    found, *states = (each[item.slice].reshape(item.wrong.shape)[box].ravel()
+                      for each in (found, *states))
+    first, before, after = [states[0], *states][-3:]
+    found, right, earlier = found - before, after - before, before - first
+    size_of = np.linalg.norm
+    if size_of(found) <= 0.01 * size_of(right):
+        return f"{name} did not move."
+    # So many times the right one and the one before it, by least squares. A few elements fit any.
+    (times, again), *_ = np.linalg.lstsq(np.stack([right, earlier], axis=1), found, rcond=None)
+    left = found - times * right - again * earlier
+    if found.size < 5 or not size_of(left) <= 0.01 * size_of(found - right):
+        return ""
+    return f"The update of {name} is {times:.5g} times the right one" + (
+        f" + {again:.5g} times the one before: is its gradient set to zero?"
+        if abs(again) > 0.01 else f": is it divided by {count}?"
+        if any(math.isclose(times, each, rel_tol=0.01) for each in (count, count / size)) else ".")
+
+
+def make(*words):
+    """Builds something, or ends the check."""
+    status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ladders.ROOT,
+                            stdout=2, check=False).returncode
+    if status:
+        sys.exit(status)
+
+
+def check_cell(stages, cell):
+    """Ends the program if one of these stages or peers does not compute what the reference does
+    where it is to be timed: with the options of this cell."""
+    for stage in stages:
+        make("-C", "bench", f"build/{stage.ladder.name}/reference")
+        tester = Tester(stage, "cell", cell=cell)
+        try:
+            tester.test_seeds(tester.case, CELL_SEEDS)
+        except Wrong as wrong:
+            ladders.fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)

@@ -1,0 +1,133 @@
+"""`make site`: a page for each README. The site adds an order in which they are read, each stage's
+diff and source, and pages or downloads behind the links to folders and files."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from docutils import nodes
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+from bench.ladders import ROOT, ladders
+
+project = html_title = "One network, made fast step by step"
+extensions = ["myst_parser"]
+root_doc = "README"
+include_patterns = ["**.md"]
+exclude_patterns = [".*", "**/.*", "**/build", "**/env", "report/site"]
+myst_heading_anchors = 4
+smartquotes = False
+highlight_language = "none"
+html_theme = "furo"
+# Of the styles that Debian 12 has, the two with enough contrast.
+pygments_style, pygments_dark_style = "xcode", "github-dark"
+html_static_path = html_css_files = ["style.css"]
+html_copy_source = html_use_index = False
+
+# Folders and pages in the order in which they are read. What is not here comes last.
+ORDER = ["course", "TERMS", "setup", "CONTRIBUTING", "stages", "NETWORK", "PAPER",
+         "PREDICTIONS", "ASSEMBLY", "peers", "profiles", "studies", "assignments", "bench",
+         "machine", "tests", "sim", "report", "data"]
+# Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
+# are no pages are downloads, and folders without a README have no link.
+LINKS = os.environ.get("LINKS")
+# An image, which stays as it is, or a link's text, path and heading.
+LINK = re.compile(r"!\[[^]]*\]\([^)]*\)|\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+# {README: stage}, in the order in which they are read.
+STAGES = {stage.folder / "README.md": stage for ladder in ladders() for stage in ladder.stages}
+
+
+def contents(page, pages):
+    """The pages whose nearest README above is this page, in the order in which they are read. All
+    stages are of their ladder's page, wherever they lie, because a step is read before its stage.
+    Solutions have no place: a README links to them."""
+    def above(other):
+        folder = other.parent if other.name != "README.md" else other.parent.parent
+        folder = STAGES[other].ladder.folder if other in STAGES else folder
+        return next(top / "README.md" for top in (folder, *folder.parents)
+                    if top / "README.md" in pages)
+
+    def place(other):
+        if other in STAGES:
+            return -1, list(STAGES).index(other)
+        name = other.stem if other.name != "README.md" else other.parent.name
+        return ORDER.index(name) if name in ORDER else len(ORDER), str(other)
+
+    return sorted((other for other in pages - {ROOT / "README.md"}
+                   if other.name != "SOLUTIONS.md" and above(other) == page), key=place)
+
+
+def lead(page, match):
+    """A link as Sphinx can follow it. Where nothing is, it stays as it is, and is warned of."""
+    text, path, heading = match.groups(default="")
+    target = Path(os.path.normpath(page.parent / path))
+    if not path or not target.exists() or target.suffix == ".md":
+        return match[0]
+    if (target / "README.md").exists():
+        return f"[{text}]({path.rstrip('/')}/README.md{heading})"
+    stage = STAGES.get(target.parent / "README.md")
+    if stage and stage.source == target:
+        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#source)"
+    if LINKS:
+        return f"[{text}]({LINKS}/{target.relative_to(ROOT)}{heading})"
+    return match[0] if target.is_file() else text
+
+
+def read(app, name, source):
+    """Adds to a page's text what only the site has."""
+    page = Path(app.env.doc2path(name))
+    pages = {Path(app.env.doc2path(other)) for other in app.env.found_docs}
+    text = [LINK.sub(lambda match: lead(page, match), source[0])]
+    if page in STAGES:
+        stage, before = STAGES[page], STAGES[page].before
+        if before:
+            other = os.path.relpath(before.source, page.parent)
+            text += [f"## Diff\n\nAgainst [{before.name}]({os.path.dirname(other)}/README.md):",
+                     f"```{{literalinclude}} {stage.source.name}\n:diff: {other}\n```"]
+        text += [f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
+                 f":language: {stage.source.suffix[1:]}\n```"]
+    below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
+    if below:
+        text += ["\n".join(["```{toctree}\n:hidden:\n", *below, "```"])]
+    source[0] = "\n\n".join(text)
+
+
+def adapt(app, tree):
+    """Shortens the paths that a diff begins with. Solutions need no place in the order."""
+    for block in tree.findall(nodes.literal_block):
+        block.rawsource = block.astext().replace(f"{ROOT}/", "")
+        block[:] = [nodes.Text(block.rawsource)]
+    if Path(app.env.docname).name == "SOLUTIONS":
+        app.env.metadata[app.env.docname]["orphan"] = ""
+
+
+def fold(app, name, template, context, tree):
+    """Opens the list of all pages only where the page is in it: the whole one would be most of each
+    page, and most of the time to build it."""
+    whole = context["toctree"]
+    context["toctree"] = lambda **options: whole(**options | {"collapse": True})
+
+
+def finish(app, error):
+    """Mends what Debian's furo was built without, and makes the page that a folder leads to."""
+    if error:
+        return
+    out = Path(app.outdir)
+    script, style = out / "_static/scripts/furo.js", out / "_static/styles/furo.css"
+    imported = script.with_name("gumshoe-patched.js")
+    if imported.exists():  # no page loads furo.js as the module that it is
+        script.write_text(imported.read_text() + re.sub("import .*", "", script.read_text()))
+    dark = re.search(r'body\[data-theme="dark"\] (\{[^}]*\})', style.read_text())
+    if dark:  # where the system is dark, and the reader has chosen nothing
+        style.write_text(f"{style.read_text()}\n@media screen and (prefers-color-scheme: dark) "
+                         f'{{ body:not([data-theme="light"]) {dark[1]} }}\n')
+    (out / "index.html").write_bytes((out / "README.html").read_bytes())
+
+
+def setup(app):
+    app.connect("source-read", read)
+    app.connect("doctree-read", adapt, priority=900)
+    app.connect("html-page-context", fold, priority=100)
+    app.connect("build-finished", finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
