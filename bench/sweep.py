@@ -25,7 +25,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench import ladders, rows, running
+from bench import cells, ladders, rows, running
 from bench.ladders import ROOT, fail
 
 # {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
@@ -70,36 +70,17 @@ class Sweep:
     see key_of()."""
 
     def __init__(self, ladder, options):
-        self.ladder, self.options, toml = ladder, options, ladder.toml
+        self.ladder, self.options = ladder, options
+        self.kind = next((kind for kind in ("growth", "steps") if getattr(options, kind)), "grid")
+        self.stages = self.chosen_stages()
         given = {name: value for name, value in vars(options).items() if value is not None}
-        self.kind = "growth" if options.growth else "steps" if options.steps else "grid"
-        chosen = [stage for wanted in options.stages or ()
-                  for stage in ladder.select(wanted, "--stages")]
-        self.stages = [stage for stage in ladder.stages if stage in chosen or
-                       (not options.stages and (options.steps or not stage.is_step))]
-        base = toml["rungs"] if options.steps else toml["growth"]["base"] if options.growth else {}
-        known = ladder.settings | base | (toml["quick"] if options.quick else {}) | given
-        settings = {option: known[option] for option in ladder.settings}
-        axes, self.threads = [axis["option"] for axis in ladder.axes], options.threads or [0]
-        self.shown = axes[::-1]  # the options that tell people which cell it is
-        # The stages of a cell run one after another, because they are compared with each other.
-        quick = "quick" if options.quick else "values"
-        grid = [*itertools.product(*(
-            given.get(option) or ([base[option]] if option in base else
-                                  axis.get(quick, axis["values"]))
-            for option, axis in zip(axes, ladder.axes)))]
-        if options.steps and not given.keys() & axes:
-            grid = base.get("cells") or [grid[0], grid[-1]]
-        cells = [{**settings, **dict(zip(axes, values))} for values in grid]
-        if options.growth:
-            values, count = toml["growth"]["values"], ladders.processors()
-            self.shown = [*values]
-            cells = [{**cell, **change} for cell in cells for change in (
-                {}, *({option: value} for option in values for value in values[option]))]
-            self.threads = options.threads or [count, *(2**n for n in range(count.bit_length()))]
-        self.cells = {self.key_of(cell): cell for cell in cells}
-        # The numbers of threads, the largest first. 0 is as many as OpenMP chooses.
-        self.threads = sorted({*self.threads}, reverse=True)
+        found = cells.cells(ladder, self.kind, given, bool(options.quick))
+        self.cells = {self.key_of(cell): cell for cell in found}
+        # The options that tell people which cell it is.
+        self.shown = [axis["option"] for axis in reversed(ladder.axes)]
+        if self.kind == "growth":
+            self.shown = [*ladder.toml["growth"]["values"]]
+        self.threads = self.chosen_threads()
         self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
         self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
         self.rows = []         # those that count
@@ -107,6 +88,23 @@ class Sweep:
         self.said, self.failed = set(), 0  # the exit status
         self.notes = {}        # {stage's name: (outcome, reason) why it is left out, or its rest}
         self.made = self.again = 0  # runs of this sweep, and those that were made again
+
+    def chosen_stages(self):
+        """Those of --stages, or all; without --steps all that are none."""
+        if not self.options.stages:
+            return [stage for stage in self.ladder.stages
+                    if self.kind == "steps" or not stage.is_step]
+        chosen = [stage for wanted in self.options.stages
+                  for stage in self.ladder.select(wanted, "--stages")]
+        return [stage for stage in self.ladder.stages if stage in chosen]
+
+    def chosen_threads(self):
+        """The numbers of threads, the largest first. 0 is as many as OpenMP chooses."""
+        numbers = self.options.threads or [0]
+        if self.kind == "growth" and not self.options.threads:
+            count = ladders.processors()
+            numbers = [count, *(2**n for n in range(count.bit_length()))]
+        return sorted({*numbers}, reverse=True)
 
     def key_of(self, row, name_of=str):
         """What tells the cell of a row, or a cell, from others. A program may have rounded it."""

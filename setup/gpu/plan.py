@@ -7,6 +7,7 @@ import itertools
 import os
 from typing import NamedTuple
 
+import bench.cells
 from bench import ladders, testing
 from bench.ladders import BINDING, ROOT, SPINNING
 
@@ -89,15 +90,8 @@ def compared(part, stages, cases=None, before=COMPARED):
 
 
 def cells(ladder, kind):
-    """The options of each cell of a sweep of this kind: see sweep.py. The simulated device has one,
-    a small one."""
-    axes = [axis["option"] for axis in ladder.axes]
-    grid = [*itertools.product(*(axis["values"] for axis in ladder.axes))]
-    base = ladder.settings
-    if kind == "steps":
-        base = base | {key: value for key, value in ladder.toml["rungs"].items() if key != "cells"}
-        grid = ladder.toml["rungs"].get("cells") or [grid[0], grid[-1]]
-    found = [base | dict(zip(axes, values)) for values in grid]
+    """The cells of a sweep of this kind. The simulated device has one, a small one."""
+    found = bench.cells.cells(ladder, kind)
     if IS_SIMULATED:
         small = {"epochs": 1, "seconds": 1, "iterations": 1, "test": 16}
         _, samples, size = ladder.toml["tests"].get("updates", ["", "", ""])
