@@ -126,8 +126,7 @@ def read_target(stage, target, phase):
 def judge(stage, target, phase, options, key):
     """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
     with a target, what is "reached", from "low" to "high"."""
-    before, ladder = stage.before or stage, stage.ladder
-    column = f"{phase}_s" if phase else ladder.time
+    before, column = stage.before or stage, f"{phase}_s" if phase else stage.ladder.time
     for each in (before, stage):
         compare.build(each)
     sides, why = compare.compare((before, stage), options)
@@ -138,10 +137,7 @@ def judge(stage, target, phase, options, key):
         return {"verdict": "not judged"}
     wanted, times = ([row[column] for row in side] for side in sides)
     if key and not phase:
-        # By the clock outside, whatever the program says: all of it, without the least that its
-        # origin takes beside what it times.
-        around = min(row["program_s"] - row[column] for row in sides[0])
-        wanted, times = ([row["program_s"] - around for row in side] for side in sides)
+        wanted, times = by_the_clock_outside(sides, column)
     says = f"is {{}} times as fast as {before.name}"
     if target.endswith("%"):
         says = "reaches {} % of the ceiling"
@@ -149,13 +145,26 @@ def judge(stage, target, phase, options, key):
     if min(times + wanted) <= 0:
         ladders.fail("TARGET: found runs that are too short for it", 1)
     found = pairs.ratio(times, wanted)
-    # What is shown counts.
+    what = f"{column.removesuffix('_s')} {says.format(pairs.digits(found.median))}"
+    return verdict_on(stage, target, read_target(stage, target, phase), what, found)
+
+
+def by_the_clock_outside(sides, column):
+    """The times of both sides, whatever the programs say: all of a run, without the least that the
+    origin takes beside what it times."""
+    around = min(row["program_s"] - row[column] for row in sides[0])
+    return ([row["program_s"] - around for row in side] for side in sides)
+
+
+def verdict_on(stage, target, aim, what, found):
+    """Prints whether a ratio is at least the aim, and returns it. What is shown counts."""
     reached, low, high = (float(pairs.digits(each)) for each in found[:3])
-    aim = read_target(stage, target, phase)
-    verdict = "reached" if low >= aim else "MISSED" if high < aim else "undecided"
-    print(f"{stage.name}: TARGET={target} {verdict}: {column.removesuffix('_s')} "
-          f"{says.format(pairs.digits(found.median))} {found.interval}"
-          + "; more RUNS narrow it" * (verdict == "undecided"))
+    verdict, hint = "undecided", "; more RUNS narrow it"
+    if low >= aim:
+        verdict, hint = "reached", ""
+    elif high < aim:
+        verdict, hint = "MISSED", ""
+    print(f"{stage.name}: TARGET={target} {verdict}: {what} {found.interval}{hint}")
     return {"verdict": verdict, "reached": reached, "low": low, "high": high}
 
 

@@ -125,6 +125,25 @@ def profile_gpu(stage, options, folder, tools):
             "--print-summary=per-kernel", *SECTIONS, *command))
 
 
+def find_tools(gpu):
+    """What profiles a GPU, as far as it is there. Without what is needed, ends the program."""
+    tools = [*filter(shutil.which, ("nsys", "ncu"))]
+    if gpu and not tools and ladders.has_gpu():
+        fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
+    if not gpu and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
+        sys.exit(1)
+    return tools
+
+
+def count(stage, folder):
+    """Counts what a CUDA stage's kernels do, without a GPU."""
+    found = counts.count(stage)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(*(counts.summed(found, by).to_string() for by in (["cell", "kernel"], "cell")),
+          sep="\n\n")
+    found.to_csv(folder / "counts.csv", index=False)
+
+
 def main():
     gpu = sys.argv[1:2] == ["--gpu"]
     seconds = ladders.value("CPU_SECONDS", os.environ.get("CPU_SECONDS") or "6", int, 1)
@@ -135,22 +154,17 @@ def main():
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
-    tools, is_counted = [*filter(shutil.which, ("nsys", "ncu"))], gpu and not ladders.has_gpu()
-    if gpu and not is_counted and not tools:
-        fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
-    if not gpu and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
-        sys.exit(1)
+    tools = find_tools(gpu)
     for stage in stages:
         options, folder = stage.ladder.options("profile"), output / stage.name
-        found = counts.count(stage) if is_counted else build(stage)
-        folder.mkdir(parents=True, exist_ok=True)
         print(f"{stage.name}, to {os.path.relpath(folder)}:")
-        with tempfile.TemporaryDirectory() as work:
-            if is_counted:
-                print(*(counts.summed(found, by).to_string()
-                        for by in (["cell", "kernel"], "cell")), sep="\n\n")
-                found.to_csv(folder / "counts.csv", index=False)
-            elif gpu:
-                profile_gpu(stage, options, folder, tools)
-            else:
+        if gpu and not ladders.has_gpu():
+            count(stage, folder)
+            continue
+        build(stage)
+        folder.mkdir(parents=True, exist_ok=True)
+        if gpu:
+            profile_gpu(stage, options, folder, tools)
+        else:
+            with tempfile.TemporaryDirectory() as work:
                 profile_cpu(stage, options, folder, Path(work), seconds)

@@ -54,8 +54,8 @@ def figure(group, column, names, options):
     return None if value is None else quantity(group, column, value)
 
 
-def written(text, where, ladder, everything):
-    """What stands in a mark of this text. `everything` is {ladder: its results, or None}."""
+def read_mark(text, where, ladder):
+    """(column or None, the programs' names, {column: value}) of a mark's text."""
     first, *words = " ".join(text.split()).split(", ")
     asked = SHAPE.fullmatch(first)
     if not asked:
@@ -69,10 +69,18 @@ def written(text, where, ladder, everything):
         if name not in known:
             fail(f"{where}: found '{option}', expected an option of {ladder.name}")
         options[name] = ladders.value(f"{where}: {option}", value, *known[name])
+    return column, names, options
+
+
+def written(text, where, ladder, everything):
+    """What stands in a mark of this text. `everything` is {ladder: its results, or None}."""
+    column, names, options = read_mark(text, where, ladder)
+    results = everything[ladder]
+    if not results:
+        return NOTHING
     # A ratio is best known from the many rounds of the steps.
     kinds = ("steps", "grid") if names[1:] else ("grid", "steps")
-    groups = [group for kind in kinds for group in everything[ladder].groups[kind]] if (
-        everything[ladder]) else []
+    groups = [group for kind in kinds for group in results.groups[kind]]
     if column and groups and all(column not in group.frame for group in groups):
         fail(f"{where}: found '{column}', expected a column of the rows")
     found = (figure(group, column or ladder.time, names, options) for group in groups)
