@@ -1,6 +1,7 @@
 """What stands between the markers of READMEs, in Markdown, and the tables of a terminal. The cells
 are view.py's."""
 
+import functools
 import math
 import re
 from statistics import mean
@@ -67,13 +68,8 @@ def headline(results, folder):
     lines, lacking = group.lines, [*stages.values(), *results.ladder.peers]
     if group.axes:
         peer, lacking = group.fastest_peer(), stages.values()
-        wanted = group.ladder.toml.get("headline", [])
-        cells = [cell for cell in group.cells if [*cell] in wanted] or group.cells
         lines = [line for line in lines if line == peer or not is_peer(line)]
-        heads = [cell_name(group.ladder, cell) for cell in cells]
-        what = (f"Each cell: {group.time_name.lower()}, speedup over "
-                f"{group.ladder.toml['baseline']}, share of peak.")
-        values = {line: [group.all_of(line, cell) for cell in cells] for line in lines}
+        heads, what, values = in_cells(group, lines)
     else:
         measures = group.ladder.measures
         heads = [group.title(each).lower() for each in measures]
@@ -81,12 +77,25 @@ def headline(results, folder):
                        "Time, throughput and test accuracy of each epoch", folder)
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
-    table = [[group.label(line, link(line[0], stages[line[0]].folder, folder)), *values[line],
-              stages[line[0]].declared("MOVE")] if line[0] in stages else
-             [group.label(line), *values[line], ""] for line in lines]
+    table = []
+    for line in lines:
+        stage = stages.get(line[0])
+        name = link(stage.name, stage.folder, folder) if stage else None
+        move = stage.declared("MOVE") if stage else ""
+        table.append([group.label(line, name), *values[line], move])
     about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
     return block(results, group, Table(["stage", *heads, MOVE], table), what, lines, folder,
                  lacking, f"{group.against_peers()} {about}".strip())
+
+
+def in_cells(group, lines):
+    """(heads, what a cell shows, {line: its cells}) of the cells that the ladder names, or all."""
+    wanted = group.ladder.toml.get("headline", [])
+    cells = [cell for cell in group.cells if [*cell] in wanted] or group.cells
+    heads = [cell_name(group.ladder, cell) for cell in cells]
+    what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
+            "share of peak.")
+    return heads, what, {line: [group.all_of(line, cell) for cell in cells] for line in lines}
 
 
 def ladder(results, folder):
@@ -100,24 +109,33 @@ def ladder(results, folder):
     lines, table, others = [], [], []
     for stage, above in zip(stages, [None, *stages]):
         own = next((each[stage][0] for each in rungs if each[stage][0]), None)
-        if own:
-            lines.append(own)
-            table.append([group.label(own, link(stage.name, stage.folder, folder)), *(
-                cell for each, place in zip(rungs, cells) for cell in (
-                    group.number(group.ladder.time, own, place),
-                    gain(group, *each[stage], place), group.share(own, place))),
-                str(changes(stage)) if stage.before else "", stage.declared("MOVE")])
-            if stage.before != above:
-                others.append(f"{stage.number} with {stage.before.number}")
+        if not own:
+            continue
+        lines.append(own)
+        changed = str(changes(stage)) if stage.before else ""
+        table.append([group.label(own, link(stage.name, stage.folder, folder)),
+                      *cells_of_rung(group, stage, own, zip(rungs, cells)), changed,
+                      stage.declared("MOVE")])
+        if stage.before != above:
+            others.append(f"{stage.number} with {stage.before.number}")
     what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
             "above, and its share of peak.")
+    if others:
+        what += f" Compared are {', '.join(others)}."
     growth = picture(results.plots / "growth.png", "Time over each option, for each stage", folder)
     return "\n\n".join(filter(None, [
         picture(results.plots / "ladder.png",
                 "Time of each stage and step, and what it would be at peak", folder),
-        block(results, group, Table(["", *heads, "changed lines", MOVE], table),
-              what + f" Compared are {', '.join(others)}." * bool(others), lines, folder, stages),
+        block(results, group, Table(["", *heads, "changed lines", MOVE], table), what, lines,
+              folder, stages),
         growth and "How the time grows with each option, while the others stay:", growth]))
+
+
+def cells_of_rung(group, stage, line, places):
+    """A program's time, gain and share of peak in each of (rungs, cell)."""
+    for rungs, cell in places:
+        yield from (group.number(group.ladder.time, line, cell), gain(group, *rungs[stage], cell),
+                    group.share(line, cell))
 
 
 def roofline(results, folder):
@@ -149,29 +167,44 @@ def measured(results, stage):
     line = next((line for line in group.lines if line[0] == stage.name), None)
     if not line:
         return unmeasured(results, stage).format("it").removeprefix("it: ")
-    names = [axis["option"] for axis in group.ladder.axes]
     said = f"{group.heading}; {group.repeats([line])}"
     if stage.is_step:
-        above = group.rungs(group.cells[-1])[stage][1]
-        over = f"over {above[0].split('_')[0]}" if above else "gain"
-        table = Table(["", f"time ({group.unit})", over, "peak"], [
-            [cell_name(group.ladder, cell), group.number(group.ladder.time, line, cell),
-             gain(group, line, above, cell, with_interval=True), group.share(line, cell)]
-            for cell in group.cells])
+        table = table_of_step(group, stage, line)
     else:
-        pages = sorted({cell[:-1] for cell in group.cells})
-        table = Table([names[-1] if names else "", *(
-            f"{names[0]} {page[0]}" if page else group.label(line).text for page in pages)], [
-            [str(column[0]) if column else "each run", *(
-                group.all_of(line, page + column) for page in pages)]
-            for column in sorted({cell[-1:] for cell in group.cells})])
-        over = group.baseline and line != group.baseline
-        said = (group.time_name + f" with {line[1]} threads" * (line[1] > 1)
-                + (f", speedup over {group.baseline[0]}" if over else "")
-                + f", share of peak; {said}")
-    said += " of earlier sources" * (line[0] in group.changed)
+        table = table_of_grid(group, line)
+        shown = [group.time_name, f"share of peak; {said}"]
+        if line[1] > 1:
+            shown[0] += f" with {line[1]} threads"
+        if group.baseline and line != group.baseline:
+            shown.insert(1, f"speedup over {group.baseline[0]}")
+        said = ", ".join(shown)
+    if line[0] in group.changed:
+        said += " of earlier sources"
     said = "; ".join([said[:1].upper() + said[1:], *table.legend])
     return f"{said}.\n\n{table}"
+
+
+def table_of_step(group, stage, line):
+    """The time of a step and what it gains, a line for each cell."""
+    above = group.rungs(group.cells[-1])[stage][1]
+    over = f"over {above[0].split('_')[0]}" if above else "gain"
+    return Table(["", f"time ({group.unit})", over, "peak"], [
+        [cell_name(group.ladder, cell), group.number(group.ladder.time, line, cell),
+         gain(group, line, above, cell, with_interval=True), group.share(line, cell)]
+        for cell in group.cells])
+
+
+def table_of_grid(group, line):
+    """All cells of a program: a column for each value of the first axis, a line for each of the
+    last."""
+    names = [axis["option"] for axis in group.ladder.axes]
+    pages = sorted({cell[:-1] for cell in group.cells})
+    heads = [f"{names[0]} {page[0]}" if page else group.label(line).text for page in pages]
+    lines = []
+    for last in sorted({cell[-1:] for cell in group.cells}):
+        name = str(last[0]) if last else "each run"
+        lines.append([name, *(group.all_of(line, page + last) for page in pages)])
+    return Table([names[-1] if names else "", *heads], lines)
 
 
 def counted(stage):
@@ -282,20 +315,28 @@ def paper(results, _):
 
 def pages(group):
     """A table for each value of the first axis, with a column for each value of the last."""
-    ladder, names = group.ladder, [axis["name"] for axis in group.ladder.axes]
+    names = [axis["name"] for axis in group.ladder.axes]
     for page in sorted({cell[:-1] for cell in group.cells}):
-        columns, lines = [cell for cell in group.cells if cell[:-1] == page], []
-        for column, title in [*((each["column"], group.title(each)) for each in ladder.measures),
-                              ("", f"Speedup over {ladder.toml['baseline']}")]:
-            found = [[group.label(line), *(group.number(column, line, cell) if column else
-                                           group.speedup(line, cell) for cell in columns)]
-                     for line in (*group.lines, *group.paper)]
-            shown = [[Cell(f"  {name.text}", name.marks), *cells] for name, *cells in found
-                     if any(cell.text != "-" for cell in cells)]
-            lines += [[title], *shown] if shown else []
+        columns = [cell for cell in group.cells if cell[:-1] == page]
         heads = [*(f"{name} {value}" for name, value in zip(names, page)), *names[-1:]]
-        yield Table([", ".join(heads), *(str(*cell[-1:]) or "each run" for cell in columns)],
-                    lines)
+        lines = [line for part in parts_of_page(group, columns) for line in part]
+        yield Table([", ".join(heads), *(str(*cell[-1:]) or "each run" for cell in columns)], lines)
+
+
+def parts_of_page(group, cells):
+    """The lines of each measure and of the speedup, below a line with its title. A program without
+    a number has none."""
+    shown = [(group.title(each), functools.partial(group.number, each["column"]))
+             for each in group.ladder.measures]
+    shown.append((f"Speedup over {group.ladder.toml['baseline']}", group.speedup))
+    for title, number in shown:
+        part = []
+        for line in (*group.lines, *group.paper):
+            numbers, name = [number(line, cell) for cell in cells], group.label(line)
+            if any(each.text != "-" for each in numbers):
+                part.append([Cell(f"  {name.text}", name.marks), *numbers])
+        if part:
+            yield [[title], *part]
 
 
 def update(path, name, make):
