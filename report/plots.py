@@ -78,17 +78,7 @@ def ladder(results, with_steps=True):
     panel.set_ylim(len(before) - 0.5, -0.5)
     panel.set_yticks(range(len(before)), [str(group.label(line)) for line in before])
     for y, (line, other) in enumerate(before.items()):
-        time, (number, colour) = group.scale * group.time(line, cell), place(line[0])
-        start = group.scale * group.time(other, cell)
-        panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5)
-        part = group.part_of_ceiling(line, cell)
-        if part:
-            panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
-        panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6,
-                   markerfacecolor="white" if view.is_peer(line) else colour)
-        gain = blocks.gain(group, line, other, cell).text.split(" (")[0] if other != line else ""
-        panel.text(1.02, y, f"{group.number(group.ladder.time, line, cell)} {group.unit}"
-                   f"{gain and ', '}{gain}", va="center", transform=panel.get_yaxis_transform())
+        draw_rung(panel, y, group, cell, line, other)
     panel.tick_params(axis="y", length=0)
     panel.grid(False)
     panel.spines["left"].set_visible(False)
@@ -101,47 +91,82 @@ def ladder(results, with_steps=True):
     return figure
 
 
+def draw_rung(panel, y, group, cell, line, other):
+    """A line of the picture: a bar from the other's time to its own, its time at peak, and both in
+    numbers. The first of a ladder, and a peer, are compared with themselves."""
+    time, (number, colour) = group.scale * group.time(line, cell), place(line[0])
+    start = group.scale * group.time(other, cell)
+    panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5)
+    part = group.part_of_ceiling(line, cell)
+    if part:
+        panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
+    panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6,
+               markerfacecolor="white" if view.is_peer(line) else colour)
+    said = f"{group.number(group.ladder.time, line, cell)} {group.unit}"
+    gain = blocks.gain(group, line, other, cell).text.split(" (")[0] if other != line else ""
+    panel.text(1.02, y, f"{said}, {gain}" if gain else said, va="center",
+               transform=panel.get_yaxis_transform())
+
+
 def roofline(results):
     """A roofline for each cell of the steps: what each CPU program reaches in each phase, over the
-    operations for each byte that has to move, and the machine's roofs. All programs of a cell do
-    the same work, so a phase is a column, which the stages climb. Those that leave operations out,
-    or do those of a phase in another, are not there: they do not do what the rate counts."""
-    group, ladder = results.steps.with_most_threads(), results.ladder
+    operations for each byte that has to move, and the machine's roofs."""
+    group = results.steps.with_most_threads()
     figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
     low, top = 0.5, max(results.ceilings.values()) / 1e9
     for axis, cell in zip(axes.flat, group.cells):
-        columns, row = defaultdict(list), dict(zip(group.axes, cell)) | group.settings
-        for line in group.on_cpu:
-            work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
-            rates = {phase: work[phase] / seconds / 1e9 for phase in ladder.phases
-                     if (seconds := group.median(f"{phase}_s", line, cell))}
-            if not ladder.skips(line[0]) and max(rates.values(), default=math.inf) < top:
-                for phase, rate in rates.items():
-                    intensity = work[phase] / ladder.work(row, phase, "bytes")
-                    columns[intensity, phase].append((rate, line[0]))
-        for level, threads, rate in results.roofs:
-            rate *= (1 + (level == "addition")) / 1e9  # with the multiplication before each
-            if level in LEVEL_ROOFS:
-                axis.plot((low, 120), (rate, rate), color=INK, linewidth=1.2)
-                axis.text(low, rate, LEVEL_ROOFS[level].format(threads), va="bottom", fontsize=7)
-            elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
-                axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
-                axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
-        for (x, phase), points in columns.items():
-            is_left, free = phase != ladder.phases[0], 0
-            for y, name in sorted(points):
-                (number, colour), free = place(name), max(y, 1.1 * free)
-                axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
-                          markersize=3 if "." in name else 6)
-                axis.text(x * (0.88 if is_left else 1.13), free, name.split("_")[0], fontsize=6,
-                          color=colour, va="center", ha="right" if is_left else "left")
+        draw_roofs(axis, results.roofs, low, top)
+        for (x, phase), points in columns_of(group, cell, top).items():
+            draw_column(axis, x, points, is_left=phase != results.ladder.phases[0])
             axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
-        axis.set(title=blocks.cell_name(ladder, cell), xlabel="operations for each byte",
+        axis.set(title=blocks.cell_name(results.ladder, cell), xlabel="operations for each byte",
                  ylim=(0.45, 2 * top))
         log_axis(axis, "xy")
     axes[0, 0].set_ylabel("GFLOP/s")
     return figure
+
+
+def columns_of(group, cell, top):
+    """{(operations for each byte, phase): [(GFLOP/s, program)]}. All programs of a cell do the same
+    work, so a phase is a column, which the stages climb. Those that leave operations out, or do
+    those of a phase in another, are not there: they do not do what the rate counts."""
+    columns, row = defaultdict(list), dict(zip(group.axes, cell)) | group.settings
+    ladder = group.ladder
+    work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
+    for line in group.on_cpu:
+        rates = {phase: work[phase] / seconds / 1e9 for phase in ladder.phases
+                 if (seconds := group.median(f"{phase}_s", line, cell))}
+        if not ladder.skips(line[0]) and max(rates.values(), default=math.inf) < top:
+            for phase, rate in rates.items():
+                intensity = work[phase] / ladder.work(row, phase, "bytes")
+                columns[intensity, phase].append((rate, line[0]))
+    return columns
+
+
+def draw_roofs(axis, roofs, low, top):
+    """What the machine can do: operations from registers, and bytes from each level for a core."""
+    for level, threads, rate in roofs:
+        rate /= 1e9
+        if level in LEVEL_ROOFS:
+            if level == "addition":  # with the multiplication before each
+                rate *= 2
+            axis.plot((low, 120), (rate, rate), color=INK, linewidth=1.2)
+            axis.text(low, rate, LEVEL_ROOFS[level].format(threads), va="bottom", fontsize=7)
+        elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
+            axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
+            axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
+
+
+def draw_column(axis, x, points, is_left):
+    """The programs in a phase, with their numbers to one side. No number covers another."""
+    free = 0
+    for y, name in sorted(points):
+        (number, colour), free = place(name), max(y, 1.1 * free)
+        axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
+                  markersize=3 if "." in name else 6)
+        axis.text(x * (0.88 if is_left else 1.13), free, name.split("_")[0], fontsize=6,
+                  color=colour, va="center", ha="right" if is_left else "left")
 
 
 def lines(axis, table, x, y, log):

@@ -237,26 +237,34 @@ class Group:
             f"geometric mean over {len(ratios)} cells: {min(ratios):.2f} to {max(ratios):.2f}"
             if len(ratios) > 1 else "one cell"))
 
+    def dense(self, lines):
+        """Those that leave no operation out."""
+        return [line for line in lines if not self.ladder.skips(line[0])]
+
     def against_peers(self):
         """What the fastest stage gains over the fastest peer, both without those that leave
-        operations out, and what leaving out adds. What a run does before the clock counts, but not
-        on a GPU, where it is the context, and not where the time is of one pass of many."""
-        said = []
-        for where in "CPU", "GPU":
-            with_setup = where == "CPU" and "seconds" not in self.ladder.settings
-            column = WITH_SETUP if with_setup else self.ladder.time
-            here = [line for line in self.lines if (where == "GPU") == (line[0] in self.on_gpu)]
-            dense = [line for line in here if not self.ladder.skips(line[0])]
-            (stages, _), (whole, peers) = ([[line for line in lines if is_peer(line) == kind]
-                                            for kind in (False, True)] for lines in (here, dense))
-            kind, first = " dense" * (here != dense), self.against(whole, peers, column)
-            more = first and whole != stages and self.against(stages, whole, column)
-            said += [f"On the {where}, the fastest{kind} stage is {first[0]} the fastest{kind} "
-                     f"peer, setup {'' if with_setup else 'not '}counted ({first[1]})."
-                     ] if first else []
-            said += [f"Without multiplications by zero, it is {more[0]} that ({more[1]})."
-                     ] if more else []
-        return " ".join(said)
+        operations out, and what leaving out adds."""
+        return " ".join([*self.against_peers_on("CPU"), *self.against_peers_on("GPU")])
+
+    def against_peers_on(self, where):
+        """The sentences. What a run does before the clock counts, but not on a GPU, where it is the
+        context, and not where the time is of one pass of many."""
+        column, setup = self.ladder.time, "not counted"
+        if where == "CPU" and "seconds" not in self.ladder.settings:
+            column, setup = WITH_SETUP, "counted"
+        here = self.on_cpu
+        if where == "GPU":
+            here = [line for line in self.lines if line not in self.on_cpu]
+        stages = [line for line in here if not is_peer(line)]
+        whole, peers = self.dense(stages), self.dense(filter(is_peer, here))
+        first = self.against(whole, peers, column)
+        if first:
+            kind = "" if len(whole + peers) == len(here) else " dense"
+            yield (f"On the {where}, the fastest{kind} stage is {first[0]} the fastest{kind} peer, "
+                   f"setup {setup} ({first[1]}).")
+        more = first and whole != stages and self.against(stages, whole, column)
+        if more:
+            yield f"Without multiplications by zero, it is {more[0]} that ({more[1]})."
 
     # --- cells ---
 
