@@ -138,6 +138,14 @@ def ceilings(threads):
                                    if level in rates]
 
 
+def roof_of(levels, read, is_cold):
+    """(level, bytes a second) of the smallest cache that holds the bytes. Cold, it is memory."""
+    for level, size, bandwidth in levels:
+        if read <= size and (level == "memory" or not is_cold):
+            return level, bandwidth
+    return "", 0
+
+
 def work_of(stage, program):
     """The lines that stage.cpp reads."""
     ladder = stage.ladder
@@ -156,9 +164,8 @@ def work_of(stage, program):
             if row.get(f"{phase}_s"):
                 operations, read = ((ladder.work(row, phase, what) or 0) / batches
                                     for what in ("operations", "bytes"))
-                level, _, bandwidth = next((each for each in levels if read <= each[1] and not (
-                    cold and each[0] != "memory")), ("", 0, 0))
-                name = "/".join([stage.name, *filter(None, (cell, phase)), *["cold"] * bool(cold)])
+                level, bandwidth = roof_of(levels, read, bool(cold))
+                name = "/".join(filter(None, [stage.name, cell, phase, "cold" if cold else ""]))
                 yield (name, phase, f"{cold}{command} >/dev/null", level, operations, read,
                        peak / ladder.width, bandwidth)
 

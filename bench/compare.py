@@ -51,13 +51,18 @@ def run_pairs(stages, words, count):
         # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
         both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[len(rounds) % 2]}
         rounds.append((both[0], both[1]))
-        best = results.best_rates([row for each in rounds for row in each])
-        kept = [each for each in rounds if not any(results.is_disturbed(row, best) for row in each)]
+        kept = undisturbed(rounds)
     why = running.why_no_verdict(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
                "multiply-adds alone were slower than it can, or others used it")
     return [*zip(*(rounds if why else kept))], why
+
+
+def undisturbed(rounds):
+    """The rounds in which neither run was disturbed."""
+    best = results.best_rates([row for each in rounds for row in each])
+    return [each for each in rounds if not any(results.is_disturbed(row, best) for row in each)]
 
 
 def print_comparison(ladder, names, rows, why):

@@ -340,16 +340,17 @@ def find_ladder(wanted, option="STUDY"):
     return ladders()[names.index(wanted) if wanted else 0]
 
 
+def print_folders(found):
+    print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")
+
+
 def main():
     kinds = {"--cpu": False, "--cuda": True}
     command, *words = [word for word in sys.argv[1:] if word not in kinds]
-    are_cuda = [kinds[word] for word in sys.argv if word in kinds] or kinds.values()
+    wanted = [kinds[word] for word in sys.argv if word in kinds] or kinds.values()
     chosen = [find_ladder(words.pop(0))] if words else ladders()
     if command == "ladders":
-        found = [ladder.folder.relative_to(ROOT) for ladder in chosen]
-    else:
-        stages = [stage for ladder in chosen for stage in ladder.stages
-                  if stage.is_cuda in are_cuda]
-        stages = [chosen[0].find(wanted, among=stages) for wanted in words] or stages
-        found = [stage.folder.relative_to(ROOT) for stage in stages]
-    print(*found, sep="\n")
+        print_folders(chosen)
+        return
+    found = [stage for ladder in chosen for stage in ladder.stages if stage.is_cuda in wanted]
+    print_folders([chosen[0].find(word, among=found) for word in words] or found)

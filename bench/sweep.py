@@ -181,11 +181,8 @@ class Sweep:
                  if row["sweep"] in mine]
         for row in found:
             self.count(row)
-        for known, key in itertools.product(mine.values() if found else (), ("threads", "data")):
-            # The rows may not show it: a serial stage always has one thread.
-            if known.get(key, sweep[key]) != sweep[key]:
-                fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
-                     f"'{sweep[key]}': expected the same --{key}, or another --output")
+        if found:
+            self.check_resume(sweep, mine)
         self.sweep = max(sweeps, default=0) + 1
         self.programs = rows.read_record(self.output / "programs.csv", rows.PROGRAMS)
         path = self.output / "sweeps.csv"
@@ -193,6 +190,14 @@ class Sweep:
                    + csv_lines(*((self.sweep, *item) for item in sweep.items())))
         if why := running.why_no_verdict(float(sweep["others"])):
             say(f"Busy, so times will say little: {why}")
+
+    def check_resume(self, sweep, earlier):
+        """Ends the program if earlier sweeps had other threads or data. The rows may not show it: a
+        serial stage always has one thread."""
+        for known, key in itertools.product(earlier.values(), ("threads", "data")):
+            if known.get(key, sweep[key]) != sweep[key]:
+                fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
+                     f"'{sweep[key]}': expected the same --{key}, or another --output")
 
     def note_programs(self):
         """Writes what became of each program to programs.csv, below what it was before."""
@@ -303,10 +308,11 @@ class Sweep:
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
         where = [f"{option} {self.cells[cell][option]}" for option in self.shown]
-        where += [f"threads {threads}"] * (len(self.threads) > 1)
+        if len(self.threads) > 1:
+            where.append(f"threads {threads}")
+        words = ", ".join([stage.name, *where, f"round {number}"])
         for again in range(1 + AGAIN):
-            words = [stage.name, *where, f"round {number}", *["disturbed, so again"] * bool(again)]
-            say(f"{', '.join(words)}; {self.left()} to go", is_progress=True)
+            say(f"{words}; {self.left()} to go", is_progress=True)
             row, status, errors = self.start(stage, self.cells[cell], threads, number)
             reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
             if errors and reason not in self.said:
@@ -322,6 +328,7 @@ class Sweep:
             if (self.options.quick or not rows.is_disturbed(row, rows.best_rates(self.rows))
                     or self.again >= AGAIN + AGAIN_PART * self.made):
                 return
+            words = ", ".join([stage.name, *where, f"round {number}", "disturbed, so again"])
             time.sleep(PAUSE_S)
 
     def note_failure(self, stage, where, status, reason):

@@ -295,17 +295,21 @@ class Tester:
         if self.hangs:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
-            raise Wrong(f"{self.now}: ended by a signal: {signal.strsignal(-run.status)}"
-                        + (f": {run.error}" if run.error else ""))
+            said = filter(None, [signal.strsignal(-run.status), run.error])
+            raise Wrong(f"{self.now}: ended by a signal: {': '.join(said)}")
         if run.status or run.error:
-            raise Wrong(f"{self.now}: exit status {run.status}: {run.error}"
-                        + f"; {UNSET}" * (self.simulated and " became " in run.error),
+            hint = f"; {UNSET}" if self.simulated and " became " in run.error else ""
+            raise Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}",
                         run.status if run.status in (2, NOT_HERE) else 1)
+        self.check_size(run, case)
+        return run
+
+    def check_size(self, run, case):
+        """Whether it has saved as many numbers as the reference."""
         found, (_, expected) = run.values, self.expected(case)
         if expected is not None and (found is None or found.size != expected.size):
             raise Wrong(f"{self.now}: --{self.ladder.save}: found "
                         f"{0 if found is None else found.size} numbers, expected {expected.size}")
-        return run
 
     def compare(self, case, start):
         """(a run that has ended well, its Items, whether they are right)"""
@@ -314,17 +318,21 @@ class Tester:
             items = compare_all(run, *self.expected(case))
         return run, items, all(item.right for item in items)
 
+    def starts(self):
+        """(how it is started, and how again). mpirun takes a third of a second, so what it starts
+        runs with 3 threads, and with FULL=1 with one other number, in turn."""
+        if not self.takes_threads or not self.tests["threads"]:
+            return [AS_IT_IS], AS_IT_IS
+        if not self.starts_slowly:
+            return [AS_IT_IS, *THREADS], AGAIN
+        return [AGAIN, next(self.turns)] if FULL else [AGAIN], AGAIN
+
     def test(self, case, twice=False):
         """Compares the program with the reference, however it is started. The order of its sums
-        must not depend on the scheduler. mpirun takes a third of a second, so what it starts runs
-        with 3 threads, and with FULL=1 with one other number, in turn."""
+        must not depend on the scheduler."""
         if twice is None:
             return self.result(case)
-        starts, again = [AS_IT_IS], AS_IT_IS
-        if self.takes_threads and self.tests["threads"]:
-            again, starts = AGAIN, [AS_IT_IS, *THREADS]
-            if self.starts_slowly:
-                starts = [AGAIN, *([next(self.turns)] if FULL else [])]
+        starts, again = self.starts()
         for start in starts:
             run, items, right = self.compare(case, start)
             if not right:
