@@ -12,7 +12,7 @@ import re
 
 from bench import ladders, rows
 from bench.ladders import ROOT, fail
-from report import blocks, view
+from report import blocks, table
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
 MARK = re.compile(rf"{BEGIN}((?:(?!-->).)*)-->((?:(?!<!--).)*){END}", re.DOTALL)
@@ -33,7 +33,7 @@ def quantity(group, column, value):
         return f"{100 * value:.2f} %"
     for end, scale, unit in (("_s", group.scale, group.unit), ("_mib", 1, "MiB")):
         if column.endswith(end):
-            return f"{view.three_digits(scale * value)} {unit}"
+            return f"{table.three_digits(scale * value)} {unit}"
     return f"{value:.4g}"
 
 

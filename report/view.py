@@ -1,4 +1,4 @@
-"""What there is to show of results: groups of runs, and tables of cells, for READMEs and terminals.
+"""What there is to show of results: groups of runs, and the cells of their tables.
 
 results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (bench/rows.py). A group has the
 runs of the same settings from sweeps of the same kind: the "grid", or "steps", which has all stages
@@ -6,107 +6,24 @@ and steps in a few cells. A README shows a machine that results/reference or $RE
 """
 
 import functools
-import math
 import os
 import subprocess
-import textwrap
 from collections import defaultdict
 from numbers import Integral
 from pathlib import Path
 from statistics import geometric_mean
-from typing import NamedTuple
 
 import pandas
 
 from bench import pairs, rows
 from bench.ladders import fail
+from report.table import Cell, by_reason, percent, three_digits
 
 HERE = Path(__file__).resolve().parent
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
             "drawn": "random numbers"}
 WITH_SETUP = "with_setup_s"  # the column that no row has
-WIDTH = 80  # of a terminal
 PAPER = ", the paper"  # ends the name of a line of its figures
-MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
-# What may stand with a cell, and what it means. The first two stand before the number.
-MARKS = {
-    "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
-    "↓": "↓: all its runs were disturbed",
-    "Δ": "Δ: its sources have changed since",
-    "†": "†: it leaves out operations that the rate counts"}
-
-
-# --- texts ---
-
-def three_digits(value):
-    """0.0971, 3.96, 71.8, 641, 1,203."""
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
-
-
-def percent(part):
-    """0.9 %, 12 %."""
-    return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
-
-
-def link(text, path, folder):
-    """A link in Markdown, on a page in `folder`."""
-    return f"[{text}]({os.path.relpath(path, folder)})"
-
-
-def by_reason(found):
-    """{reason: [things]} of (thing, reason)."""
-    things = defaultdict(list)
-    for thing, reason in found:
-        things[reason].append(thing)
-    return things
-
-
-class Cell(NamedTuple):
-    """What a table has in one place, and which of MARKS."""
-    text: str = ""
-    marks: str = ""
-
-    def __str__(self):
-        return "".join([*(mark for mark in "↓~" if mark in self.marks), self.text,
-                        *(mark for mark in ("†", " Δ") if mark.strip() in self.marks)])
-
-
-class Table:
-    """Cells under heads. A line of one cell is a title of those that follow."""
-
-    def __init__(self, heads, lines):
-        self.heads = [*heads]
-        self.lines = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in line]
-                      for line in lines]
-
-    @property
-    def legend(self):
-        """What the marks in it mean."""
-        found = {mark for line in self.lines for cell in line for mark in cell.marks}
-        return [meaning for mark, meaning in MARKS.items() if mark in found]
-
-    def __str__(self):
-        """In Markdown."""
-        rules = ["---", *("---" if head in (MOVE, ROOF) else "---:" for head in self.heads[1:])]
-        # Between two ~, GitHub strikes out.
-        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
-                        .replace("|  |", "| |") for line in (self.heads, *self.lines))
-        return "\n".join([head, f"|{'|'.join(rules)}|", *lines])
-
-    def text(self):
-        """In lines of a terminal."""
-        lines = [[str(cell) for cell in line] for line in (self.heads, *self.lines)]
-        first = max(len(line[0]) for line in lines)
-        room = 2 + max(len(cell) for line in lines for cell in line[1:])
-        return "\n".join(f"{line[0]:<{first}}" + "".join(f"{cell:>{room}}" for cell in line[1:])
-                         if line[1:] else line[0] for line in lines)
-
-
-def wrapped(text):
-    """In lines of a terminal."""
-    return textwrap.fill(text, WIDTH, break_on_hyphens=False)
-
-
 # --- the runs ---
 
 def is_peer(line):

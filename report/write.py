@@ -10,7 +10,7 @@ from functools import partial
 
 from bench import ladders
 from bench.ladders import ROOT
-from report import blocks, figures, plots, view
+from report import blocks, figures, plots, table, view
 
 
 def update_readmes(ladder, results):
@@ -39,7 +39,7 @@ def front(results):
 def list_ladders(folder):
     """All ladders, for the studies' page."""
     return "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |", *(
-        f"| {view.link(each.name, each.folder, folder)} | {each.title} "
+        f"| {table.link(each.name, each.folder, folder)} | {each.title} "
         f"| {each.toml.get('paper', {}).get('cite', '')} |" for each in ladders.ladders())])
 
 

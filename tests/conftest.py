@@ -218,7 +218,7 @@ def made_up(tmp_path_factory):
     tree = Tree(tmp_path_factory.mktemp("repository"))
     shutil.copytree(REPOSITORY / "bench", tree.root / "bench",
                     ignore=shutil.ignore_patterns("__pycache__", "build", "env"))
-    for name in ("view", "blocks"):
+    for name in ("view", "terminal"):
         tree.write(f"report/{name}.py", TABLES)
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("bench/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")

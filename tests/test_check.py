@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from bench import check, ladders, running, testing
+from bench import check, items, ladders, running, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -347,11 +347,11 @@ def test_the_words_for_an_update(said, found, options):
     """Of W1 (5 × 10) and b1 (10), after an update by so many images of 32."""
     states, words = options.get("states", [BEFORE, AFTER]), []
     for name, place, shape in ("W1", slice(0, 50), (5, 10)), ("b1", slice(50, 60), (1, 10)):
-        item = testing.compare_part(name, found[place].reshape(shape).astype(np.float32),
-                                    states[-1][place].reshape(shape), "norm", 5e-5)
+        item = items.compare_part(name, found[place].reshape(shape).astype(np.float32),
+                                  states[-1][place].reshape(shape), "norm", 5e-5)
         item.slice = place
         if not item.right:
-            words.append(testing.explain_update(item, found, states, options.get("count", 32), 32))
+            words.append(items.explain_update(item, found, states, options.get("count", 32), 32))
     assert said in words
 
 

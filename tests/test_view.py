@@ -7,7 +7,7 @@ import pytest
 from programs import script
 
 from bench import ladders, rows
-from report import blocks, view, write
+from report import blocks, terminal, view, write
 
 LADDER = """\
 title = "A ladder"
@@ -78,7 +78,7 @@ class Lab:
 
     def lines(self, block=blocks.headline):
         """The lines of a block, or of the tables of a terminal, with one blank between words."""
-        text = (block(self.results, ("grid", "steps")) if block is blocks.terminal else
+        text = (block(self.results, ("grid", "steps")) if block is terminal.terminal else
                 block(self.results, self.root))
         return [" ".join(line.split()) for line in text.split("\n")]
 
@@ -142,7 +142,7 @@ def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
 def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
     lab.write(runs("00_plain", 4, 4), runs("01_fast", 1), runs("01_fast", 9, round=2, rate=80),
               runs("peer_one", 2, 2, others=50))
-    text = "\n".join(lab.lines(blocks.terminal))
+    text = "\n".join(lab.lines(terminal.terminal))
     assert "01_fast 1.00\n" in text and "peer_one ↓2.00\n" in text and "00_plain 4.00\n" in text
     assert "medians of 1 to 2 runs, 1 disturbed left out" in text
     assert "↓: all its runs were disturbed" in text
@@ -169,7 +169,7 @@ def test_a_stage_without_runs_says_why(lab):
     assert lab.stage("02_gone") == "No machine has run it: found no GPU."
     assert lab.stage("01.1") == "No machine has run it: not run."
     assert "No machine has run [02_gone](stages/02_gone): found no GPU." in lab.lines(blocks.ladder)
-    assert "02_gone: no device: found no GPU" in lab.lines(blocks.terminal)
+    assert "02_gone: no device: found no GPU" in lab.lines(terminal.terminal)
 
 
 def test_the_fastest_stage_against_the_fastest_peer_in_each_cell(lab):
@@ -191,20 +191,20 @@ def test_a_quick_look_ends_with_what_all_cells_take(lab):
     lab.write(runs("00_plain", 100, hidden=64), runs("01_fast", 9, hidden=64, threads=2))
     # Four cells, in one run of 101 s and three of 10 s.
     assert ("Type next: make step STAGE=01.1. All of the grid takes about 9 minutes: ./run_all.sh"
-            ) in " ".join(lab.lines(blocks.terminal))
+            ) in " ".join(lab.lines(terminal.terminal))
 
 
 def test_the_papers_figures_stand_below_ours(lab):
     (lab.root / "stages/paper.csv").write_text(
         "stage,batch,hidden,train_s\n00_plain,1,8,60\n02_gone,1,8,2.5\n02_gone,1,9,1\n")
     lab.write(runs("00_plain", 4), runs("01_fast", 2))
-    lines = lab.lines(blocks.terminal)
+    lines = lab.lines(terminal.terminal)
     ours = lines.index("01_fast 2.00")
     assert lines[ours + 1:ours + 3] == ["00_plain, the paper 60.0", "02_gone, the paper 2.50"]
     assert [line for line in lines if "×" in line] == ["01_fast 2.00×", "02_gone, the paper 24.0×"]
     assert "The paper is A Paper; on its machine." in lines
     lab.write(runs("00_plain", 4, epochs=1))  # other settings
-    assert not [line for line in lab.lines(blocks.terminal) if "paper" in line]
+    assert not [line for line in lab.lines(terminal.terminal) if "paper" in line]
 
 
 @pytest.mark.parametrize(("file", "edit", "said"), [

@@ -23,6 +23,7 @@ import numpy as np
 import pandas
 
 from bench import ladders, rows, running, testing
+from bench.items import compare_all
 from bench.ladders import ROOT, fail
 from setup.gpu.plan import TOOLS
 
@@ -125,7 +126,7 @@ def compare(call, run):
     with open(call.folder / "rows" / f"{run.id}.csv", newline="", encoding="utf-8") as file:
         row = next(csv.DictReader(file), {})
     with np.errstate(all="ignore"):
-        items = testing.compare_all(testing.Run(0, "", found, row), lines, expected)
+        items = compare_all(testing.Run(0, "", found, row), lines, expected)
     return next((("wrong", f"{item.element or item.name} is {item.found:.9g}, expected "
                   f"{item.expected:.9g}, with {run.case}") for item in items if not item.right),
                 ("ran", ""))

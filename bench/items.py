@@ -1,0 +1,98 @@
+"""What a run has computed, beside what the reference has: which parts are wrong, and how.
+
+The reference says what is compared, in lines: see stages/reference.c.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Item:
+    """A result of a run beside the reference's: a column of the row, or a part of what it saved."""
+    name: str
+    error: float
+    right: bool
+    found: float  # the column's value, or the first wrong element's
+    expected: float
+    element: str = ""  # the first wrong element: W1[783][32]
+    slice: slice = None  # where a part lies in the file
+    wrong: np.ndarray = None  # rows × columns: which elements of a part are wrong
+
+
+def distance(kind, found, expected):
+    """The error of `norm` or `largest`. Where only zeros are expected, only zeros may be found."""
+    def size(values):
+        return np.sqrt(np.square(values).sum()) if kind == "norm" else np.abs(values).max()
+    absolute = size(found - expected)
+    return absolute and absolute / size(expected)
+
+
+# All comparisons are such that a NaN is wrong.
+def compare_column(name, row, value, relative, absolute):
+    """The Item of a column."""
+    found, value = float(row.get(name) or math.nan), float(value)
+    error = abs(found / value - 1) if value else abs(found)
+    right = abs(found - value) <= float(relative) * abs(value) + float(absolute)
+    return Item(name, error, right, found, value)
+
+
+def compare_part(name, found, expected, kind, bound):
+    """The Item of a part, from its elements as a matrix."""
+    error = distance(kind, found, expected)
+    typical = np.sqrt(np.square(expected).mean()) if kind == "norm" else np.abs(expected).max()
+    wrong = ~(np.abs(found - expected) <= bound * typical)
+    right = error <= bound
+    if bound == 0:
+        wrong = found.view(np.uint32) != expected.astype(np.float32).view(np.uint32)
+        right = not wrong.any()
+    place = np.unravel_index(np.argmax(wrong) if wrong.any() else wrong.size - 1, wrong.shape)
+    element = name + "".join(f"[{i}]" for i in place[len(found) == 1:])
+    return Item(name, error, right, found[place], expected[place], element, wrong=wrong)
+
+
+def compare_all(run, lines, values):
+    """The Items, in the order of the lines that the reference has printed, and their values."""
+    items, first = [], 0
+    for kind, name, *words in lines:
+        if kind == "result":
+            items.append(compare_column(name, run.row, *words))
+        elif kind == "part":
+            shape = rows, columns = int(words[0]), int(words[1])
+            place = slice(first, first := first + rows * columns)
+            items.append(compare_part(name, run.values[place].reshape(shape),
+                                      values[place].reshape(shape), words[2], float(words[3])))
+            items[-1].slice = place
+        elif all(item.right for item in items):
+            error, bound = distance(name, run.values, values), float(words[0])
+            items += [] if error <= bound else [Item(kind, error, False, error, bound)]
+    return items
+
+
+@np.errstate(all="ignore")
+def explain_update(item, found, states, count, size):
+    """What a wrong part's last update, by `count` of `size` items, is in words, or "". `states` are
+    what is expected: before the first update, and after each."""
+    rows, columns = np.nonzero(item.wrong)
+    box = slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1)
+    name = item.name
+    if item.wrong[box].shape != item.wrong.shape:
+        name += "".join(f"[{each.start}..{each.stop - 1}]" for each in box[len(item.wrong) == 1:])
+    found, *states = (each[item.slice].reshape(item.wrong.shape)[box].ravel()
+                      for each in (found, *states))
+    first, before, after = [states[0], *states][-3:]
+    found, right, earlier = found - before, after - before, before - first
+    size_of = np.linalg.norm
+    if size_of(found) <= 0.01 * size_of(right):
+        return f"{name} did not move."
+    # So many times the right one and the one before it, by least squares. A few elements fit any.
+    (times, again), *_ = np.linalg.lstsq(np.stack([right, earlier], axis=1), found, rcond=None)
+    left = found - times * right - again * earlier
+    if found.size < 5 or not size_of(left) <= 0.01 * size_of(found - right):
+        return ""
+    return f"The update of {name} is {times:.5g} times the right one" + (
+        f" + {again:.5g} times the one before: is its gradient set to zero?"
+        if abs(again) > 0.01 else f": is it divided by {count}?"
+        if any(math.isclose(times, each, rel_tol=0.01) for each in (count, count / size)) else ".")

@@ -1,0 +1,87 @@
+"""Tables for READMEs and terminals, the marks in them, and how numbers and links are written."""
+
+import math
+import os
+import textwrap
+from collections import defaultdict
+from typing import NamedTuple
+
+from bench import rows
+
+WIDTH = 80  # of a terminal
+MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
+# What may stand with a cell, and what it means. The first two stand before the number.
+MARKS = {
+    "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
+    "↓": "↓: all its runs were disturbed",
+    "Δ": "Δ: its sources have changed since",
+    "†": "†: it leaves out operations that the rate counts"}
+
+
+def three_digits(value):
+    """0.0971, 3.96, 71.8, 641, 1,203."""
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+
+
+def percent(part):
+    """0.9 %, 12 %."""
+    return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
+
+
+def link(text, path, folder):
+    """A link in Markdown, on a page in `folder`."""
+    return f"[{text}]({os.path.relpath(path, folder)})"
+
+
+def by_reason(found):
+    """{reason: [things]} of (thing, reason)."""
+    things = defaultdict(list)
+    for thing, reason in found:
+        things[reason].append(thing)
+    return things
+
+
+class Cell(NamedTuple):
+    """What a table has in one place, and which of MARKS."""
+    text: str = ""
+    marks: str = ""
+
+    def __str__(self):
+        return "".join([*(mark for mark in "↓~" if mark in self.marks), self.text,
+                        *(mark for mark in ("†", " Δ") if mark.strip() in self.marks)])
+
+
+class Table:
+    """Cells under heads. A line of one cell is a title of those that follow."""
+
+    def __init__(self, heads, lines):
+        self.heads = [*heads]
+        self.lines = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in line]
+                      for line in lines]
+
+    @property
+    def legend(self):
+        """What the marks in it mean."""
+        found = {mark for line in self.lines for cell in line for mark in cell.marks}
+        return [meaning for mark, meaning in MARKS.items() if mark in found]
+
+    def __str__(self):
+        """In Markdown."""
+        rules = ["---", *("---" if head in (MOVE, ROOF) else "---:" for head in self.heads[1:])]
+        # Between two ~, GitHub strikes out.
+        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
+                        .replace("|  |", "| |") for line in (self.heads, *self.lines))
+        return "\n".join([head, f"|{'|'.join(rules)}|", *lines])
+
+    def text(self):
+        """In lines of a terminal."""
+        lines = [[str(cell) for cell in line] for line in (self.heads, *self.lines)]
+        first = max(len(line[0]) for line in lines)
+        room = 2 + max(len(cell) for line in lines for cell in line[1:])
+        return "\n".join(f"{line[0]:<{first}}" + "".join(f"{cell:>{room}}" for cell in line[1:])
+                         if line[1:] else line[0] for line in lines)
+
+
+def wrapped(text):
+    """In lines of a terminal."""
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False)

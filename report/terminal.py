@@ -1,0 +1,82 @@
+"""The tables of a terminal, in the layout of the papers. The cells are view.py's."""
+
+import functools
+import math
+from statistics import mean
+
+from report.table import Cell, Table, wrapped
+
+
+def terminal(results, kinds):
+    """The tables for a terminal, in the layout of the papers: for each value of the first axis and
+    each measure a line per stage, and below those the paper's own figures."""
+    parts = [wrapped(results.machine)]
+    groups = [group for kind in kinds for group in results.groups[kind]]
+    for group in groups:
+        tables = [*pages(group)]
+        parts += ["\n".join(map(wrapped, [group.caption, *legend(tables)])),
+                  *(table.text() for table in tables)]
+        its = results.ladder.toml.get("paper", {})
+        parts += [wrapped(f"The paper is {its['cite']}; {its['machine']}.".replace("*", ""))
+                  ] if group.paper else []
+    if groups:
+        main = results.grid.without_steps().with_most_threads()
+        parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out)),
+                  after_a_look(main) if results.is_quick else ""]
+    else:
+        parts += ["`make report` draws how the time grows" if len(results.growth) else
+                  "no finished runs"]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def legend(tables):
+    """What the marks in some tables mean, each once."""
+    return dict.fromkeys(meaning for table in tables for meaning in table.legend)
+
+
+def after_a_look(group):
+    """What to type after a quick look, and about how long all takes: as if all cells were like
+    these, in three rounds, or one of over 20 s, with a second around what a run times."""
+    ladder, cells = group.ladder, math.prod(len(axis["values"]) for axis in group.ladder.axes)
+
+    def work(settings):
+        row = dict(zip(group.axes, group.cells[0])) | settings
+        return sum(ladder.work(row, phase, "operations") or 0 for phase in ladder.phases)
+
+    whole = {ladder.column(name): value for name, value in ladder.settings.items()}
+    now = work(group.settings)
+    times = [[time for cell in group.cells if (time := group.time(line, cell))]
+             for line in group.lines]
+    times = [max(mean(each) * (work(whole) / now if now else 1), whole.get("seconds", 0))
+             for each in times if each]
+    minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
+    first = next(stage.number for stage in ladder.stages if stage.before)
+    return wrapped(
+        f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid takes "
+        f"about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
+
+
+def pages(group):
+    """A table for each value of the first axis, with a column for each value of the last."""
+    names = [axis["name"] for axis in group.ladder.axes]
+    for page in sorted({cell[:-1] for cell in group.cells}):
+        columns = [cell for cell in group.cells if cell[:-1] == page]
+        heads = [*(f"{name} {value}" for name, value in zip(names, page)), *names[-1:]]
+        lines = [line for part in parts_of_page(group, columns) for line in part]
+        yield Table([", ".join(heads), *(str(*cell[-1:]) or "each run" for cell in columns)], lines)
+
+
+def parts_of_page(group, cells):
+    """The lines of each measure and of the speedup, below a line with its title. A program without
+    a number has none."""
+    shown = [(group.title(each), functools.partial(group.number, each["column"]))
+             for each in group.ladder.measures]
+    shown.append((f"Speedup over {group.ladder.toml['baseline']}", group.speedup))
+    for title, number in shown:
+        part = []
+        for line in (*group.lines, *group.paper):
+            numbers, name = [number(line, cell) for cell in cells], group.label(line)
+            if any(each.text != "-" for each in numbers):
+                part.append([Cell(f"  {name.text}", name.marks), *numbers])
+        if part:
+            yield [[title], *part]
