@@ -129,6 +129,13 @@ def describe(kit, used):
     shutil.copy2(ROOT / "bench/machine.sh", kit)
 
 
+def needed_glibc(kit):
+    """The C library's version that the CUDA programs need: that of this machine, or older."""
+    found = {tuple(map(int, version.split(b"."))) for path in kit.glob("gpu/*/*")
+             for version in re.findall(rb"GLIBC_(\d+\.\d+)", path.read_bytes())}
+    return ".".join(map(str, max(found, default=(0, 0))))
+
+
 def fill(kit, runs):
     """Puts all but Python's programs into the kit. Returns what went wrong."""
     stages = dict.fromkeys(run.stage for run in runs)
@@ -165,12 +172,13 @@ def main():
         ladders.ladders()[0].peers_folder, ROOT / "bench/peers") for path in folder.glob("*.py")]
     with tempfile.TemporaryDirectory() as kit:
         wrong = fill(Path(kit), runs)
+        glibc = needed_glibc(Path(kit))
         status, said = run("tar", "-czf", output / "kit.tgz", "-C", kit, ".", "-C", ROOT, *scripts)
     if status:
         wrong.append(said)
     for why in wrong:
         print(why, file=sys.stderr)
     size = (output / "kit.tgz").stat().st_size / 2**20
-    print(f"{output}: {len(runs)} runs, {size:.0f} MiB. On the machine with the GPU: bash run.sh "
-          "OUT, 8 minutes. Then here: make gpu-results FROM=OUT")
+    print(f"{output}: {len(runs)} runs, {size:.0f} MiB. On the machine with the GPU, which needs "
+          f"glibc {glibc}: bash run.sh OUT, 8 minutes. Then here: make gpu-results FROM=OUT")
     return 1 if wrong else 0
