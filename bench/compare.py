@@ -32,7 +32,7 @@ def run(stage, words):
     """Runs once and returns the row, with the record of how the machine was."""
     row, status, errors, _ = running.measure(stage, words)
     if not row:
-        reason = (errors.splitlines() or ["no reason given"])[-1].removeprefix(f"{stage.name}: ")
+        reason = running.reason(errors, stage.name) or "no reason given"
         fail(f"{stage.name}: " + (f"exit status {status}: " if status else "") + reason,
              max(1, status or 1))
     return row

@@ -162,6 +162,11 @@ def measure(stage, words, environment=None, **options):
                       "program_s": seconds}, 0, errors, results.read(path)
 
 
+def reason(said, name):
+    """The last line that a program of this name has said: why it failed."""
+    return said.rpartition("\n")[2].removeprefix(f"{name}: ")
+
+
 def processor_seconds():
     """(all, own): for how many seconds the processors that we may use have been busy, and how much
     of that was this program with the runs that have ended. What a hypervisor takes is busy, too."""

@@ -314,7 +314,7 @@ class Sweep:
         for again in range(1 + AGAIN):
             say(f"{words}; {self.left()} to go", is_progress=True)
             row, status, errors = self.start(stage, self.cells[cell], threads, number)
-            reason = errors.rpartition("\n")[2].removeprefix(f"{stage.name}: ")
+            reason = running.reason(errors, stage.name)
             if errors and reason not in self.said:
                 say(errors)
                 self.said.add(reason)

@@ -2,8 +2,8 @@
 
 There is perhaps no compiler, no make, no package and no network there, and each second counts. So
 the programs are built here, for a GPU that this machine need not have. The kit is two files:
-kit.tgz with the programs, the data and a plan (plan.py), and run.sh. What that
-brings back is read by results.py. From the environment or make's command line:
+kit.tgz with the programs, the data and a plan (plan.py), and run.sh. What that brings back is read
+by results.py. From the environment or make's command line:
 
     DIR=gpu-kit        the folder
     CUDA_ARCH=sm_90    the GPU's architecture: sm_90 is an H100 or H200, sm_75 a T4
@@ -143,9 +143,9 @@ def fill(kit, runs):
     built, wrong = build_all(kit, [stage for stage in stages if stage not in scripts])
     is_there = {line[:2] for line in built} | {
         (stage.ladder.name, stage.name) for stage in scripts}
-    lines = [each.line(f"{number:04}") for number, each in enumerate(runs)]
     write_table(kit / "plan.tsv", plan.COLUMNS, [
-        line for line in lines if (line[2], line[5]) in is_there])
+        each.line(f"{number:04}") for number, each in enumerate(runs)
+        if (each.stage.ladder.name, each.stage.name) in is_there])
     write_table(kit / "built.tsv", BUILT, built)
     describe(kit, dict.fromkeys(stage.ladder for stage in stages))
     return wrong + build_calibrator(kit)
@@ -168,8 +168,8 @@ def main():
     os.environ |= {"MAKEFLAGS": "", "MARCH": MARCHES[0]}
     output = folder()
     shutil.copy2(ROOT / "setup/gpu/run.sh", output / "run.sh")
-    scripts = [path.relative_to(ROOT) for folder in (
-        ladders.ladders()[0].peers_folder, ROOT / "bench/peers") for path in folder.glob("*.py")]
+    scripts = [path.relative_to(ROOT) for peers in (
+        ladders.ladders()[0].peers_folder, ROOT / "bench/peers") for path in peers.glob("*.py")]
     with tempfile.TemporaryDirectory() as kit:
         wrong = fill(Path(kit), runs)
         glibc = needed_glibc(Path(kit))

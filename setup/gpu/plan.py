@@ -13,9 +13,8 @@ from bench.ladders import BINDING, ROOT, SPINNING
 
 # The columns of plan.tsv. run.sh reads those before `program`. A run with a case is compared with
 # the reference. Others have a kind: that of a sweep, a tool of compute-sanitizer, or "counters".
-COLUMNS = "id", "part", "ladder", "limit", "command", "program", "kind", "round", "case"
+COLUMNS = "id", "part", "ladder", "command", "program", "kind", "round", "case"
 IS_SIMULATED = bool(os.environ.get("SIM"))
-LIMIT_S = 60  # of a run
 ROUNDS = {"steps": 8, "grid": 3}  # as far as there is time
 TOOLS = "memcheck", "racecheck", "synccheck", "initcheck"
 NCU = ("ncu", "--csv", "--print-units=base", "--clock-control=none", "--cache-control=none",
@@ -48,7 +47,7 @@ class Run(NamedTuple):
         command += [*self.words, "--quiet", "--csv", f"rows/{name}.csv"]
         if self.case and ladder.save:
             command += [f"--{ladder.save}", f"weights/{self.archive}/{name}"]
-        return (name, self.part, ladder.name, LIMIT_S, " ".join(map(str, command)), stage.name,
+        return (name, self.part, ladder.name, " ".join(map(str, command)), stage.name,
                 self.kind, self.number, self.case)
 
     @property

@@ -9,6 +9,7 @@ than report/results.
 """
 
 import csv
+import functools
 import io
 import os
 import re
@@ -67,7 +68,7 @@ class Call:
 
     def failure(self, run):
         """Why a run failed, in words."""
-        last = self.said(run).rpartition("\n")[2].removeprefix(f"{run.program}: ")
+        last = running.reason(self.said(run), run.program)
         return ": ".join(filter(None, [f"exit status {run.status}", last]))
 
     def sweep(self, ladder):
@@ -75,8 +76,9 @@ class Call:
         return {key: text for key, text in self.machine.items() if key not in ("name", "march")} | {
             **{key: self.kit.get(key, "") for key in ("compiler", "nvcc", "revision")},
             "built for": f"{self.machine.get('march')}, {self.kit.get('CUDA_ARCH')}",
-            "data": self.kit.get(f"data of {ladder.name}", ""), "clocks": self.clocks()}
+            "data": self.kit.get(f"data of {ladder.name}", ""), "clocks": self.clocks}
 
+    @functools.cached_property
     def clocks(self):
         """The GPU's clocks and power meanwhile: median, least and most."""
         logged = pandas.read_csv(io.StringIO(read_text(self.folder / "clocks.csv")), names=[

@@ -78,10 +78,10 @@ run() {
         $((${stopped/./} - ${start/./})) >>runs.tsv
 }
 
-# Runs the plan's lines of a part, while there is time.
+# Runs the plan's lines of a part, while there is time. A run may take 60 s.
 run_lines() {
-    local name its_part ladder limit command _
-    while IFS=$'\t' read -r name its_part ladder limit command _; do
+    local name its_part ladder command limit=60 _
+    while IFS=$'\t' read -r name its_part ladder command _; do
         [[ $its_part == "$1" ]] || continue
         while (($(jobs -pr | wc -l) >= ${at_once[$1]:-1})); do
             wait -n
