@@ -1,7 +1,7 @@
 # Builds, tests and compares the stages. None is named here: bench/ladders.py finds them.
 
-# Recipes read what the command line sets from the environment: STAGE='a "b"' is one word there,
-# which no shell reads again.
+# What the command line sets, bench/options.py reads: STAGE='a "b"' is one word there, which no shell
+# reads again. The same name in the environment says nothing.
 
 ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see setup/README.md)
@@ -74,7 +74,7 @@ sim: ## build the CUDA stages for a simulated device: train.sim in its folder
 
 gpu: ## gpu [PART=steps]: all of the next two on this machine, for its GPU
 	@$(MAKE) --no-print-directory gpu-kit CUDA_ARCH=native
-	@out=$${DIR:-gpu-kit}/$$(date +%F_%H%M%S) && bash "$${DIR:-gpu-kit}/run.sh" "$$out" $$PART && \
+	@out=gpu-kit/$$(date +%F_%H%M%S) && bash gpu-kit/run.sh "$$out" $(if $(filter command,$(origin PART)),$(PART)) && \
 	    $(MAKE) --no-print-directory gpu-results FROM="$$out"
 
 gpu-kit: ## gpu-kit [DIR= CUDA_ARCH=sm_90]: what measures a GPU elsewhere, in a folder
@@ -83,7 +83,7 @@ gpu-kit: ## gpu-kit [DIR= CUDA_ARCH=sm_90]: what measures a GPU elsewhere, in a 
 
 gpu-results: ## gpu-results FROM=OUT: compare and keep what its run.sh brought back
 	@setup/deps.sh compare
-	@$(BENCH) setup.gpu.results $$FROM
+	@$(BENCH) setup.gpu.results
 
 deps: ## install the missing packages of packages.txt
 	@setup/deps.sh
@@ -92,47 +92,45 @@ deps: ## install the missing packages of packages.txt
 
 step: ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 	@setup/deps.sh compare
-	@$(BENCH) step step "$$STUDY" "$$STAGE"
+	@$(BENCH) step step
 
 diff: ## diff STAGE=02 [FROM=01 STUDY=]: what a stage changed against the one before
-	@$(BENCH) step diff "$$STUDY" "$$STAGE" "$$FROM"
+	@$(BENCH) step diff
 
 asm: ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 	@setup/deps.sh run
-	@$(BENCH) asm "$$STUDY" "$$STAGE" "$$FUNCTION"
+	@$(BENCH) asm
 
 new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
-	@$(BENCH) step new "$$STUDY" "$$FROM" "$$NAME"
+	@$(BENCH) step new
 
 export: ## export STAGE=02 DIR=/new/folder [STUDY=]: a stage that needs no other file
-	@[ "$$DIR" ] && [ ! -e "$$DIR" ] || { echo "DIR: found '$$DIR', expected a new folder"; exit 2; } >&2
-	@folder=$$($(BENCH) ladders stages "$$STUDY" "$$STAGE") && \
-	    $(MAKE) --no-print-directory -C "$$folder" export DIR="$$(realpath -m -- "$$DIR")"
+	@$(BENCH) step export
 
 new-study: ## new-study NAME=heat: a study of your own, the smallest that works
-	@$(BENCH) step study '' "$$NAME"
+	@$(BENCH) step study
 
 check: ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
 	@setup/deps.sh compare
-	@$(BENCH) check "$$STAGE" "$$STUDY" "$$TARGET" "$$PHASE"
+	@$(BENCH) check
 
 bench: ## bench [STAGE=02 STUDY= FILTER=]: the machine's ceilings, a stage under them
 	@setup/deps.sh bench
-	@$(BENCH) bench.ceilings "$$STAGE" "$$STUDY"
+	@$(BENCH) bench.ceilings
 
-# Make passes variables of its command line on. So HIDDEN=32 sets the ladder's option --hidden.
+# HIDDEN=32 sets the ladder's option --hidden, here and above.
 compare: ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 	@setup/deps.sh compare
-	@$(BENCH) compare "$$STUDY" "$$A" "$$B"
+	@$(BENCH) compare
 
 peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) --no-print-directory -C bench/peers install
 
 profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
-	@$(BENCH) profile $$STAGE
+	@$(BENCH) profile
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
-	@$(BENCH) profile --gpu $$STAGE
+	@$(BENCH) profile --gpu
 
 report: ## write the report, its plots and the READMEs' tables
 	@setup/deps.sh report

@@ -1,8 +1,9 @@
-"""Starts a program of this repository: python3 -m bench compare 00 01
+"""Starts a program of this repository: python3 -m bench compare A=00 B=01
 
-The name is that of a module: of bench/, or with its folder before it. Modules import each other
-as `from bench import ladders`, and only this file says where they are, also when the folder is
-started: python3 /path/bench. A program is a module with a main().
+The name is that of a module: of bench/, or with its folder before it. Options may follow
+(options.py). Modules import each other as `from bench import ladders`, and only this file says
+where they are, also when the folder is started: python3 /path/bench. A program is a module with a
+main().
 
 Ctrl-C ends a program without a traceback. While Python starts, it is blocked by who starts it (`env
 --block-signal=INT`). While modules are imported, it ends the program at once: an exception would
@@ -31,7 +32,8 @@ def interrupt(number, _):
 
 if __name__ == "__main__":
     module = sys.argv.pop(1)
-    sys.argv[0] = module.rpartition(".")[2]
+    from bench import options
+    sys.argv = [module.rpartition(".")[2], *options.read(sys.argv[1:])]
     if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
         sys.stdout.reconfigure(line_buffering=True)
     main = importlib.import_module(module if "." in module else f"bench.{module}").main

@@ -1,7 +1,5 @@
 """Shows what the compiler made of a function: `make asm STAGE=01 [FUNCTION=forward]`.
 
-    asm STUDY STAGE [FUNCTION]
-
 Prints what objdump prints of it, instructions between the lines of the source that they come from,
 and of a CUDA kernel what cuobjdump prints. A function that was inlined is in those that call it.
 Without FUNCTION, prints the names of all that can be shown. Nothing runs.
@@ -10,12 +8,12 @@ Without FUNCTION, prints the names of all that can be shown. Nothing runs.
 import os
 import re
 import signal
-import sys
 
 from bench import ladders
 from bench.compare import build
 from bench.counts import run, toolkit
 from bench.ladders import fail
+from bench.options import given
 
 
 def functions(stage):
@@ -36,8 +34,7 @@ def functions(stage):
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
-    study, stage, function = [*sys.argv[1:], "", "", ""][:3]
-    stage = ladders.find_ladder(study).find(stage)
+    stage, function = ladders.find_ladder(given("STUDY")).find(given("STAGE")), given("FUNCTION")
     build(stage)
     found = functions(stage)
     names = " ".join(dict.fromkeys(name for name, _ in found if name[0] != "_"))

@@ -1,9 +1,8 @@
 """Measures with Google Benchmark: the machine's ceilings, or the phases of a stage under them.
 
-    python3 -m bench.ceilings [STAGE [STUDY]]
+make bench calls it. Options on make's command line:
 
-make bench calls it. It reads from the environment or make's command line:
-
+    STAGE=02 STUDY= the stage; without one, the machine
     FILTER=regex   runs only the benchmarks whose names match, and does not write their results, so
                    that they never replace complete ones
     OPTIONS='...'  the library's own options, such as --benchmark_repetitions=9
@@ -31,15 +30,16 @@ from pathlib import Path
 
 from bench import compare, counts, ladders, rows
 from bench.ladders import ROOT, SPINNING, fail
+from bench.options import given
 
-BUILD, FILTER = ROOT / "bench/machine/build", os.environ.get("FILTER")
+BUILD, FILTER = ROOT / "bench/machine/build", given("FILTER")
 DEFAULTS = {"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "true"}
 
 
 @functools.cache
 def results(name="ceilings.json"):
     """A file of ceilings, by default the CPU's."""
-    folder = os.environ.get("RESULTS") or (
+    folder = given("RESULTS") or (
         ROOT / "report/results" / counts.run("bench/machine.sh", "--name").strip() / "bench")
     return Path(folder, name)
 
@@ -50,7 +50,7 @@ def run(program, work, *words, **environment):
     printed, messages = [], Path(work, "messages")
     with messages.open("w") as file, subprocess.Popen(
             [BUILD / program, f"--benchmark_filter={FILTER or '-textbook'}",  # no ceiling
-             *shlex.split(os.environ.get("OPTIONS", "")), *words],
+             *shlex.split(given("OPTIONS")), *words],
             env={**DEFAULTS, **SPINNING, **os.environ, **environment}, stdout=subprocess.PIPE,
             stderr=file, text=True) as process:
         for line in process.stdout:
@@ -75,7 +75,7 @@ def check_filter(printed):
 
 
 def write(name, text):
-    if not FILTER or "RESULTS" in os.environ:
+    if not FILTER or given("RESULTS"):
         results(name).parent.mkdir(parents=True, exist_ok=True)
         rows.write(results(name), text)
         print(f"Written to {os.path.relpath(results(name), ROOT)}", file=sys.stderr)
@@ -100,7 +100,7 @@ def measure_gpu(program="calibrate"):
     counts.run("make", "-s", "-C", "bench/machine", f"build/{program}")
     said = counts.run(BUILD / program)
     head, *lines = said[said.index("what,unit"):].splitlines()
-    lines = [line for line in lines if re.search(FILTER or "", f"gpu/{line.partition(',')[0]}")]
+    lines = [line for line in lines if re.search(FILTER, f"gpu/{line.partition(',')[0]}")]
     if lines:
         print("-" * 72, f"{'GPU':30}{'Median':>12}{'Least':>12}{'Most':>12}", "-" * 72, sep="\n")
         for what, unit, *figures in (line.split(",") for line in lines):
@@ -110,10 +110,10 @@ def measure_gpu(program="calibrate"):
 
 
 def cells(ladder):
-    """{option: value} of each cell of the grid. A variable of the environment is the only value."""
+    """{option: value} of each cell of the grid. What is given is the only value."""
     options = ladder.options("step")
     axes = [axis["option"] for axis in ladder.axes]
-    grid = ([options[option]] if os.environ.get(option.upper().replace("-", "_")) else
+    grid = ([options[option]] if ladder.given(option) else
             axis["values"] for option, axis in zip(axes, ladder.axes))
     found = [options | dict(zip(axes, values)) for values in itertools.product(*grid)]
     if "updates" in ladder.toml.get("tests", {}):  # no short batch, and some that count
@@ -170,8 +170,8 @@ def work_of(stage, program):
                        peak / ladder.width, bandwidth)
 
 
-def measure_stage(work, wanted, study=""):
-    stage = ladders.find_ladder(study).find(wanted)
+def measure_stage(work):
+    stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
     if stage.is_gpu:
         fail(f"STAGE: found '{stage.name}', expected one for the CPU; `make profile-gpu` looks at "
              "kernels")
@@ -193,8 +193,8 @@ def measure_stage(work, wanted, study=""):
 
 def main():
     with tempfile.TemporaryDirectory() as work:
-        if sys.argv[1:] and sys.argv[1]:
-            measure_stage(work, *sys.argv[1:])
+        if given("STAGE"):
+            measure_stage(work)
         else:
             printed = measure_ceilings(work)
             has_gpu = ladders.has_gpu() and counts.toolkit(os.environ.get("NVCC", "nvcc"))

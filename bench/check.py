@@ -1,7 +1,5 @@
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-    python3 -m bench check STAGE [STUDY] [TARGET] [PHASE]
-
 The tests of a stage (testing.py) stop at the first mistake, and say in plain words what is wrong
 with the first updates of weights. Then its time is compared with its origin's, in a cell that is
 tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time. With one and
@@ -11,12 +9,11 @@ asks whether the stage is right. bench/README.md explains TARGET, PHASE and KEY.
 
 import contextlib
 import json
-import os
 import random
 import re
-import sys
 
 from bench import compare, counts, ladders, pairs
+from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
 KEY_SEEDS = 3  # of a drawn case: see Tester.test_seeds()
@@ -211,13 +208,10 @@ def check_stage(stage, target, phase, key, result):
 
 
 def main():
-    # A program that is checked sees no key.
-    key = os.environ.pop("KEY", "")
-    os.environ["MAKEFLAGS"] = re.sub(r"(^|\s)KEY=(\\.|\S)*", "", os.environ.get("MAKEFLAGS", ""))
-    wanted, study, target, phase, *_ = [*sys.argv[1:], "", "", "", ""]
-    stage = ladders.find_ladder(study).find(wanted)
-    result = {"stage": stage.name, "verdict": "not checked", "tests": 0, "target": target}
-    status = check_stage(stage, target, phase, key, result)
+    key = take("KEY")  # a program that is checked sees none
+    stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
+    result = {"stage": stage.name, "verdict": "not checked", "tests": 0, "target": given("TARGET")}
+    status = check_stage(stage, given("TARGET"), given("PHASE"), key, result)
     if key:
         print(json.dumps(result))
     return status

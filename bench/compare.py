@@ -4,8 +4,8 @@
 
 First compares both with the reference, in the cell in which they are timed. Then runs the two in
 turn, in rounds of one run each: see pairs.py. A round in which the machine was disturbed is made
-again, as in a sweep. README.md explains the statistics. RUNS and the options of the ladder
-come from the environment, where make puts them, or from its ladder.toml.
+again, as in a sweep. README.md explains the statistics. Where RUNS or an option of
+the ladder is not given, its ladder.toml has one. BUSY=1 judges although the machine was busy.
 """
 
 import subprocess
@@ -15,6 +15,7 @@ from statistics import median
 from bench import ladders, pairs, running
 from bench import rows as results
 from bench.ladders import fail
+from bench.options import given
 from bench.testing import check_cell
 
 
@@ -52,7 +53,7 @@ def run_pairs(stages, words, count):
         both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[len(rounds) % 2]}
         rounds.append((both[0], both[1]))
         kept = undisturbed(rounds)
-    why = running.why_no_verdict(others())
+    why = "" if given("BUSY") else running.why_busy(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
                "multiply-adds alone were slower than it can, or others used it")
@@ -60,7 +61,9 @@ def run_pairs(stages, words, count):
 
 
 def undisturbed(rounds):
-    """The rounds in which neither run was disturbed."""
+    """The rounds in which neither run was disturbed. With BUSY=1, all."""
+    if given("BUSY"):
+        return rounds
     best = results.best_rates([row for each in rounds for row in each])
     return [each for each in rounds if not any(results.is_disturbed(row, best) for row in each)]
 
@@ -124,8 +127,7 @@ def compare_in_cell(stages, options):
 
 
 def main():
-    study, *names = [*sys.argv[1:], "", "", ""][:3]
-    ladder = ladders.find_ladder(study)
-    compare_in_cell([ladder.find(name, option, ladder.stages + ladder.peers)
-                     for option, name in zip("AB", names)],
+    ladder = ladders.find_ladder(given("STUDY"))
+    compare_in_cell([ladder.find(given(option), option, ladder.stages + ladder.peers)
+                     for option in "AB"],
                     read_options(ladder, "compare"))

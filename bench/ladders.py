@@ -28,6 +28,7 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 from bench import shape
+from bench.options import given
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
@@ -68,13 +69,6 @@ def value(where, text, kind, least=None):
         return number(text, kind, least)
     except ValueError as expected:
         return fail(f"{where}: found '{text}', expected {expected}")
-
-
-# The jobs of `make -j` have files that Python does not pass on. A make that is started here would
-# warn of them.
-_options, _dashes, _variables = os.environ.get("MAKEFLAGS", "").partition("-- ")
-os.environ["MAKEFLAGS"] = (
-    re.sub(r"(^|\s)(-j\S*|--jobserver\S*)", "", _options) + _dashes + _variables)
 
 
 def processors(quota=Path("/sys/fs/cgroup/cpu.max")):
@@ -225,15 +219,19 @@ class Ladder:
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
-        then a middle value of each other axis. A variable of the environment changes any option,
-        because make passes on what its command line sets: HIDDEN=256."""
+        then a middle value of each other axis. HIDDEN=256 on make's command line changes any."""
         chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
                   for axis in reversed(self.axes)}
         chosen |= self.toml["compare"] | self.toml.get(table, {})
         for option in [*chosen, *self.settings, "runs"]:
-            if given := os.environ.get(option.upper().replace("-", "_")):
-                chosen[option] = given
+            if value := self.given(option):
+                chosen[option] = value
         return chosen
+
+    @staticmethod
+    def given(option):
+        """The value of an option on make's command line, or ""."""
+        return given(option.upper().replace("-", "_"))
 
     @property
     def data_module(self):

@@ -2,13 +2,13 @@
 a CUDA stage's kernels use the GPU, and with Nsight Systems when they run. Without a GPU, counts.py
 counts what they do. profiles/README.md says how to read the results.
 
-    profile [STAGE ...]    (01, or 01_vectorized; all CPU stages if none is named)
-    profile --gpu [STAGE ...]
+    profile          (all CPU stages, if STAGE names none)
+    profile --gpu
 
 Writes profiles/mine/<stage>/{cpu.txt,lines.txt,heap.txt,graph.svg}, or kernels.txt, timeline.txt
-and timeline.nsys-rep, or counts.csv. git ignores profiles/mine. Reads from the environment or
-make's command line:
+and timeline.nsys-rep, or counts.csv. git ignores profiles/mine. Options on make's command line:
 
+    STAGE="01 02"    these stages
     STUDY=name       the stages of a study; writes to its own folder profiles/mine/
     CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
     RESULTS=dir      writes the folders there instead; RESULTS=profiles, those that are committed
@@ -31,6 +31,7 @@ from bench import counts, ladders
 from bench.compare import build
 from bench.counts import run
 from bench.ladders import ROOT, fail
+from bench.options import given
 
 # What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
 # and shared memory allow, and accesses to shared memory, those repeated by bank conflicts first.
@@ -145,12 +146,12 @@ def count(stage, folder):
 
 
 def main():
-    gpu = sys.argv[1:2] == ["--gpu"]
-    seconds = ladders.value("CPU_SECONDS", os.environ.get("CPU_SECONDS") or "6", int, 1)
-    ladder = ladders.find_ladder(os.environ.get("STUDY"))
+    gpu = sys.argv[1:] == ["--gpu"]
+    seconds = ladders.value("CPU_SECONDS", given("CPU_SECONDS", "6"), int, 1)
+    ladder = ladders.find_ladder(given("STUDY"))
     among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
-    output = Path(os.environ.get("RESULTS") or ladder.profiles / "mine").resolve()
-    stages = [ladder.find(name, among=among) for name in sys.argv[1 + gpu:]] or among
+    output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
+    stages = [ladder.find(name, among=among) for name in given("STAGE").split()] or among
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there

@@ -136,11 +136,6 @@ def read_sweeps(folder):
     return found
 
 
-def limit(name, default):
-    """RATE or OTHERS: the percentage that the environment sets, or the default."""
-    return value(name, os.environ.get(name) or str(default), int, 0)
-
-
 def best_rates(rows):
     """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
     best = {}
@@ -154,8 +149,8 @@ def is_disturbed(row, best):
     """Whether a run was disturbed, by how the machine was: never by the run's own time. What a row
     does not know disturbs nobody."""
     rate, others = row.get("rate"), row.get("others")
-    return bool((rate and rate < limit("RATE", RATE) / 100 * best.get(row["threads"], 0))
-                or (others and others > limit("OTHERS", OTHERS)))
+    return bool((rate and rate < RATE / 100 * best.get(row["threads"], 0))
+                or (others and others > OTHERS))
 
 
 def read_ceilings(path):

@@ -193,12 +193,10 @@ def watch_others():
     return used
 
 
-def why_no_verdict(used):
-    """Why times say nothing if other programs have used so many percent of the processors, or
-    ""."""
-    limit = results.limit("OTHERS", results.OTHERS)
-    return (f"other programs used {used:.0f} % of the processors meanwhile; close them, or wait "
-            f"(OTHERS={limit} is what they may use)" if used > limit else "")
+def why_busy(used):
+    """Why times say little if other programs have used so many percent of the processors, or ""."""
+    return (f"other programs used {used:.0f} % of the processors meanwhile; close them, or wait"
+            if used > results.OTHERS else "")
 
 
 def clock_fault(row, ladder, seconds):

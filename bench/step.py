@@ -1,12 +1,13 @@
-"""Takes a reader through the stages of a ladder. make calls it, with STUDY for the ladder.
+"""Takes a reader through the stages of a ladder. make calls it, with STUDY= for the ladder.
 
-    step step STUDY STAGE       shows a stage: parts of its README, the diff against the stage
-                                before, and the times of both on this machine
-    step diff STUDY STAGE FROM  shows what a stage changed against the one before, or against FROM,
-                                with colours and a pager where git uses them
-    step new STUDY FROM NAME    makes your own stage from a copy of another, builds and tests it;
-                                with RUNS=8, it compares the times, too
-    step study '' NAME          makes a study of your own from a copy of the smallest one
+    step step STAGE=        shows a stage: parts of its README, the diff against the stage before,
+                            and the times of both on this machine
+    step diff STAGE= FROM=  shows what a stage changed against the one before, or against FROM, with
+                            colours and a pager where git uses them
+    step new FROM= NAME=    makes your own stage from a copy of another, builds and tests it; with
+                            RUNS=8, it compares the times, too
+    step export STAGE= DIR= copies a stage and what it needs into a new folder
+    step study NAME=        makes a study of your own from a copy of the smallest one
 """
 
 import os
@@ -15,15 +16,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
 
 from bench import ladders, running
 from bench.ladders import ROOT, fail
+from bench.options import given
 
 
-def diff(ladder, stage, origin=""):
-    stage = ladder.find(stage)
-    before = ladder.find(origin, "FROM") if origin else stage.before
+def show_diff(ladder):
+    stage, origin = ladder.find(given("STAGE")), given("FROM")
+    diff(stage, ladder.find(origin, "FROM") if origin else stage.before)
+
+
+def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
     # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
@@ -46,10 +52,10 @@ def show_answers(ladder, answer, runs):
             print(f"{column.removesuffix('_s'):13}{scale * median(times):12.4g}")
 
 
-def step(ladder, stage):
+def step(ladder):
     from bench import compare  # needs numpy, and a diff does not
 
-    stage = ladder.find(stage)
+    stage = ladder.find(given("STAGE"))
     readme = stage.folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
     shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|^<!--.*?-->\n|<!--.*?-->", "", text,
@@ -72,7 +78,7 @@ def step(ladder, stage):
     answer = is_asked and input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ")
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
-        diff(ladder, stage.name)
+        diff(stage, stage.before)
     show("What the diff shows", "The arithmetic", "The prediction")
     options = compare.read_options(ladder, "step")
     print("## On this machine\n")
@@ -91,8 +97,9 @@ def step(ladder, stage):
     show("The roof", "What the profile shows")
 
 
-def new(ladder, origin, name):
-    origin, number = ladder.find(origin, "FROM"), name.split("_")[0]
+def new(ladder):
+    origin, name = ladder.find(given("FROM"), "FROM"), given("NAME")
+    number = name.split("_")[0]
     if not ladders.STAGE_NAME.fullmatch(name) or any(
             stage.name.startswith(f"{number}_") for stage in ladder.stages):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
@@ -114,10 +121,11 @@ def new(ladder, origin, name):
     (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
     print(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
     # Nobody has to know yet how fast a copy is.
-    return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={os.environ.get('RUNS') or 0}")
+    return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
 
 
-def study(_, name):
+def study(_):
+    name = given("NAME")
     folder = ROOT / "studies" / name
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or folder.exists():
         fail(f"NAME: found '{name}', expected small letters, digits and _, and a name that no "
@@ -129,15 +137,25 @@ def study(_, name):
     return check(f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 
+def export(ladder):
+    folder, stage = Path(given("DIR")).absolute(), ladder.find(given("STAGE"))
+    if folder.exists():
+        fail(f"DIR: found '{given('DIR')}', expected a new folder")
+    return make("-C", stage.folder, "export", f"DIR={folder}")
+
+
 def check(*variables):
+    return make("check", *variables)
+
+
+def make(*words):
     # Ctrl-C ends it and what it has started, and then this program: no check goes on alone.
-    status, *_ = running.run(["make", "--no-print-directory", "check", *variables], cwd=ROOT,
+    status, *_ = running.run(["make", "--no-print-directory", *words], cwd=ROOT,
                              keep="", grace=2 * running.GRACE_S)  # it ends its own first
     return status if status >= 0 else 128 - status
 
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
-    command, study_name, *words = sys.argv[1:]
-    function = {"step": step, "diff": diff, "new": new, "study": study}[command]
-    return function(ladders.find_ladder(study_name), *words)
+    commands = {"step": step, "diff": show_diff, "new": new, "export": export, "study": study}
+    return commands[sys.argv[1]](ladders.find_ladder(given("STUDY")))

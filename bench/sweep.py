@@ -188,7 +188,7 @@ class Sweep:
         path = self.output / "sweeps.csv"
         rows.write(path, ((path.exists() and rows.read(path)) or csv_lines(rows.SWEEPS))
                    + csv_lines(*((self.sweep, *item) for item in sweep.items())))
-        if why := running.why_no_verdict(float(sweep["others"])):
+        if why := running.why_busy(float(sweep["others"])):
             say(f"Busy, so times will say little: {why}")
 
     def check_resume(self, sweep, earlier):

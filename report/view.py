@@ -6,7 +6,6 @@ and steps in a few cells. A README shows a machine that results/reference or $RE
 """
 
 import functools
-import os
 import subprocess
 from collections import defaultdict
 from numbers import Integral
@@ -17,6 +16,7 @@ import pandas
 
 from bench import pairs, rows
 from bench.ladders import fail
+from bench.options import given
 from report.table import Cell, by_reason, percent, three_digits
 
 HERE = Path(__file__).resolve().parent
@@ -377,7 +377,7 @@ def find_gpu(ladder, folder):
 
 def reference(ladder):
     """A ladder's results that READMEs show, or None."""
-    name = (os.environ.get("REFERENCE") or rows.read(HERE / "results/reference")).strip()
+    name = given("REFERENCE") or rows.read(HERE / "results/reference").strip()
     folder = HERE / "results" / name
     if not folder.is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")

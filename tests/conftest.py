@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from programs import LIMIT_S, copy, rows, script
+from programs import LIMIT_S, copy, rows, script, told
 
 from bench import sweep  # noqa: F401 - what it imports stays imported in run_here()
 
@@ -134,7 +134,7 @@ class Tree:
         self.root = root
         self.results = root / "results"
         self.environment = {name: value for name, value in os.environ.items() if not re.match(
-            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON|OTHERS|RATE",
+            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON",
             name)}
         self.environment["TMPDIR"] = str(root / "tmp")
 
@@ -265,5 +265,5 @@ def checkout(tmp_path, monkeypatch):
     copy(root)
     monkeypatch.chdir(root)
     tree = Tree(root)
-    tree.environment |= {"NVCC": "no-nvcc", "TMPDIR": str(tmp_path), "OTHERS": "100", "RATE": "0"}
+    tree.environment |= {"NVCC": "no-nvcc", "TMPDIR": str(tmp_path), **told()}
     return tree

@@ -27,10 +27,18 @@ LIMIT_S = 600  # against a hang: no verdict depends on how long something takes
 LABELS, TEST_LABELS = (3, 1, 4, 1, 5, 9), (2, 7, 1, 8)
 
 
+def told(**options):
+    """The variables that tell make or bench/ these options, as make's command line does. The
+    machine is busy while the tests run: BUSY=1 judges all the same."""
+    options = {name: str(value) for name, value in {"BUSY": 1, **options}.items()}
+    words = (f"{name}={value}".replace(" ", "\\ ") for name, value in options.items())
+    return {"MAKEFLAGS": f"-- {' '.join(words)}", **options}
+
+
 def run(command, status=0, limit=LIMIT_S, cwd=None, **variables):
     """Runs a command, in words or as one line, which has to end with this status (None: any). The
     result has what it printed. A variable that is None is not set."""
-    variables = {**os.environ, "MAKEFLAGS": None, "MNIST_DIR": None, **variables}
+    variables = {**os.environ, **told(), "MNIST_DIR": None, **variables}
     # Not pipes: what a program wrongly leaves behind would hold them open.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         ended = subprocess.run(
@@ -43,11 +51,6 @@ def run(command, status=0, limit=LIMIT_S, cwd=None, **variables):
                                       for file in (output, errors))
     assert status in (None, ended.returncode), (ended.returncode, ended.stdout + ended.stderr)
     return ended
-
-
-# The machine is busy while the tests run: no time is marked for that.
-os.environ.setdefault("OTHERS", "100")
-os.environ.setdefault("RATE", "0")
 
 
 def pytest_collection_modifyitems(items):

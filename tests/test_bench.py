@@ -7,21 +7,21 @@ import sys
 import pytest
 from programs import ROOT, draw_data, make, run
 
-from bench import ceilings, ladders, rows
+from bench import ceilings, ladders, options, rows
 
 pytestmark = pytest.mark.skipif(
     run("g++ -E -include benchmark/benchmark.h -x c++ /dev/null", None).returncode != 0,
     reason="found no g++ or no libbenchmark-dev")
 
 
-def bench(tmp_path, *stage, status=0, **variables):
+def bench(tmp_path, *options, status=0, **variables):
     make("-C", "bench/machine")  # not side by side with another test's
-    return run([sys.executable, ROOT / "bench", "bench.ceilings", *stage], status,
-               RESULTS=tmp_path, BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
+    return run([sys.executable, ROOT / "bench", "bench.ceilings", f"RESULTS={tmp_path}", *options],
+               status, BENCHMARK_MIN_TIME=0.001, BENCHMARK_REPETITIONS=3, **variables)
 
 
 def test_only_the_medians_are_written_without_host_or_path(tmp_path):
-    bench(tmp_path, FILTER="ceilings/(multiply_add|addition|read/L[12]|barrier|parallel)")
+    bench(tmp_path, "FILTER=ceilings/(multiply_add|addition|read/L[12]|barrier|parallel)")
     path, = tmp_path.iterdir()
     assert path.name == "ceilings.json"
     assert not re.search("host_name|executable|/home|/root", path.read_text())
@@ -34,7 +34,7 @@ def test_only_the_medians_are_written_without_host_or_path(tmp_path):
 
 
 def test_a_filter_that_no_benchmark_matches_is_one_line_also_under_make(tmp_path):
-    said = bench(tmp_path, status=2, FILTER="nothing_of_this_name",
+    said = bench(tmp_path, "FILTER=nothing_of_this_name", status=2,
                  MAKEFLAGS="s -j2 --jobserver-auth=98,99").stderr
     assert said.count("\n") == 1 and "nothing_of_this_name" in said
 
@@ -50,11 +50,11 @@ ROWS = ["launch", "launch_wait", "node", "grid_barrier", "load_shared", "read_L2
         "read_memory", "load_memory", "fma", "clock", "copy_pageable", "copy_pinned"]
 
 
-@pytest.mark.parametrize("wanted, kept", [(None, ROWS), ("gpu/load", ROWS[4:9:2])])
+@pytest.mark.parametrize("wanted, kept", [("", ROWS), ("gpu/load", ROWS[4:9:2])])
 def test_a_gpus_ceilings_are_printed_and_written(tmp_path, monkeypatch, capsys, wanted, kept):
     monkeypatch.setattr(ceilings, "FILTER", wanted)
     monkeypatch.setattr(ceilings, "results", tmp_path.joinpath)
-    monkeypatch.setenv("RESULTS", "")
+    monkeypatch.setitem(options.GIVEN, "RESULTS", tmp_path)
     ceilings.measure_gpu("calibrate.sim")
     assert re.findall(r"^gpu/(\w+) +\S+ +\S+ +\S+ \S+$", capsys.readouterr().out, re.M) == kept
     head, *found = [line.split(",") for line in (tmp_path / "gpu.csv").read_text().splitlines()]
@@ -87,8 +87,9 @@ def test_a_stages_phases_are_timed_under_the_ceilings(tmp_path, wanted, threads,
                        for count in (1, 2) for name, key in (("multiply_add", "flops"),
                                                              ("read/L1", "bytes_read"),
                                                              ("read/memory", "bytes_read"))]}))
-    said = bench(tmp_path, wanted, HIDDEN=hidden, BATCH=samples, TRAIN=10 * samples, TEST=1,
-                 OPTIONS=f"--benchmark_out_format=json --benchmark_out={tmp_path}/json",
+    said = bench(tmp_path, f"STAGE={wanted}", f"HIDDEN={hidden}", f"BATCH={samples}",
+                 f"TRAIN={10 * samples}", "TEST=1",
+                 f"OPTIONS=--benchmark_out_format=json --benchmark_out={tmp_path}/json",
                  OMP_NUM_THREADS=2, MNIST_DIR=draw_data(tmp_path / "data")).stdout
     found = {each["run_name"].split("/", 3)[3].split("/iterations")[0]: each
              for each in json.loads((tmp_path / "json").read_text())["benchmarks"]
@@ -106,5 +107,5 @@ def test_a_stages_phases_are_timed_under_the_ceilings(tmp_path, wanted, threads,
 
 
 def test_a_stage_of_a_gpu_is_one_line(tmp_path):
-    said = bench(tmp_path, "05_cuda", status=2).stderr
+    said = bench(tmp_path, "STAGE=05_cuda", status=2).stderr
     assert said.count("\n") == 1 and "05_cuda_shared_tiling" in said

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from bench import check, items, ladders, running, testing
+from bench import check, items, ladders, options, running, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
@@ -35,7 +35,7 @@ class Checkout:
     def __init__(self, root):
         self.root, self.mine = root, root / "stages/20_mine"
         self.toml = root / "stages/ladder.toml"
-        self.variables = {"MNIST_DIR": root.with_name("digits"), "TEST": 200}
+        self.data = root.with_name("digits")
 
     def test_only(self, size, case):
         text = re.sub("^twice = .*", "", self.toml.read_text(), flags=re.M)
@@ -54,18 +54,19 @@ class Checkout:
         assert count
         source.write_text(text)
 
-    def check(self, words="STAGE=20_mine", status=2, **variables):
-        ended = run(f"make -s check {words}", status, cwd=self.root, **self.variables | variables)
+    def check(self, words="STAGE=20_mine", status=2, **options):
+        words += "".join(f" {name}={value}" for name, value in options.items())
+        ended = run(f"make -s check TEST=200 {words}", status, cwd=self.root, MNIST_DIR=self.data)
         return ended.stdout + ended.stderr
 
-    def finds(self, number, pattern, new, wrong, text, **variables):
+    def finds(self, number, pattern, new, wrong, text, **options):
         """`make check` has to find exactly these rows of its table wrong, and to say the text,
         where {code} is the number of the line that has it. The accuracy may follow."""
         self.plant(number, pattern, new)
         lines = next(self.mine.glob("train.c*")).read_text().splitlines()
         text = re.sub("{(.*?)}", lambda code: str(1 + next(
             place for place, line in enumerate(lines) if code[1] in line)), text)
-        said = self.check(**variables)
+        said = self.check(**options)
         rows = [line.split() for line in said.splitlines()]
         assert [row[0] for row in rows
                 if row[2:3] == ["WRONG"] and row[0] != "test_accuracy"] == wrong.split(), said
@@ -213,7 +214,8 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
     monkeypatch.delitem(LADDER.toml["work"], "backward")
-    monkeypatch.setattr(sys, "argv", ["check", stage, "", target, phase])
+    for name, value in (("STAGE", stage), ("TARGET", target), ("PHASE", phase)):
+        monkeypatch.setitem(options.GIVEN, name, value)
     with pytest.raises(SystemExit) as end:
         check.main()
     found = capsys.readouterr().err

@@ -58,8 +58,8 @@ def may_be_alone():
 def kit(tmp_path_factory):
     make("-C", "bench/machine", "build/calibrate.sim")  # not side by side with another test's
     folder = tmp_path_factory.mktemp("kit") / "the kit"
-    run(["make", "-s", "gpu-kit", f"DIR={folder}"], cwd=ROOT, SIM="1", ONLY="" if FULL else FEW,
-        MNIST_DIR=os.environ.get("MNIST_DIR"), OFFLINE="1")
+    run(["make", "-s", "gpu-kit", f"DIR={folder}", "SIM=1", f"ONLY={'' if FULL else FEW}"],
+        cwd=ROOT, MNIST_DIR=os.environ.get("MNIST_DIR"), OFFLINE="1")
     assert {path.name for path in folder.iterdir()} == {"run.sh", "kit.tgz"}
     return folder
 
@@ -80,8 +80,8 @@ def start(kit, fakes, out, *words, **variables):
 
 
 def come_home(results, *sources, status=0):
-    return run(["make", "-s", "gpu-results", f"FROM={' '.join(map(str, sources))}"], status,
-               cwd=ROOT, RESULTS=results).stdout
+    return run(["make", "-s", "gpu-results", f"FROM={' '.join(map(str, sources))}",
+                f"RESULTS={results}"], status, cwd=ROOT).stdout
 
 
 def shown(results):

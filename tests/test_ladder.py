@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import draw_data, needs_full
+from programs import draw_data, needs_full, told
 
 from bench import ladders
 
@@ -125,7 +125,8 @@ def test_the_intensities_counted_by_hand_are_those_of_the_formulas():
 @pytest.fixture
 def repository(checkout, tmp_path):
     """A copy of the checkout, with drawn data."""
-    checkout.environment |= {"MNIST_DIR": str(draw_data(tmp_path / "digits")), "TEST": "200"}
+    checkout.environment["MNIST_DIR"] = str(draw_data(tmp_path / "digits"))
+    checkout.environment |= told(TEST=200)
     return checkout
 
 
@@ -151,7 +152,7 @@ def test_step_on_a_terminal(repository):
     os.mkfifo("keys")
     Path("output").touch()
     process = repository.start(f"""bash -c 'script -qec \
-        "{sys.executable} -m bench step step stages 00" /dev/null <keys >output'""", TRAIN="64")
+        "{sys.executable} -m bench step STAGE=00 TRAIN=64 step" /dev/null <keys >output'""")
     with open("keys", "w") as keys:
         wait_until(lambda: "on: " in Path("output").read_text(), process)
         assert "The prediction" not in Path("output").read_text()

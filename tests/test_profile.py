@@ -50,8 +50,7 @@ def tree(tmp_path):
     (root / "studies/fake/ladder.toml").write_text(LADDER)
 
     def start(words, status=0, **variables):
-        return run(f"{sys.executable} -m bench {words}", status, cwd=root, STUDY="fake",
-                   **{"CPU_SECONDS": 1, **variables})
+        return run(f"{sys.executable} -m bench {words} STUDY=fake", status, cwd=root, **variables)
 
     start.root = root
     return start
@@ -61,7 +60,7 @@ def tree(tmp_path):
 def test_a_stage_of_a_study(tree):
     """The run grows until there are enough samples, of both threads."""
     line = PROGRAM[:PROGRAM.index("sum += i")].count("\n") + 1
-    tree("profile 00")
+    tree("profile CPU_SECONDS=1 STAGE=00")
     folder = tree.root / "studies/fake/profiles/mine/00_only"
     cpu, lines, heap, graph = ((folder / name).read_text() for name in (
         "cpu.txt", "lines.txt", "heap.txt", "graph.svg"))
@@ -76,17 +75,17 @@ def test_a_stage_of_a_study(tree):
 
 
 def test_asm(tree):
-    shown = tree("asm fake 00 work").stdout
+    shown = tree("asm STAGE=00 FUNCTION=work").stdout
     assert re.search(r"<work>:\n(.*\n)+ +sum \+= i \^ sum; // the hot line\n +[0-9a-f]+:\t", shown)
-    assert {"main", "work"} < {*tree("asm fake 00").stdout.split()}
-    said = tree("asm fake 00 nothing", 2).stderr
+    assert {"main", "work"} < {*tree("asm STAGE=00").stdout.split()}
+    said = tree("asm STAGE=00 FUNCTION=nothing", 2).stderr
     assert re.search("FUNCTION: found 'nothing', expected one of: .*work", said)
 
 
 def test_what_cannot_be_profiled_is_said(tree):
     for wrong in "9", "--what":
-        assert tree(f"profile {wrong}", 2).stderr.count("\n") == 1
-    said = tree("profile 00", 2, CPU_SECONDS="0").stderr
+        assert tree(f"profile STAGE={wrong}", 2).stderr.count("\n") == 1
+    said = tree("profile STAGE=00 CPU_SECONDS=0", 2).stderr
     assert said == "profile: CPU_SECONDS: found '0', expected a whole number from 1\n"
     if shutil.which("google-pprof"):
-        assert tree("profile 01", 1).stderr.endswith("broken\nprofile: sh failed\n")
+        assert tree("profile STAGE=01", 1).stderr.endswith("broken\nprofile: sh failed\n")

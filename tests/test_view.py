@@ -6,7 +6,7 @@ import json
 import pytest
 from programs import script
 
-from bench import ladders, rows
+from bench import ladders, options, rows
 from report import blocks, terminal, view, write
 
 LADDER = """\
@@ -95,8 +95,6 @@ def lab(tmp_path, monkeypatch):
     (tmp_path / "stages/ladder.toml").write_text(LADDER)
     for module in (ladders, write):
         monkeypatch.setattr(module, "ROOT", tmp_path)
-    for name in ("OTHERS", "RATE"):
-        monkeypatch.delenv(name, raising=False)
     ladders.ladders.cache_clear()
     yield Lab(tmp_path)
     ladders.ladders.cache_clear()
@@ -243,9 +241,9 @@ def test_the_reference_machine(lab, monkeypatch, capsys):
     monkeypatch.setattr(view, "HERE", lab.root)
     lab.folder = lab.root / "results/machine/stages"
     lab.write(runs("00_plain", 4))
-    monkeypatch.setenv("REFERENCE", "machine")
+    monkeypatch.setitem(options.GIVEN, "REFERENCE", "machine")
     assert view.reference(ladders.find_ladder("")).folder == lab.folder
-    monkeypatch.setenv("REFERENCE", "none")
+    monkeypatch.setitem(options.GIVEN, "REFERENCE", "none")
     with pytest.raises(SystemExit):
         view.reference(ladders.find_ladder(""))
     assert "REFERENCE: found 'none', expected a folder of report/results" in capsys.readouterr().err

@@ -34,9 +34,10 @@ def main():
         with open(stage / "Makefile", "a", encoding="utf-8") as makefile:
             makefile.write(f"ORIGIN = {toml['start']}\n")
         checked = subprocess.run(
-            ["make", "-s", "check", f"STAGE={stage.name}", f"TARGET={toml.get('target', '')}"],
-            cwd=fresh, stdout=subprocess.PIPE, text=True, check=False,
-            env=os.environ | {key: str(value) for key, value in toml["variables"].items()})
+            ["make", "-s", "check", f"STAGE={stage.name}", f"TARGET={toml.get('target', '')}",
+             f"KEY={os.environ['KEY']}", *(f"{name}={value}"
+                                           for name, value in toml["variables"].items())],
+            cwd=fresh, stdout=subprocess.PIPE, text=True, check=False)
     *lines, last = checked.stdout.splitlines() or ["{}"]
     row = json.loads(last) if last.startswith("{") else {"verdict": f"not checked: {last}"}
     points = toml["right"] * (row["verdict"] in ("right", "reached", "MISSED", "undecided"))

@@ -9,7 +9,10 @@ from pathlib import Path
 from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+from bench import options
 from bench.ladders import ROOT, ladders
+
+options.read([])
 
 project = html_title = "One network, made fast step by step"
 extensions = ["myst_parser"]
@@ -31,7 +34,7 @@ ORDER = ["course", "TERMS", "setup", "CONTRIBUTING", "stages", "NETWORK", "PAPER
          "machine", "tests", "sim", "report", "data"]
 # Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
 # are no pages are downloads, and folders without a README have no link.
-LINKS = os.environ.get("LINKS")
+LINKS = options.given("LINKS")
 # An image, which stays as it is, or a link's text, path and heading.
 LINK = re.compile(r"!\[[^]]*\]\([^)]*\)|\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 # {README: stage}, in the order in which they are read.

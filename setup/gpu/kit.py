@@ -3,7 +3,7 @@
 There is perhaps no compiler, no make, no package and no network there, and each second counts. So
 the programs are built here, for a GPU that this machine need not have. The kit is two files:
 kit.tgz with the programs, the data and a plan (plan.py), and run.sh. What that brings back is read
-by results.py. From the environment or make's command line:
+by results.py. Options on make's command line:
 
     DIR=gpu-kit        the folder
     CUDA_ARCH=sm_90    the GPU's architecture: sm_90 is an H100 or H200, sm_75 a T4
@@ -25,11 +25,12 @@ import pandas
 
 from bench import counts, ladders, rows, testing
 from bench.ladders import ROOT
+from bench.options import given
 from setup.gpu import plan
 from setup.gpu.plan import IS_SIMULATED
 
 BUILT = "ladder", "program", "sources", "flags"  # the columns of built.tsv
-ARCHITECTURE = os.environ.get("CUDA_ARCH") or "sm_90"
+ARCHITECTURE = given("CUDA_ARCH", "sm_90")
 MARCHES = "x86-64-v3", "x86-64-v4"  # run.sh looks at the processor
 # What may not be on that machine is linked statically. A CUDA program opens the driver's library,
 # which one with a static C library cannot.
@@ -153,7 +154,7 @@ def fill(kit, runs):
 
 def folder():
     """The kit's folder. What is no kit stays as it is."""
-    output = Path(os.environ.get("DIR") or "gpu-kit").absolute()
+    output = Path(given("DIR", "gpu-kit")).absolute()
     if output.exists() and os.listdir(output) and not (output / "run.sh").exists():
         ladders.fail(f"DIR: found other files in '{output}', expected a new folder or a kit")
     output.mkdir(parents=True, exist_ok=True)

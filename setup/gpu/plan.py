@@ -4,17 +4,17 @@
 """
 
 import itertools
-import os
 from typing import NamedTuple
 
 import bench.cells
 from bench import ladders, testing
 from bench.ladders import BINDING, ROOT, SPINNING
+from bench.options import given
 
 # The columns of plan.tsv. run.sh reads those before `program`. A run with a case is compared with
 # the reference. Others have a kind: that of a sweep, a tool of compute-sanitizer, or "counters".
 COLUMNS = "id", "part", "ladder", "command", "program", "kind", "round", "case"
-IS_SIMULATED = bool(os.environ.get("SIM"))
+IS_SIMULATED = bool(given("SIM"))
 ROUNDS = {"steps": 8, "grid": 3}  # as far as there is time
 TOOLS = "memcheck", "racecheck", "synccheck", "initcheck"
 NCU = ("ncu", "--csv", "--print-units=base", "--clock-control=none", "--cache-control=none",
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 def chosen(stages):
     """Those that ONLY names, or all."""
-    wanted = tuple(os.environ.get("ONLY", "").split(","))
+    wanted = tuple(given("ONLY").split(","))
     return [stage for stage in stages if str(stage.folder.relative_to(ROOT)).startswith(wanted)]
 
 

@@ -11,11 +11,9 @@ than report/results.
 import csv
 import functools
 import io
-import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -26,6 +24,7 @@ import pandas
 from bench import ladders, rows, running, testing
 from bench.items import compare_all
 from bench.ladders import ROOT, fail
+from bench.options import given
 from setup.gpu.plan import TOOLS
 
 # What run.sh keeps of a larger file, in bytes: two pieces.
@@ -269,7 +268,7 @@ def counters(call):
 def take_all(call):
     """Takes in a call, and says what it brought. Returns the exit status."""
     verdicts, sanitized = judge(call)
-    home = Path(os.environ.get("RESULTS") or ROOT / "report/results", call.machine["name"])
+    home = Path(given("RESULTS") or ROOT / "report/results", call.machine["name"])
     count = sum(take(call, ladder, verdicts, home) for ladder in ladders.ladders())
     calibration = re.findall(r"^\w+,.*\n", read_text(call.folder / "calibration.csv"), re.MULTILINE)
     if calibration:
@@ -291,7 +290,7 @@ def take_all(call):
 
 def main():
     status = 0
-    for source in sys.argv[1:] or [""]:
+    for source in given("FROM").split() or [""]:
         archives = sorted(Path(source).glob("*.tgz"))
         if Path(source, "results.tgz") not in archives:
             fail(f"FROM: found no results.tgz in '{source}', expected what run.sh has written")

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """peer_numpy with one decision made as the paper may have made it: "Its accuracies" in PAPER.md.
 
-    DECISION=sorted stages/peers/decisions.py [a peer's options]
+    stages/peers/decisions.py sorted [a peer's options]
 
 It computes something else than the peers, so no table has it."""
 
-import os
+import sys
 
 import peer
 import peer_numpy
 import numpy as np
 
-DECISION = os.environ.get("DECISION", "")
+DECISION = sys.argv.pop(1)
 WEIGHTS = {
     "small-weights": lambda weights, _: weights / 10,
     "normal": lambda weights, random: random.standard_normal(weights.shape, np.float32),

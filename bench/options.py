@@ -1,0 +1,39 @@
+"""What a command was told: STAGE=01 HIDDEN=256, on make's command line or in the first words of
+`python3 -m bench compare A=00 B=01`. What else the environment has under such a name says nothing:
+setup/README.md lists the variables that count."""
+
+import os
+import re
+
+GIVEN = {}  # {name: value}
+
+
+def is_option(word):
+    return re.match("[A-Z][A-Z_]*=", word)
+
+
+def read(words):
+    """Fills GIVEN. Returns the words after the options."""
+    # make names what its command line sets in MAKEFLAGS, and has put the values into variables. The
+    # files of its jobs in there are closed in Python, and a make that starts from here would warn.
+    flags = os.environ.get("MAKEFLAGS", "").partition("-- ")[2]
+    os.environ["MAKEFLAGS"] = f"-- {flags}" if flags else ""
+    for word in re.findall(r"(?:\\.|\S)+", flags):
+        name = word.partition("=")[0].rstrip(":?+!")
+        GIVEN[name] = os.environ.get(name, "")
+    count = next((place for place, word in enumerate(words) if not is_option(word)), len(words))
+    GIVEN.update(word.split("=", 1) for word in words[:count])
+    return words[count:]
+
+
+def given(name, otherwise=""):
+    """The value of an option, if it is not empty."""
+    return GIVEN.get(name) or otherwise
+
+
+def take(name):
+    """The value of an option, or "". No program that is started from now on sees it."""
+    os.environ.pop(name, None)
+    flags = os.environ.get("MAKEFLAGS", "")
+    os.environ["MAKEFLAGS"] = re.sub(rf"(?<!\S){name}=(\\.|\S)*", "", flags)
+    return GIVEN.pop(name, "")
