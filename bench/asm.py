@@ -12,7 +12,7 @@ import signal
 from bench import ladders
 from bench.compare import build
 from bench.counts import run, toolkit
-from bench.ladders import fail
+from bench.base import fail
 from bench.options import given
 
 

@@ -28,8 +28,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import compare, counts, ladders, rows
-from bench.ladders import ROOT, SPINNING, fail
+from bench import compare, counts, host, ladders, rows
+from bench.base import ROOT, fail
+from bench.stage import SPINNING
 from bench.options import given
 
 BUILD, FILTER = ROOT / "bench/machine/build", given("FILTER")
@@ -197,5 +198,5 @@ def main():
             measure_stage(work)
         else:
             printed = measure_ceilings(work)
-            has_gpu = ladders.has_gpu() and counts.toolkit(os.environ.get("NVCC", "nvcc"))
+            has_gpu = host.has_gpu() and counts.toolkit(os.environ.get("NVCC", "nvcc"))
             check_filter((has_gpu and measure_gpu()) or printed)

@@ -12,7 +12,8 @@ import json
 import random
 import re
 
-from bench import compare, counts, ladders, pairs
+from bench import compare, counts, host, ladders, pairs
+from bench.base import ROOT, fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
@@ -24,8 +25,8 @@ BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
 def build(stage, *flags, suffix=".sim"):
     """Builds a stage for this machine, or with flags for the simulated device. Returns the
     program's path. Without nvcc there is none for the GPU, even if there is a GPU."""
-    if not flags and (not stage.is_cuda or ladders.has_gpu()):
-        make(str(stage.folder.relative_to(ladders.ROOT)))
+    if not flags and (not stage.is_cuda or host.has_gpu()):
+        make(str(stage.folder.relative_to(ROOT)))
         if not stage.is_cuda or stage.program.exists():
             return stage.program
     make("-C", stage.folder, "sim", *flags)
@@ -109,13 +110,13 @@ def read_target(stage, target, phase):
     """The number of a target. What is wrong with one ends the check before it has begun."""
     ladder, found = stage.ladder, re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target)
     if phase not in ("", *ladder.phases):
-        ladders.fail(f"PHASE: found '{phase}', expected one of: {' '.join(ladder.phases)}")
+        fail(f"PHASE: found '{phase}', expected one of: {' '.join(ladder.phases)}")
     known = {"x": "1.2x (as fast as its origin)"} if stage.before else {}
     # Nobody knows how many multiply-adds bound the others.
     if not stage.is_cuda and (phase in ladder.toml["work"] if phase else ladder.toml["work"]):
         known["%"] = "50% (of the ceiling)"
     if not found or not float(found[1]) or found[2] not in known:
-        ladders.fail(f"TARGET: found '{target}', expected for {stage.name} such as "
+        fail(f"TARGET: found '{target}', expected for {stage.name} such as "
                      f"{' or '.join(known.values()) or 'none'}")
     return float(found[1])
 
@@ -140,7 +141,7 @@ def judge(stage, target, phase, options, key):
         says = "reaches {} % of the ceiling"
         wanted = [100 * seconds_of_work(stage, phase, row) for row in sides[1]]
     if min(times + wanted) <= 0:
-        ladders.fail("TARGET: found runs that are too short for it", 1)
+        fail("TARGET: found runs that are too short for it", 1)
     found = pairs.ratio(times, wanted)
     what = f"{column.removesuffix('_s')} {says.format(pairs.digits(found.median))}"
     return verdict_on(stage, target, read_target(stage, target, phase), what, found)

@@ -12,16 +12,16 @@ import subprocess
 import sys
 from statistics import median
 
-from bench import ladders, pairs, running
+from bench import base, faults, host, ladders, measuring, pairs, running
 from bench import rows as results
-from bench.ladders import fail
+from bench.base import ROOT, fail
 from bench.options import given
 from bench.testing import check_cell
 
 
 def build(stage):
     # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
-    if subprocess.run([*stage.build, "-s"], cwd=ladders.ROOT, stdout=2, check=False).returncode:
+    if subprocess.run([*stage.build, "-s"], cwd=ROOT, stdout=2, check=False).returncode:
         fail(f"{stage.name} does not build: see above", 1)
     if not stage.program.exists():
         hint = "; try `make sim` or `make check`, which simulate a GPU"
@@ -31,7 +31,7 @@ def build(stage):
 
 def run(stage, words):
     """Runs once and returns the row, with the record of how the machine was."""
-    row, status, errors, _ = running.measure(stage, words)
+    row, status, errors, _ = measuring.measure(stage, words)
     if not row:
         reason = running.reason(errors, stage.name) or "no reason given"
         fail(f"{stage.name}: " + (f"exit status {status}: " if status else "") + reason,
@@ -45,7 +45,7 @@ def run_pairs(stages, words, count):
     rounds, kept = [], []
     for stage in stages:
         run(stage, words)
-    others = running.watch_others()
+    others = host.watch_others()
     while len(kept) < count and len(rounds) < count + count // 2:
         if sys.stderr.isatty():
             print(f"pair {len(kept) + 1} of {count}", end="\r", file=sys.stderr, flush=True)
@@ -53,7 +53,7 @@ def run_pairs(stages, words, count):
         both = {side: run(stages[side], words) for side in ((0, 1), (1, 0))[len(rounds) % 2]}
         rounds.append((both[0], both[1]))
         kept = undisturbed(rounds)
-    why = "" if given("BUSY") else running.why_busy(others())
+    why = "" if given("BUSY") else host.why_busy(others())
     if not why and len(kept) < min(count, pairs.FEWEST):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
                "multiply-adds alone were slower than it can, or others used it")
@@ -94,7 +94,7 @@ def read_options(ladder, table):
     `make check` may make no runs."""
     options, known = {"runs": "30", **ladder.options(table)}, results.parameters(ladder)
     for option, value in options.items():
-        ladders.value(option.upper(), str(value), *known.get(ladder.column(option), (
+        base.value(option.upper(), str(value), *known.get(ladder.column(option), (
             int, 0 if table == "check" else 2)))
     return options
 
@@ -103,14 +103,14 @@ def compare(stages, options):
     """Runs two stages that are built, with these options, and prints what the runs say. Returns the
     rows of both, and why they say nothing."""
     ladder, names = stages[0].ladder, [stage.name for stage in stages]
-    running.ceiling()
+    host.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
     print(", ".join([
         *(f"{option} {value}" for option, value in options.items() if option != "runs"),
         f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
     # Where the two do not compute the same, no time says anything.
     for a, b in zip(*rows):
-        column, found, other = running.difference(a, b, ladder) or ("", 0, 0)
+        column, found, other = faults.difference(a, b, ladder) or ("", 0, 0)
         if column:
             fail(f"the two do not compute the same, so their times are not compared: {column} is "
                  f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)

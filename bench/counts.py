@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas
 
-from bench.ladders import ROOT, fail
+from bench.base import ROOT, fail
 
 ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132  # of an H100
 SECTOR = 32  # bytes

@@ -27,10 +27,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import counts, ladders
+from bench import counts, host, ladders
 from bench.compare import build
 from bench.counts import run
-from bench.ladders import ROOT, fail
+from bench.base import ROOT, fail, value
 from bench.options import given
 
 # What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
@@ -129,7 +129,7 @@ def profile_gpu(stage, options, folder, tools):
 def find_tools(gpu):
     """What profiles a GPU, as far as it is there. Without what is needed, ends the program."""
     tools = [*filter(shutil.which, ("nsys", "ncu"))]
-    if gpu and not tools and ladders.has_gpu():
+    if gpu and not tools and host.has_gpu():
         fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
     if not gpu and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
         sys.exit(1)
@@ -147,7 +147,7 @@ def count(stage, folder):
 
 def main():
     gpu = sys.argv[1:] == ["--gpu"]
-    seconds = ladders.value("CPU_SECONDS", given("CPU_SECONDS", "6"), int, 1)
+    seconds = value("CPU_SECONDS", given("CPU_SECONDS", "6"), int, 1)
     ladder = ladders.find_ladder(given("STUDY"))
     among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
     output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
@@ -159,7 +159,7 @@ def main():
     for stage in stages:
         options, folder = stage.ladder.options("profile"), output / stage.name
         print(f"{stage.name}, to {os.path.relpath(folder)}:")
-        if gpu and not ladders.has_gpu():
+        if gpu and not host.has_gpu():
             count(stage, folder)
             continue
         build(stage)

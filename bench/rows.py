@@ -26,7 +26,8 @@ from pathlib import Path
 
 import pandas
 
-from bench.ladders import fail, value
+from bench.base import fail, value
+from bench.host import OTHERS
 
 TEXTS = "stage", "device", "dataset", "began"
 COUNTS = "threads", "sweep", "round", "run", "epoch"  # whole numbers from 1
@@ -38,7 +39,7 @@ EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
 NOISY = 0.1  # a cell with a run farther than this part from its median is marked
 # A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
 # or if other programs used more than OTHERS percent of the processors meanwhile.
-RATE, OTHERS = 90, 10
+RATE = 90
 
 
 def read(path):

@@ -20,8 +20,9 @@ from pathlib import Path
 from statistics import median
 
 from bench import ladders, running
-from bench.ladders import ROOT, fail
+from bench.base import ROOT, fail
 from bench.options import given
+from bench.stage import STAGE_NAME
 
 
 def show_diff(ladder):
@@ -100,7 +101,7 @@ def step(ladder):
 def new(ladder):
     origin, name = ladder.find(given("FROM"), "FROM"), given("NAME")
     number = name.split("_")[0]
-    if not ladders.STAGE_NAME.fullmatch(name) or any(
+    if not STAGE_NAME.fullmatch(name) or any(
             stage.name.startswith(f"{number}_") for stage in ladder.stages):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              "word, such as 20_mine")

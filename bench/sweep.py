@@ -1,32 +1,26 @@
 """Runs the stages of a ladder over its grid. run_all.sh starts it by report/run_all.py, which has
 the tables.
 
-A program writes its row to a file of its own. This file appends it to runs.csv, with what it knows
-of the run (RECORD in rows.py), in one write. Only runs.csv records what has been done, so --resume
-leaves out the runs that it holds. A sweep's kind is grid, steps or growth, and it counts only rows
-of its kind. If a ladder's epochs have rows too, a stage appends them to epochs.csv in a sweep of
-the grid. Those of a run without its own row are removed.
+Only runs.csv records what has been done (record.py), so --resume leaves out the runs that it holds.
+A sweep's kind is grid, steps or growth, and it counts only rows of its kind. In one of the grid, a
+ladder's epochs may have rows, too.
 """
 
-import argparse
 import contextlib
-import csv
-import fcntl
-import io
 import itertools
 import math
 import os
 import re
 import shlex
-import shutil
 import signal
 import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench import cells, ladders, rows, running
-from bench.ladders import ROOT, fail
+from bench import cells, command_line, faults, host, measuring, rows, running
+from bench.base import ROOT, fail
+from bench.record import Record
 
 # {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
 # and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
@@ -40,8 +34,6 @@ ENOUGH_S, MOST_ROUNDS, MOST_GPU_ROUNDS = 1.0, 12, 250
 # sweep's runs. A burst of another machine's load lasts for several runs, so PAUSE_S lies between.
 AGAIN, AGAIN_PART, PAUSE_S = 2, 0.25, 1.0
 
-FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
-
 
 def ask(*command, **options):
     """What a command prints. If it fails, it has said why."""
@@ -49,13 +41,6 @@ def ask(*command, **options):
     if status:
         sys.exit(max(status, 1))
     return text
-
-
-def csv_lines(*lines):
-    """Lines of a CSV file."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
 
 
 def say(text, is_progress=False):
@@ -81,7 +66,9 @@ class Sweep:
         if self.kind == "growth":
             self.shown = [*ladder.toml["growth"]["values"]]
         self.threads = self.chosen_threads()
-        self.dataset, self.data, self.lock, self.sweep = "drawn", "", None, 0
+        self.has_epochs = bool(ladder.epochs) and self.kind == "grid"
+        self.dataset, self.data = "drawn", ""
+        self.record, self.sweep = None, 0  # its number
         self.times = defaultdict(dict)  # {(stage's name, cell, threads): {(sweep, round): seconds}}
         self.rows = []         # those that count
         self.used = {}         # {(stage's name, cell): most threads}
@@ -102,7 +89,7 @@ class Sweep:
         """The numbers of threads, the largest first. 0 is as many as OpenMP chooses."""
         numbers = self.options.threads or [0]
         if self.kind == "growth" and not self.options.threads:
-            count = ladders.processors()
+            count = host.processors()
             numbers = [count, *(2**n for n in range(count.bit_length()))]
         return sorted({*numbers}, reverse=True)
 
@@ -121,25 +108,6 @@ class Sweep:
         self.data = self.ladder.describe_data(located)
         self.dataset = self.data.partition(",")[0]
 
-    def open_folder(self):
-        """Finds the folder of the results and locks it: two sweeps at once would measure each
-        other."""
-        machine = ask(f"{ROOT}/bench/machine.sh", "--name") + "-quick" * bool(self.options.quick)
-        self.output = Path(self.options.output
-                           or ROOT / "report/results" / machine / self.ladder.name)
-        self.runs, self.epochs = self.output / "runs.csv", self.output / "epochs.csv"
-        self.has_epochs = bool(self.ladder.epochs) and self.kind == "grid"
-        try:
-            self.output.mkdir(parents=True, exist_ok=True)
-            self.lock = os.open(self.output, os.O_RDONLY)
-            for path in (self.runs, self.epochs)[:1 + self.has_epochs]:
-                path.open("a").close()
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fail(f"{self.output}: another run_all.sh is writing there")
-        except OSError:
-            fail(f"{self.output}: cannot write there; name another directory with --output")
-
     def describe(self):
         """{key: value} of this sweep."""
         environment = {name: value for stage in self.ladder.stages
@@ -150,46 +118,42 @@ class Sweep:
         found = dict(line.split(": ", 1) for line in text.splitlines())
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
-        others = running.watch_others()
+        others = host.watch_others()
         time.sleep(1)
         return {"kind": self.kind, "command": shlex.join(sys.argv), **found, "data": self.data,
                 "others": f"{others():.1f}"}
 
-    def move_aside(self, mine):
-        """Copies earlier results to a folder, and takes the rows of these sweeps out."""
-        aside = self.output / time.strftime("%F_%H%M%S")
-        aside.mkdir()
-        for path in filter(Path.exists, (self.output / name for name in FILES)):
-            shutil.copy2(path, aside)
-            frame = rows.read_texts(path, [])
-            if "sweep" in frame:
-                frame = frame[~frame["sweep"].isin({*map(str, mine)})]
-            elif self.has_epochs:  # they are of the grid
-                frame = frame[:0]
-            rows.write(path, frame.to_csv(index=False) if len(frame) else "")
-        say(f"Earlier results moved to {aside}")
-
-    def open_results(self):
-        """Moves earlier results aside, or checks that --resume can go on with them."""
-        sweep, sweeps = self.describe(), rows.read_sweeps(self.output)
-        mine = {number: known for number, known in sweeps.items()
+    def open_record(self):
+        """Locks the folder, and moves earlier results aside or checks that --resume can go on with
+        them."""
+        machine = ask(f"{ROOT}/bench/machine.sh", "--name")
+        if self.options.quick:
+            machine += "-quick"
+        self.output = Path(self.options.output
+                           or ROOT / "report/results" / machine / self.ladder.name)
+        self.record = Record(self.output)
+        # Two sweeps at once would measure each other.
+        self.lock = self.record.lock()
+        now = self.describe()
+        mine = {sweep: known for sweep, known in self.record.sweeps.items()
                 if known.get("kind", "grid") == self.kind}
         if mine and not self.options.resume:
-            self.move_aside(mine)
+            say(f"Earlier results moved to {self.record.move_aside(mine)}")
             mine = {}
-        found = [row for row in rows.records(rows.read_rows(self.runs, self.ladder))
-                 if row["sweep"] in mine]
+        self.count_earlier(mine, now)
+        self.sweep = self.record.begin(now)
+        if why := host.why_busy(float(now["others"])):
+            say(f"Busy, so times will say little: {why}")
+
+    def count_earlier(self, sweeps, now):
+        """Counts the runs of these sweeps."""
+        path = self.output / "runs.csv"
+        found = rows.records(rows.read_rows(path, self.ladder)) if path.exists() else []
+        found = [row for row in found if row["sweep"] in sweeps]
         for row in found:
             self.count(row)
         if found:
-            self.check_resume(sweep, mine)
-        self.sweep = max(sweeps, default=0) + 1
-        self.programs = rows.read_record(self.output / "programs.csv", rows.PROGRAMS)
-        path = self.output / "sweeps.csv"
-        rows.write(path, ((path.exists() and rows.read(path)) or csv_lines(rows.SWEEPS))
-                   + csv_lines(*((self.sweep, *item) for item in sweep.items())))
-        if why := running.why_busy(float(sweep["others"])):
-            say(f"Busy, so times will say little: {why}")
+            self.check_resume(now, sweeps)
 
     def check_resume(self, sweep, earlier):
         """Ends the program if earlier sweeps had other threads or data. The rows may not show it: a
@@ -201,14 +165,14 @@ class Sweep:
 
     def note_programs(self):
         """Writes what became of each program to programs.csv, below what it was before."""
-        run, own = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}, []
+        run = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}
+        own = []
         for stage in self.stages:
             flags = Path(f"{stage.program}.flags")  # make has written what it compiled with
-            own.append((self.sweep, stage.name, *self.notes.get(
+            own.append((stage.name, *self.notes.get(
                 stage.name, ("ran" if stage.name in run else "not run", "")), stage.sources,
                 flags.read_text(encoding="utf-8").strip() if flags.exists() else ""))
-        rows.write(self.output / "programs.csv", csv_lines(
-            rows.PROGRAMS, *(row.values() for row in self.programs), *own))
+        self.record.note_programs(self.sweep, own)
 
     # --- what the rows so far show ---
 
@@ -254,8 +218,8 @@ class Sweep:
     # --- the runs ---
 
     def build(self):
-        running.ceiling()
-        has_gpu = ladders.has_gpu()
+        host.ceiling()
+        has_gpu = host.has_gpu()
         for stage in self.stages:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
                 self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
@@ -274,36 +238,17 @@ class Sweep:
                 self.notes[stage.name] = "left out", left_out[1]
 
     def start(self, stage, options, threads, number):
-        """(row, status, errors): runs a stage once, and appends its row to runs.csv. `number` is
-        the round. Without a row, the last line of the errors says why."""
+        """Runs a stage once, and adds its row to the record. `number` is the round."""
         # Of several processes, each would have as many as the variable says.
         is_told = threads and stage.declared("RUN")
         words = self.ladder.words(options | {"threads": threads} if is_told else options)
         environment = stage.environment | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        size, row = self.epochs.stat().st_size if self.has_epochs else 0, None
-        if self.has_epochs:
-            words += [f"--{self.ladder.epochs}", str(self.epochs)]
-        try:
-            # The program inherits the lock: if the sweep is killed, it holds until that ends.
-            row, status, errors, text = running.measure(stage, words, environment,
-                                                        pass_fds=[self.lock])
-            if row:
-                row |= {"sweep": self.sweep, "round": number}
-                self.append(text, row)
-            return row, status, errors
-        finally:
-            if self.has_epochs and not row:  # its epochs are none of a whole run
-                os.truncate(self.epochs, size)
-
-    def append(self, text, row):
-        """Adds a program's row, as it wrote it, and the record to runs.csv."""
-        head, *_, fields = csv.reader(io.StringIO(text, newline=""))
-        header = csv_lines([*head, *rows.RECORD])
-        known = rows.read(self.runs) or header
-        if not known.startswith(header):
-            fail(f"{self.runs}: line 1: found other columns than {row['stage']} has; name another "
-                 "directory with --output")
-        rows.write(self.runs, known + csv_lines([*fields, *(row[name] for name in rows.RECORD)]))
+        # The program inherits the lock: if the sweep is killed, it holds until that ends.
+        found = measuring.measure(stage, words, environment, self.has_epochs, pass_fds=[self.lock])
+        if found.row:
+            found.row.update({"sweep": self.sweep, "round": number})
+            self.record.add_run(found.texts, found.row)
+        return found
 
     def run_stage(self, stage, cell, threads, number):
         """A run of a round. It is made again if it was disturbed, and never for its own time."""
@@ -313,7 +258,7 @@ class Sweep:
         words = ", ".join([stage.name, *where, f"round {number}"])
         for again in range(1 + AGAIN):
             say(f"{words}; {self.left()} to go", is_progress=True)
-            row, status, errors = self.start(stage, self.cells[cell], threads, number)
+            row, status, errors, _ = self.start(stage, self.cells[cell], threads, number)
             reason = running.reason(errors, stage.name)
             if errors and reason not in self.said:
                 say(errors)
@@ -361,7 +306,7 @@ class Sweep:
     def finish(self):
         """Writes what became of the programs."""
         # The runs of --growth have settings of their own, so they compute different things.
-        strays = {} if self.options.growth else running.strays(self.rows, self.ladder)
+        strays = {} if self.options.growth else faults.strays(self.rows, self.ladder)
         for (name, place), words in strays.items():
             where = ", ".join(f"{option} {value}" for option, value in zip(self.shown, place[::-1]))
             self.notes.setdefault(name, ("differs", ": ".join(filter(None, [where, words]))))
@@ -372,12 +317,11 @@ class Sweep:
     def run(self):
         if self.ladder.toml["data"]:
             self.find_data()
-        self.open_folder()
         if self.options.peers:
             self.stages += self.ladder.peers  # from here on they are stages
         if self.options.gpu:
             self.stages = [stage for stage in self.stages if stage.is_gpu]
-        self.open_results()
+        self.open_record()
         if self.ladder.data:
             say(f"Data: {self.ladder.data[1]} ({self.dataset})")
         self.build()
@@ -386,78 +330,11 @@ class Sweep:
         self.finish()
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(message.removeprefix("argument "))
-
-
-def value_of(kind, least=None):
-    """Returns what turns an option's text into a value: `kind` is its type, or [it] for a list."""
-    def convert(text):
-        try:
-            if isinstance(kind, list):
-                return [ladders.number(part, kind[0], least) for part in text.split(",")]
-            return ladders.number(text, kind, least)
-        except ValueError as expected:
-            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}") from None
-    return convert
-
-
-def parse(arguments):
-    """(options, ladder). The ladder's axes and settings are options too."""
-    parser = Parser(prog="run_all.sh", allow_abbrev=False, add_help=False)
-    parser.add_argument("--study", metavar="NAME", help="a ladder in studies/ (that in stages/)")
-    ladder = ladders.find_ladder(parser.parse_known_args(arguments)[0].study, "--study")
-    parser = Parser(
-        prog="run_all.sh", usage="./run_all.sh [option ...]", allow_abbrev=False, parents=[parser],
-        description="Builds the stages of a ladder, runs them over its grid and prints the tables. "
-        "Ctrl-C keeps every finished run, and --resume goes on from there.",
-        epilog="Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.")
-
-    def add(option, text, metavar=None, group=parser, **keywords):
-        keywords |= {"metavar": metavar} if metavar else {"action": "store_true", "default": None}
-        group.add_argument(f"--{option}", dest=option, help=text, **keywords)
-
-    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", "LIST",
-        type=value_of([str]))
-    kinds = parser.add_mutually_exclusive_group()
-    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
-        "rounds", group=kinds)
-    add("growth", "measure instead how the cost grows with each option", group=kinds)
-    add("peers", "also run what you might use instead of the stages")
-    add("gpu", "only what needs a GPU")
-    known = rows.parameters(ladder)
-    for axis in ladder.axes:
-        kind, least = known[ladder.column(axis["option"])]
-        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})", "LIST",
-            type=value_of([kind], least))
-    for option, value in ladder.settings.items():
-        kind = known[ladder.column(option)]
-        words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
-        add(option, f"({value})", **words)
-    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
-    add("threads", "for stages that can use several (all); tables have the most, a plot has each",
-        "LIST", type=value_of([int], 1))
-    add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
-        "repeated; results go to report/results/<machine>-quick")
-    add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
-        "synthetic set)", "DIR", type=os.path.abspath)
-    add("output", "where the results go, instead of report/results/<machine>/<ladder>", "DIR",
-        type=os.path.abspath)
-    add("resume", "keep earlier runs and do the missing ones; without it, earlier results of the "
-        "same kind move to a folder beside the new ones, named after their date")
-    options = parser.parse_args(arguments)
-    if options.growth and not ladder.toml["growth"]:
-        fail(f"--growth: found no [growth] in {ladder.name}/ladder.toml")
-    return options, ladder
-
-
 def main(arguments):
     """Makes a sweep. Returns (exit status, [(folder of results, ladder)]), also after an
     interrupt, or [] if there are no results."""
     sys.argv = ["./run_all.sh", *arguments]
-    options, ladder = parse(arguments)
+    options, ladder = command_line.parse(arguments)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     sweep = Sweep(ladder, options)
     try:

@@ -17,16 +17,15 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bench import ladders, running, shape
+from bench import reference, running
+from bench.base import ROOT, fail
 from bench.items import compare_all, explain_update
 
-BUILD = Path(__file__).resolve().parent / "build"
 FULL = bool(os.environ.get("FULL"))
 LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
@@ -98,57 +97,6 @@ class Run(NamedTuple):
     row: dict
 
 
-@functools.cache
-def scratch():
-    """A folder that is removed when Python ends."""
-    return tempfile.TemporaryDirectory(prefix="check-")
-
-
-@functools.cache
-def drawn_data(ladder, items):
-    folder = Path(scratch().name, f"{ladder.name}-{items}")
-    folder.mkdir(exist_ok=True)
-    ladder.data_module.write(folder, items)
-    return folder
-
-
-@functools.lru_cache(maxsize=200)  # a few hundred MiB at most
-def expect(ladder, *options):
-    """(words of each line that the reference prints with these options, the float64 numbers that it
-    saves, or None). Many programs are compared with them."""
-    saved = Path(scratch().name, "expected")
-    saved.unlink(missing_ok=True)
-    command = [str(BUILD / ladder.name / "reference"), *options]
-    if ladder.save:
-        command += [f"--{ladder.save}", str(saved)]
-    status, text, _ = running.run(command, keep="stdout")
-    if status:
-        ladders.fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds "
-                     "it", 1)
-    return ([line.split() for line in text.splitlines()],
-            np.fromfile(saved) if saved.exists() else None)
-
-
-def selected(ladder, selection, threads=True):
-    """What [tests] of a ladder says for this selection."""
-    if "tests" not in ladder.toml:
-        ladders.fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
-    tests = ladder.toml["tests"]
-    return {**shape.CASES, "twice": tests["cases"], "threads": threads, **tests,
-            **tests.get(selection, {})}
-
-
-def pairs(tests, part=1):
-    """(size and case as one, whether to run it twice, or None to do no more than run it): of a part
-    of all pairs, such as a third, in which each size and each case still is."""
-    sizes, cases = tests["sizes"], (*tests["cases"], *tests["run_only"])
-    part = min(part, len(sizes), len(cases))
-    return [(f"{size} {case}".strip(),
-             None if case in tests["run_only"] else case in tests["twice"])
-            for row, size in enumerate(sizes)
-            for column, case in enumerate(cases) if (row + column) % part == 0]
-
-
 class Tester:
     """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
     it with its ladder's reference."""
@@ -160,7 +108,7 @@ class Tester:
         self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
         self.hangs = False  # had to be stopped once, and is not run again
         self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
-        self.tests = selected(self.ladder, selection, not cell)
+        self.tests = reference.selected(self.ladder, selection, not cell)
         self.now = ""  # what is run
         self.items = DRAWN
         self.case = cell and self.case_of(cell)
@@ -168,12 +116,12 @@ class Tester:
         if self.tests["real_data"]:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
-            self.data = ["--data", str(drawn_data(self.ladder, self.items))]
+            self.data = ["--data", str(reference.drawn_data(self.ladder, self.items))]
         # LD_PRELOAD takes no path with a space or a colon. A waiting thread soon sleeps, and none
         # is bound: checks run side by side, and all would begin at the same core.
-        self.many = Path(scratch().name, "many.so")
+        self.many = Path(reference.scratch().name, "many.so")
         if not self.many.is_symlink():
-            self.many.symlink_to(BUILD / "many_processors.so")
+            self.many.symlink_to(reference.BUILD / "many_processors.so")
         # Tests preload before a sanitizer's library, and the host's leaks are no kernel's mistake.
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
@@ -200,11 +148,11 @@ class Tester:
         return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
 
     def expected(self, case):
-        return expect(self.ladder, *self.options(case))
+        return reference.expect(self.ladder, *self.options(case))
 
     def run(self, case, start):
         """Runs a program once, and reads what it leaves behind."""
-        saved, rows = (Path(scratch().name, name) for name in ("saved", "rows.csv"))
+        saved, rows = (Path(reference.scratch().name, name) for name in ("saved", "rows.csv"))
         for file in (saved, rows):
             file.unlink(missing_ok=True)
         command = [*self.command, *self.options(case), "--csv", str(rows)]
@@ -325,8 +273,8 @@ class Tester:
                 break
 
     def pairs(self, part=1):
-        """What is tested: see pairs()."""
-        return pairs(self.tests, part)
+        """What is tested: see reference.pairs()."""
+        return reference.pairs(self.tests, part)
 
     def explain(self, case, start, run, items):
         """Prints what is wrong. First after the first updates, before everything that follows from
@@ -377,7 +325,7 @@ class Tester:
 
 def make(*words):
     """Builds something, or ends the check."""
-    status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ladders.ROOT,
+    status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ROOT,
                             stdout=2, check=False).returncode
     if status:
         sys.exit(status)
@@ -392,4 +340,4 @@ def check_cell(stages, cell):
         try:
             tester.test_seeds(tester.case, CELL_SEEDS)
         except Wrong as wrong:
-            ladders.fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)
+            fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)

@@ -5,7 +5,7 @@ import re
 import pandas
 
 from bench import counts, rows
-from bench.ladders import fail
+from bench.base import fail
 from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
 from report.terminal import legend, pages
 from report.view import HERE, changes, is_peer, read

@@ -10,8 +10,8 @@ says how many times as fast STAGE is. Options left out are those of `make step`.
 
 import re
 
-from bench import ladders, rows
-from bench.ladders import ROOT, fail
+from bench import base, ladders, rows
+from bench.base import ROOT, fail
 from report import blocks, table
 
 BEGIN, END, NOTHING = "<!-- measured:", "<!-- end -->", "(not measured)"
@@ -68,7 +68,7 @@ def read_mark(text, where, ladder):
         name = ladder.column(option)
         if name not in known:
             fail(f"{where}: found '{option}', expected an option of {ladder.name}")
-        options[name] = ladders.value(f"{where}: {option}", value, *known[name])
+        options[name] = base.value(f"{where}: {option}", value, *known[name])
     return column, names, options
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from bench import ladders
+from bench.base import ROOT, fail
 
 LOOKS = {False: "rest", True: "read"}
 
@@ -23,11 +23,11 @@ LOOKS = {False: "rest", True: "read"}
 def constant(stage, name):
     """The value of a constant in a stage's source. Where there are several, the first is meant:
     that of the widest vectors."""
-    files = [stage.source, *(ladders.ROOT / path for path in ("common/data.h", "common/program.c"))]
+    files = [stage.source, *(ROOT / path for path in ("common/data.h", "common/program.c"))]
     for file in files:
         if found := re.search(rf"\b{name} = (\d+)\b", file.read_text(encoding="utf-8")):
             return int(found[1])
-    return ladders.fail(f"{stage.source.relative_to(ladders.ROOT)}: found no number for {name}, "
+    return fail(f"{stage.source.relative_to(ROOT)}: found no number for {name}, "
                         f"expected '{name} = ...'")
 
 

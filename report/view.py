@@ -15,7 +15,7 @@ from statistics import geometric_mean
 import pandas
 
 from bench import pairs, rows
-from bench.ladders import fail
+from bench.base import fail
 from bench.options import given
 from report.table import Cell, by_reason, percent, three_digits
 

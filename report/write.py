@@ -9,7 +9,7 @@ import runpy
 from functools import partial
 
 from bench import ladders
-from bench.ladders import ROOT
+from bench.base import ROOT
 from report import blocks, figures, plots, table, view
 
 

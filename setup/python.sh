@@ -6,7 +6,7 @@ choices=(/usr/bin/python3 python3)
 [[ ! ${PYTHON-} ]] || choices=("$PYTHON")
 for choice in "${choices[@]}"; do
     if "$choice" -c 'from importlib.util import find_spec as found
-exit(not (found("pandas") and (found("tomllib") or found("tomli"))))' 2>/dev/null; then
+exit(not all(map(found, ("pandas", "psutil", "tomllib"))))' 2>/dev/null; then
         command -v "$choice"
         exit
     fi

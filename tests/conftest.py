@@ -221,10 +221,10 @@ def made_up(tmp_path_factory):
     for name in ("view", "terminal"):
         tree.write(f"report/{name}.py", TABLES)
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
-    tree.edit("bench/running.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
-    with (tree.root / "bench/running.py").open("a") as file:
+    tree.edit("bench/faults.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
+    with (tree.root / "bench/host.py").open("a") as file:
         file.write("def watch_others():\n"
-                   "    return lambda: float((ladders.ROOT / 'others').read_text())\n")
+                   "    return lambda: float((ROOT / 'others').read_text())\n")
     tree.write("others", "0")
     for pause in ("time.sleep(1)", "time.sleep(PAUSE_S)"):
         tree.edit("bench/sweep.py", pause, "pass")

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from bench import check, items, ladders, options, running, testing
+from bench import check, faults, host, items, ladders, options, running, testing
 
 LADDER = ladders.find_ladder("")
-needs_no_gpu = pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
+needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
 
 
 @pytest.fixture(scope="module")
@@ -308,11 +308,11 @@ TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the 
     ("forward_s + backward_s is 1 s, more than train_s, 0.3333 s", 1.5, {"train_s": 1 / 3}),
     (TOO_LONG + "1.25 s", 1.25, {}), (TOO_LONG + "0.5 s", 0.5, {"device": "GPU"})])
 def test_a_clock_that_cannot_be_right(said, seconds, values):
-    assert running.clock_fault(row(**values), LADDER, seconds) == said
+    assert faults.clock_fault(row(**values), LADDER, seconds) == said
 
 
 def strays(*others, baseline="00_serial"):
-    return running.strays([row(baseline), *others], LADDER)
+    return faults.strays([row(baseline), *others], LADDER)
 
 
 def test_results_that_are_the_same_up_to_rounding():

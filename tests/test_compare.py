@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import compare, ladders, options, pairs, rows, running
+from bench import compare, host, ladders, options, pairs, rows
 
 
 def made_up_times(generator, pairs, ratio):
@@ -67,7 +67,7 @@ def test_words(ratio, words):
 def run(monkeypatch):
     """run(RATES, LOSSES, BUSY) compares two stages that are made up: the rates of multiply-adds
     after their runs, the losses of both, and how much others use."""
-    monkeypatch.setattr(running, "ceiling", lambda: None)
+    monkeypatch.setattr(host, "ceiling", lambda: None)
 
     def run(rates=(), losses=(0.3, 0.3), busy=0):
         left, stages = iter([None, None, *rates]), [SimpleNamespace(
@@ -81,7 +81,7 @@ def run(monkeypatch):
                     "final_loss": losses[is_b]}
 
         monkeypatch.setattr(compare, "run", one)
-        monkeypatch.setattr(running, "watch_others", lambda: lambda: busy)
+        monkeypatch.setattr(host, "watch_others", lambda: lambda: busy)
         monkeypatch.setattr(stages[0].ladder.__class__, "data", [])
         return compare.compare(stages, {"runs": "8"})
     return run
@@ -119,15 +119,15 @@ def test_stages_that_do_not_compute_the_same(run, capsys):
 
 
 def test_others_are_those_that_are_not_ours(monkeypatch):
-    used = running.watch_others()
-    busy, own = running.processor_seconds()
+    used = host.watch_others()
+    busy, own = host.processor_seconds()
     later = time.monotonic() + 1000
     monkeypatch.setattr(time, "monotonic", lambda: later)
     processors = len(os.sched_getaffinity(0))
     for others, says in ((0.09, ""), (0.4, "other programs used 40 % of the processors")):
         now = busy + 1000 * processors * others + 500, own + 500
-        monkeypatch.setattr(running, "processor_seconds", lambda now=now: now)
-        assert running.why_busy(used()).partition(" meanwhile")[0] == says
+        monkeypatch.setattr(host, "processor_seconds", lambda now=now: now)
+        assert host.why_busy(used()).partition(" meanwhile")[0] == says
 
 
 def test_disturbed_runs():

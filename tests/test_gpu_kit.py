@@ -14,7 +14,7 @@ import tarfile
 import pytest
 from programs import FULL, ROOT, make, run, script
 
-from bench import ladders, rows
+from bench import host, ladders, rows
 from report import blocks, view
 
 pytestmark = pytest.mark.xdist_group("kit")  # one worker makes it
@@ -207,7 +207,7 @@ def test_wrong_words_and_no_gpu(kit, fakes, tmp_path):
 
 
 def test_on_a_gpu(tmp_path):
-    if not ladders.has_gpu():
+    if not host.has_gpu():
         pytest.skip("only a GPU shows: times, clocks, the barrier of a cluster, cuBLAS, "
                     "compute-sanitizer, Nsight Compute")
     run(["make", "-s", "gpu-kit", f"DIR={tmp_path}/kit", "CUDA_ARCH=native"], cwd=ROOT)

@@ -13,7 +13,7 @@ import pytest
 from conftest import wait_until
 from programs import draw_data, needs_full, told
 
-from bench import ladders
+from bench import host, ladders
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -164,7 +164,7 @@ def test_step_on_a_terminal(repository):
     assert re.search(r"\ntrain +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
 
 
-@pytest.mark.skipif(ladders.has_gpu(), reason="found a GPU")
+@pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
 def test_step_of_a_stage_that_cannot_run_here(repository):
     """It says why and goes on. With jobs, a make within would have jobs to warn of."""
     output = repository.run("make -j2 step STAGE=04 NVCC=no-such-nvcc")

@@ -11,13 +11,14 @@ import pytest
 from programs import needs_full
 from conftest import REPOSITORY
 
-from bench import ladders
+from bench import ladders, stage
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """The root of a repository with two ladders, of which the second, other, has steps."""
-    monkeypatch.setattr(ladders, "ROOT", tmp_path)
+    for module in (ladders, stage):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     for path in ("stages/00_serial/run.c", "stages/02_gpu/run.cu", "stages/04_no_makefile/run.c",
                  *(f"studies/other/{name}" for name in (
                      "00_serial/run.c", "01_vectorized/run.c", "01_vectorized/01.2_wide/run.c",

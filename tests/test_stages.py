@@ -16,7 +16,7 @@ import pytest
 from programs import FULL, built, make, needs_full, needs_real_data
 from programs import TESTS as FOLDER
 
-from bench import compare, ladders, testing
+from bench import compare, host, ladders, testing
 
 ALWAYS = "stages", "sanitized", "simulated", "cell"
 EXTRA = "wide", "simulated_wide", "long"  # that a ladder need not have
@@ -38,7 +38,7 @@ def levels():
 
 def all_tests():
     """(stage, selection, the build that is tested, or "" for the stage as it is)"""
-    levels_here, has_gpu = levels(), ladders.has_gpu()
+    levels_here, has_gpu = levels(), host.has_gpu()
     for ladder in ladders.ladders():
         for stage in ladder.stages:
             build = f"build/{stage.folder.relative_to(ladders.ROOT)}"

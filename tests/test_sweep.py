@@ -344,7 +344,7 @@ def test_what_becomes_of_programs(tree):
     The others run."""
     shutil.copy(REPOSITORY / "Makefile", ".")
     # Of the times of those that are right.
-    tree.edit("bench/running.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
+    tree.edit("bench/faults.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
     where, clock = "at hidden 8, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
         "01_two": ("no device: no CUDA device",

@@ -6,7 +6,7 @@ import json
 import pytest
 from programs import script
 
-from bench import ladders, options, rows
+from bench import ladders, options, rows, stage
 from report import blocks, terminal, view, write
 
 LADDER = """\
@@ -93,7 +93,7 @@ def lab(tmp_path, monkeypatch):
         script(tmp_path / "stages" / name / "train.c", "").write_text(f"int n = {name[1]};\n")
         (tmp_path / "stages" / name / "Makefile").write_text("MOVE = a move\n")
     (tmp_path / "stages/ladder.toml").write_text(LADDER)
-    for module in (ladders, write):
+    for module in (ladders, stage, write):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     ladders.ladders.cache_clear()
     yield Lab(tmp_path)

@@ -10,7 +10,8 @@ from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench import options
-from bench.ladders import ROOT, ladders
+from bench.base import ROOT
+from bench.ladders import ladders
 
 options.read([])
 

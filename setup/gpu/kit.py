@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pandas
 
-from bench import counts, ladders, rows, testing
-from bench.ladders import ROOT
+from bench import counts, host, ladders, reference, rows, testing
+from bench.base import ROOT, fail
 from bench.options import given
 from setup.gpu import plan
 from setup.gpu.plan import IS_SIMULATED
@@ -80,7 +80,7 @@ def build_all(kit, stages):
         else:
             static = f"{stage.name}_LIBS=-static {stage.declared('LIBS')}"  # of a peer
             todo += [(stage, kit / march, f"MARCH={march}", STATIC, static) for march in MARCHES]
-    with concurrent.futures.ThreadPoolExecutor(ladders.processors()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(host.processors()) as pool:
         done = [*pool.map(lambda words: build(*words), todo)]
     return [line for line, _ in done if line], [why for _, why in done if why]
 
@@ -107,7 +107,7 @@ def copy_data(kit, ladder):
     for path in filter(Path.is_file, Path(ladder.data[1]).iterdir()):
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             (folder / path.name.removesuffix(".gz")).write_bytes(file.read())
-    shutil.copytree(testing.drawn_data(ladder, testing.DRAWN), kit / "drawn" / folder.name)
+    shutil.copytree(reference.drawn_data(ladder, testing.DRAWN), kit / "drawn" / folder.name)
 
 
 def write_table(path, columns, lines):
@@ -156,15 +156,15 @@ def folder():
     """The kit's folder. What is no kit stays as it is."""
     output = Path(given("DIR", "gpu-kit")).absolute()
     if output.exists() and os.listdir(output) and not (output / "run.sh").exists():
-        ladders.fail(f"DIR: found other files in '{output}', expected a new folder or a kit")
+        fail(f"DIR: found other files in '{output}', expected a new folder or a kit")
     output.mkdir(parents=True, exist_ok=True)
     return output
 
 
 def main():
     if not IS_SIMULATED and not counts.toolkit(os.environ.get("NVCC") or "nvcc"):
-        ladders.fail("found no nvcc; setup/README.md says how to get one without a GPU")
-    runs = [*plan.plan()] or ladders.fail("ONLY: expected the beginning of a stage's folder")
+        fail("found no nvcc; setup/README.md says how to get one without a GPU")
+    runs = [*plan.plan()] or fail("ONLY: expected the beginning of a stage's folder")
     # In the stages' Makefiles, SIM is something else.
     os.environ |= {"MAKEFLAGS": "", "MARCH": MARCHES[0]}
     output = folder()

@@ -7,8 +7,9 @@ import itertools
 from typing import NamedTuple
 
 import bench.cells
-from bench import ladders, testing
-from bench.ladders import BINDING, ROOT, SPINNING
+from bench import ladders, reference
+from bench.base import ROOT
+from bench.stage import BINDING, SPINNING
 from bench.options import given
 
 # The columns of plan.tsv. run.sh reads those before `program`. A run with a case is compared with
@@ -81,8 +82,8 @@ def compared(part, stages, cases=None, before=COMPARED):
     """Runs on the data and with the options of the tests: of these cases, or else of so many that
     each size and each case of the tests is among them."""
     for stage in stages:
-        tests = testing.selected(stage.ladder, "order_1" if IS_SIMULATED else "stages")
-        every = [case for case, twice in testing.pairs(tests, 99) if twice is not None]
+        tests = reference.selected(stage.ladder, "order_1" if IS_SIMULATED else "stages")
+        every = [case for case, twice in reference.pairs(tests, 99) if twice is not None]
         for case in cases or every:
             words = f"{tests['options']} {case} {tests['last']}".split()
             yield Run(part, stage, [*data(stage.ladder, "drawn"), *words], before, case=case)
@@ -122,7 +123,7 @@ def on_processors(ladder):
 def sanitized(stages, tools):
     """A small run of each under each of some tools."""
     for tool, stage in itertools.product(tools, stages):
-        case = testing.pairs(testing.selected(stage.ladder, "gpu"))[0][0]
+        case = reference.pairs(reference.selected(stage.ladder, "gpu"))[0][0]
         command = *COMPARED, "compute-sanitizer", "--tool", tool, "--error-exitcode", "9"
         for run in compared("sanitize", [stage], [case], command):
             yield run._replace(case="", kind=tool)

@@ -21,17 +21,17 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from bench import ladders, rows, running, testing
+from bench import faults, ladders, reference, rows, running, testing
+from bench.base import ROOT, fail
 from bench.items import compare_all
-from bench.ladders import ROOT, fail
 from bench.options import given
+from bench.record import Record
 from setup.gpu.plan import TOOLS
 
 # What run.sh keeps of a larger file, in bytes: two pieces.
 LARGE, PIECE, FIRST_ENDS = 1 << 20, 1 << 18, 3 << 19
 RUNS = "id", "status", "began", "load", "microseconds"  # the columns of runs.tsv
 KINDS = "steps", "grid"
-FILES = "runs.csv", "sweeps.csv", "programs.csv"
 CUT_OFF = running.TOO_SLOW, 128 + signal.SIGTERM, 128 + signal.SIGKILL  # by run.sh
 FOUND = 9  # the exit status of compute-sanitizer that has found something
 FINDING = r"^=+ ((?:Error: |Invalid |Uninitialized |Barrier error |Race ).*)"
@@ -97,8 +97,8 @@ def expected_of(run):
     for name in {"--csv", f"--{run.ladder.save}", "--data"} & {*words}:
         del words[words.index(name):words.index(name) + 2]
     if run.ladder.toml["data"]:
-        words += ["--data", str(testing.drawn_data(run.ladder, testing.DRAWN))]
-    return testing.expect(run.ladder, *words)
+        words += ["--data", str(reference.drawn_data(run.ladder, testing.DRAWN))]
+    return reference.expect(run.ladder, *words)
 
 
 def read_saved(call, run, lines, expected):
@@ -158,52 +158,21 @@ def judge(call):
 
 # --- the record ---
 
-class Record:
-    """The files of a ladder's results, to which a call is added."""
-
-    def __init__(self, folder, call):
-        """Takes out the sweeps of the same call, if it was taken in before."""
-        self.folder = folder
-        self.remove("sweep", [str(number) for number, known in rows.read_sweeps(folder).items()
-                              if known.get("began") == call.machine.get("began")])
-        self.number = max(rows.read_sweeps(folder), default=0) + 1
-        self.outcomes = {line["program"]: line["outcome"] for line in rows.read_record(
-            folder / "programs.csv", rows.PROGRAMS)}
-
-    def remove(self, column, values):
-        """Takes out the lines that have one of these values, of the files that have the column."""
-        for path in filter(Path.exists, (self.folder / name for name in FILES) if values else ()):
-            frame = rows.read_texts(path, [])
-            if column in frame:
-                rows.write(path, frame[~frame[column].isin(values)].to_csv(index=False))
-
-    def add(self, name, frame):
-        """Adds lines to a file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / name
-        if path.exists():
-            old = rows.read_texts(path, ["sweep"])
-            if {*old} != {*frame}:
-                fail(f"{path}: line 1: found other columns than the kit's rows have; name another "
-                     "folder with RESULTS=")
-            frame = pandas.concat([old, frame])
-        rows.write(path, frame.to_csv(index=False))
-
-
 def read_row(call, run):
-    """(the texts of a run's row with its record, the row, why it does not count)"""
+    """((the text of a run's row, what was noted of it), the row, why it does not count)"""
     path = call.folder / f"rows/{run.id}.csv"
     if run.status:
         return None, None, call.failure(run)
     row = rows.records(rows.read_rows(path, run.ladder))[-1]
-    fault = running.clock_fault(row, run.ladder, run.microseconds / 1e6)
-    texts = rows.read_texts(path, []).assign(**dict.fromkeys(rows.RECORD, "")).assign(
-        round=run.round, began=run.began, load=run.load)
-    return texts, row, fault and f"its times cannot be right: {fault}"
+    fault = faults.clock_fault(row, run.ladder, run.microseconds / 1e6)
+    noted = dict.fromkeys(rows.RECORD, "") | {
+        "round": run.round, "began": run.began, "load": run.load}
+    return (rows.read(path), noted), row, fault and f"its times cannot be right: {fault}"
 
 
 def timed(call, ladder, is_right):
-    """({kind: ([texts], [row])} of the programs that are right, {program: (outcome, reason)})"""
+    """({kind: ([(text, noted)], [row])} of the programs that are right, {program: (outcome,
+    reason)})"""
     found, outcomes = defaultdict(lambda: ([], [])), {}
     for run in call.runs:
         if run.ladder != ladder or run.kind not in KINDS or run.status in CUT_OFF:
@@ -217,7 +186,7 @@ def timed(call, ladder, is_right):
             for each, what in zip(found[run.kind], (texts, row)):
                 each.append(what)
     for _, each in found.values():
-        for (name, cell), words in running.strays(each, ladder).items():
+        for (name, cell), words in faults.strays(each, ladder).items():
             outcomes[name] = "differs", f"at {cell}: {words}"
     return found, outcomes
 
@@ -225,27 +194,29 @@ def timed(call, ladder, is_right):
 def take(call, ladder, verdicts, home):
     """Adds what a call says of a ladder to its results, and what the rows show to the verdicts.
     Returns how many rows there are."""
-    record = Record(home / ladder.name, call)
+    record = Record(home / ladder.name)
+    # The same call may have been taken in before.
+    record.remove("sweep", [number for number, known in record.sweeps.items()
+                            if known.get("began") == call.machine.get("began")])
+    earlier = {line["program"]: line["outcome"] for line in record.programs}
     outcomes = {name: verdict for (its, name), verdict in verdicts.items() if its == ladder}
 
     def is_right(name):
         """As this call shows, or one before."""
-        return outcomes.get(name, [record.outcomes.get(name)])[0] in ("ran", "failed", "differs")
+        return outcomes.get(name, [earlier.get(name)])[0] in ("ran", "failed", "differs")
 
     found, more = timed(call, ladder, is_right)
     outcomes |= more
     verdicts |= {(ladder, name): said for name, said in more.items()}
     record.remove("stage", [name for name, (outcome, _) in outcomes.items() if outcome == "wrong"])
     # Without a time there is a sweep, too: it says what was wrong.
-    for number, kind in enumerate(found or KINDS[:1] if outcomes else (), record.number):
-        sweep = {"kind": kind} | call.sweep(ladder)
-        record.add("sweeps.csv", pandas.DataFrame(
-            [(number, *item) for item in sweep.items()], columns=rows.SWEEPS))
-        record.add("programs.csv", pandas.DataFrame(
-            [(number, name, *outcome, *call.built.get((ladder.name, name), ("", "")))
-             for name, outcome in sorted(outcomes.items())], columns=rows.PROGRAMS))
-        if found[kind][0]:
-            record.add("runs.csv", pandas.concat(found[kind][0]).assign(sweep=number))
+    for kind in found or KINDS[:1] if outcomes else ():
+        number = record.begin({"kind": kind} | call.sweep(ladder))
+        record.note_programs(number, [
+            (name, *outcome, *call.built.get((ladder.name, name), ("", "")))
+            for name, outcome in sorted(outcomes.items())])
+        for text, noted in found[kind][0]:
+            record.add_run({"runs.csv": text}, noted | {"sweep": number})
     return sum(len(each) for _, each in found.values())
 
 

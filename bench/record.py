@@ -1,0 +1,128 @@
+"""The record of a ladder's results: a folder of four files, which only this file writes.
+
+    runs.csv      a row for each run, as its program wrote it, and the columns RECORD of rows.py
+    epochs.csv    a row for each epoch, if the ladder's programs have such
+    sweeps.csv    lines "sweep,key,value": how each sweep was made
+    programs.csv  what became of each program in each sweep, and what it was made of
+"""
+
+import csv
+import fcntl
+import io
+import os
+import shutil
+import time
+
+from bench import rows
+from bench.base import fail
+
+FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
+
+
+def csv_lines(*lines):
+    """Lines of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def append(path, head, text):
+    """Appends to a file that begins with `head`, and writes that first if the file is new: all of
+    it, or nothing."""
+    try:
+        with open(path, "a+b", 0) as file:
+            size = file.tell()
+            file.seek(0)
+            if size and file.read(len(head)) != head:
+                fail(f"{path}: line 1: found other columns than these rows have; name another "
+                     "folder for the results")
+            text = text if size else head + text
+            try:
+                while text:
+                    text = text[file.write(text):]
+            except OSError:
+                file.truncate(size)
+                raise
+    except OSError as error:
+        fail(f"{path}: cannot write: {error.strerror}", 1)
+
+
+class Record:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def lock(self):
+        """Keeps others from writing, until the file descriptor that it returns is closed."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not all(os.access(path, os.W_OK) for path in (self.folder, *self.files())):
+                raise OSError
+            lock = os.open(self.folder, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fail(f"{self.folder}: another run_all.sh is writing there")
+        except OSError:
+            fail(f"{self.folder}: cannot write there; name another directory with --output")
+        return lock
+
+    def files(self):
+        """Those of its files that are there."""
+        return [path for path in (self.folder / name for name in FILES) if path.exists()]
+
+    @property
+    def sweeps(self):
+        """{sweep: {key: value}}"""
+        return rows.read_sweeps(self.folder)
+
+    @property
+    def programs(self):
+        """The lines of programs.csv, as dicts."""
+        return rows.read_record(self.folder / "programs.csv", rows.PROGRAMS)
+
+    def add(self, name, columns, *lines):
+        """Adds lines to a file."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        append(self.folder / name, csv_lines(columns).encode(), csv_lines(*lines).encode())
+
+    def begin(self, known):
+        """Begins a sweep with what is known of it, {key: value}. Returns its number."""
+        number = max(self.sweeps, default=0) + 1
+        self.add("sweeps.csv", rows.SWEEPS, *((number, *item) for item in known.items()))
+        return number
+
+    def add_run(self, texts, noted):
+        """Adds a run: the text of each file that its program has written, with its header, and
+        what was noted of the run, {column of RECORD: value}."""
+        for name, text in texts.items():
+            columns, *lines = csv.reader(io.StringIO(text, newline=""))
+            if name == "runs.csv":
+                columns += rows.RECORD
+                lines = [[*line, *(noted[column] for column in rows.RECORD)] for line in lines]
+            self.add(name, columns, *lines)
+
+    def note_programs(self, sweep, lines):
+        """Notes what became of the programs of a sweep, in the place of what was noted before."""
+        others = (each.values() for each in self.programs if each["sweep"] != sweep)
+        rows.write(self.folder / "programs.csv", csv_lines(
+            rows.PROGRAMS, *others, *((sweep, *line) for line in lines)))
+
+    def remove(self, column, values):
+        """Takes out the lines that have one of these values, of the files that have the column."""
+        for path in self.files() if values else ():
+            frame = rows.read_texts(path, [])
+            if column in frame:
+                kept = frame[~frame[column].isin({*map(str, values)})]
+                rows.write(path, kept.to_csv(index=False))
+
+    def move_aside(self, sweeps):
+        """Copies all to a folder, and takes out the rows of these sweeps. The epochs are those of
+        the grid. Returns the folder."""
+        kinds = {known.get("kind", "grid") for known in sweeps.values()}
+        aside = self.folder / time.strftime("%F_%H%M%S")
+        aside.mkdir()
+        for path in self.files():
+            shutil.copy2(path, aside)
+        self.remove("sweep", sweeps)
+        if "grid" in kinds:
+            (self.folder / "epochs.csv").unlink(missing_ok=True)
+        return aside

@@ -1,0 +1,63 @@
+"""What is right: what a ladder's reference computes, and what [tests] of ladder.toml says is
+compared with it. The reference prints how: see stages/reference.c."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench import running, shape
+from bench.base import fail
+
+BUILD = Path(__file__).resolve().parent / "build"
+
+
+@functools.cache
+def scratch():
+    """A folder that is removed when Python ends."""
+    return tempfile.TemporaryDirectory(prefix="check-")
+
+
+@functools.cache
+def drawn_data(ladder, items):
+    folder = Path(scratch().name, f"{ladder.name}-{items}")
+    folder.mkdir(exist_ok=True)
+    ladder.data_module.write(folder, items)
+    return folder
+
+
+@functools.lru_cache(maxsize=200)  # a few hundred MiB at most
+def expect(ladder, *options):
+    """(words of each line that the reference prints with these options, the float64 numbers that it
+    saves, or None). Many programs are compared with them."""
+    saved = Path(scratch().name, "expected")
+    saved.unlink(missing_ok=True)
+    command = [str(BUILD / ladder.name / "reference"), *options]
+    if ladder.save:
+        command += [f"--{ladder.save}", str(saved)]
+    status, text, _ = running.run(command, keep="stdout")
+    if status:
+        fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds it", 1)
+    return ([line.split() for line in text.splitlines()],
+            np.fromfile(saved) if saved.exists() else None)
+
+
+def selected(ladder, selection, threads=True):
+    """What [tests] of a ladder says for this selection."""
+    if "tests" not in ladder.toml:
+        fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
+    tests = ladder.toml["tests"]
+    return {**shape.CASES, "twice": tests["cases"], "threads": threads, **tests,
+            **tests.get(selection, {})}
+
+
+def pairs(tests, part=1):
+    """(size and case as one, whether to run it twice, or None to do no more than run it): of a part
+    of all pairs, such as a third, in which each size and each case still is."""
+    sizes, cases = tests["sizes"], (*tests["cases"], *tests["run_only"])
+    part = min(part, len(sizes), len(cases))
+    return [(f"{size} {case}".strip(),
+             None if case in tests["run_only"] else case in tests["twice"])
+            for row, size in enumerate(sizes)
+            for column, case in enumerate(cases) if (row + column) % part == 0]

@@ -1,0 +1,99 @@
+"""A program of a ladder: a stage, or a peer that the stages are compared with."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+
+from bench.base import ROOT
+from bench.host import processors
+
+STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
+
+# GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
+# them while another process holds the late thread's core. A tenth is enough on a quiet machine:
+# with a hundredth, threads slept in every batch on an Ice Lake, those of libraries too.
+SPINNING = {"GOMP_SPINCOUNT": "20000"}
+# A thread stays on one core, and two share a core only if there are more threads than cores.
+BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
+
+
+class Stage:
+    """A program of a ladder: a stage, or a peer that the stages are compared with."""
+
+    def __init__(self, ladder, folder, source, is_peer=False):
+        self.ladder, self.folder, self.source, self.is_peer = ladder, folder, source, is_peer
+        self.name = source.stem if is_peer else folder.name
+        self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
+        self.is_cuda = source.suffix == ".cu"
+        self.is_step = "." in self.name
+        # The file that is started.
+        self.program = source if source.suffix == ".py" else source.with_suffix("")
+        # The words that build it, from the root of the repository. Where the machine cannot, they
+        # print "NAME: left out, " and the reason.
+        self.build = ["make", "--no-print-directory", *(
+            ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
+
+    def declared(self, name):
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
+        peer's has its name before it."""
+        name = f"{self.name}_{name}" if self.is_peer else name
+        with contextlib.suppress(FileNotFoundError):  # peers may have no Makefile
+            text = (self.folder / "Makefile").read_text(encoding="utf-8")
+            return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
+        return ""
+
+    @property
+    def is_gpu(self):
+        return self.is_cuda or self.declared("DEVICE") == "gpu"
+
+    @property
+    def command(self):
+        """The words that start the program. RUN in a stage's Makefile goes before its name. If it
+        begins with a dot, it names a script, as seen from the stage's folder."""
+        first, *more = self.declared("RUN").split() or [""]
+        script = str((self.folder / first).resolve()) if first.startswith(".") else first
+        return [*filter(None, [script]), *more, str(self.program)]
+
+    @property
+    def environment(self):
+        """The environment that the program is started in. Variables that are set stay as they are.
+        Threads are bound where the program uses OpenMP itself and no variable says where they run.
+        In other programs OpenMP comes with a library. It would bind the first thread before main,
+        and the threads of other libraries would start on the same core. With RUN, all processes
+        would begin at the same core."""
+        chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
+        is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
+        is_limited = processors() < len(os.sched_getaffinity(0))
+        return {**SPINNING, **(BINDING if is_bound else {}),
+                **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
+
+    @functools.cached_property
+    def sources(self):
+        """A hash of what the program is made of: its source and its Makefile, and all that they
+        include or import of the repository, without comments and white space. So a measurement
+        knows whether its program has changed since."""
+        found, left = {}, [self.source, self.source.parent / "Makefile"]
+        for path in left:
+            if path in found or not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
+            comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
+            found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
+            for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
+                left += [(folder / name).with_suffix(suffix)
+                         for folder in (path.parent, ROOT, ROOT / "bench/peers")
+                         for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
+        return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
+
+    @property
+    def before(self):
+        """The stage that this one is compared with: its origin, if its Makefile names one, or else
+        the one before it. None for the first."""
+        origin = self.declared("ORIGIN")
+        if origin:
+            return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
+        place = self.ladder.stages.index(self)
+        return self.ladder.stages[place - 1] if place else None
