@@ -7,12 +7,6 @@ ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see setup/README.md)
 endif
 
-# nvcc passes the folder's path to a shell in double quotes, where these signs have a meaning.
-UNREADABLE := " ` $$( $${
-ifneq ($(strip $(foreach sign,$(UNREADABLE),$(findstring $(sign),$(CURDIR)))),)
-$(error found the folder $(CURDIR): nvcc cannot read a path with any of $(UNREADABLE))
-endif
-
 # make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
 # traceback, or nothing at all: it waits until bench/__main__.py is there.
 override PYTHON := $(shell setup/python.sh)
@@ -63,9 +57,6 @@ lint: ## look for faults that no test finds: layout, kinds of bugs, prose
 
 test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
-
-test-systems: ## test in a fresh Debian 12 and 13: root, half an hour
-	@tests/systems.sh
 
 sim: ## build the CUDA stages for a simulated device: train.sim in its folder
 	@for stage in $(CUDA); do \
@@ -151,5 +142,5 @@ clean: ## remove what was built
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
 
-.PHONY: all test lint test-gpu test-systems sim gpu gpu-kit gpu-results deps step diff asm new-stage export new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
+.PHONY: all test lint test-gpu sim gpu gpu-kit gpu-results deps step diff asm new-stage export new-study check bench compare peers profile profile-gpu report site clean help $(STAGES)
 endif

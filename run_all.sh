@@ -5,25 +5,13 @@
 set -euo pipefail
 trap 'exit 130' INT # also if the command that runs does not end by it
 
-fail() {
-    echo "run_all.sh: $*" >&2
+[[ $(uname -s) == Linux ]] || {
+    echo "run_all.sh: needs Linux, found $(uname -s): see setup/README.md" >&2
     exit 2
 }
-
-system=$(uname -s)
-[[ $system == Linux ]] || fail "needs Linux, found $system: see setup/README.md"
-
-# As in the Makefile: nvcc passes the folder's path to a shell in double quotes.
-folder=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-case $folder in
-*[\"\`]* | *\$[\(\{]*)
-    fail "found the folder $folder: nvcc cannot read a path with any of \" \` \$( \${"
-    ;;
-esac
-
+folder=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 "$folder/setup/deps.sh" run
-# A Ctrl-C waits until Python has started: see bench/__main__.py. Python is named by its path, because
-# env takes a path with = for a variable.
+# A Ctrl-C waits until Python has started: see bench/__main__.py.
 PYTHON=$("$folder/setup/python.sh")
 export PYTHON
 exec env --block-signal=INT "$PYTHON" "$folder/bench" report.run_all "$@"

@@ -15,7 +15,6 @@ import importlib
 import math
 import os
 import re
-import subprocess
 import sys
 import tomllib
 import zlib
@@ -25,6 +24,7 @@ from bench import shape
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME, Stage
+from data.locate import locate
 
 
 class Ladder:
@@ -45,10 +45,8 @@ class Ladder:
         self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
         # The folder of its stages' profiles, and that of its peers: libraries and frameworks.
         self.profiles, self.peers_folder = (folder / toml["profiles"]).resolve(), folder / "peers"
-        # The file that says what the data are, if the programs take any (data/mnist.set), and the
-        # variable of the environment that names their folder.
-        self.data_set = (folder / toml["data"]).resolve()
-        self.data_variable = f"{self.data_set.stem.upper()}_DIR"
+        # The module that says what the data are, if the programs take any (data/mnist.py).
+        self.data_file = (folder / toml["data"]).resolve()
 
     def chosen_by(self, option):
         """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
@@ -94,8 +92,7 @@ class Ladder:
 
     @property
     def data_module(self):
-        """What Python has to know of the data: see data/mnist.py, beside data/mnist.set."""
-        path = self.data_set.relative_to(ROOT).with_suffix("")
+        path = self.data_file.relative_to(ROOT).with_suffix("")
         return importlib.import_module(str(path).replace("/", "."))
 
     def describe_data(self, folder):
@@ -105,19 +102,12 @@ class Ladder:
                           if re.search(r"labels|\.csv", path.name))
         return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"
 
-    def locate(self, given=""):
-        """The words that find the data."""
-        return [str(ROOT / "data/locate.sh"), given, str(self.data_set)]
-
     @functools.cached_property
     def data(self):
         """The words that say where the data are, if the programs take any."""
         if not self.toml["data"]:
             return []
-        located = subprocess.run(self.locate(), stdout=subprocess.PIPE, check=False)
-        if located.returncode:
-            sys.exit(located.returncode)  # it has said why
-        return ["--data", os.fsdecode(located.stdout).rstrip("\n")]
+        return ["--data", str(locate(self.data_file))]
 
     def words(self, options):
         """The words of a program's command line: these options, and the data if it takes any."""

@@ -139,7 +139,7 @@ def study(_):
 
 
 def export(ladder):
-    folder, stage = Path(given("DIR")).absolute(), ladder.find(given("STAGE"))
+    folder, stage = Path(given("DIR")).resolve(), ladder.find(given("STAGE"))
     if folder.exists():
         fail(f"DIR: found '{given('DIR')}', expected a new folder")
     return make("-C", stage.folder, "export", f"DIR={folder}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from bench import cells, command_line, faults, host, measuring, rows, running
 from bench.base import ROOT, fail
 from bench.record import Record
+from data.locate import locate
 
 # {kind of the sweep: [(seconds that a run takes more than, rounds)]}. A longer run has less noise
 # and costs more: over 20 s, one is enough. --steps has more, so that small differences show.
@@ -103,9 +104,9 @@ class Sweep:
     # --- the folder of the results ---
 
     def find_data(self):
-        located = ask(*self.ladder.locate(self.options.data or ""))
-        self.ladder.data = ["--data", located]
-        self.data = self.ladder.describe_data(located)
+        folder = locate(self.ladder.data_file, self.options.data)
+        self.ladder.data = ["--data", str(folder)]
+        self.data = self.ladder.describe_data(folder)
         self.dataset = self.data.partition(",")[0]
 
     def describe(self):

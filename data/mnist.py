@@ -1,7 +1,23 @@
-"""What the harness has to know of MNIST: what a row calls it, and how to draw some for tests."""
+"""What there is to know of MNIST: where its files are (locate.py), what a row calls it, and how to
+draw some for tests. The name of this file is that of the data's folder beside it, and of the
+variables MNIST_DIR and MNIST_MIRRORS."""
 
 import numpy as np
 
+NAME, FILES, IMAGES = "MNIST", "MNIST's four files", "digits"
+ALONE = ["train.csv"]  # Kaggle's, which is data without the others
+SHA256 = {
+    "train-images-idx3-ubyte.gz":
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz":
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz":
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz":
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+MIRRORS = ["https://ossci-datasets.s3.amazonaws.com/mnist",
+           "https://storage.googleapis.com/cvdf-datasets/mnist"]
 TESTED = 200  # images in the test set; a stage may take 5 ms an image, so there are no more
 
 

@@ -27,7 +27,7 @@ LADDER = """
 title = "Made up"
 program = "run"
 time = "time_s"
-data = "../data/mnist.set"
+data = "../data/mnist.py"
 phases = ["forward", "backward"]
 [[axes]]
 option = "batch"
@@ -104,13 +104,14 @@ def said(process):
 
 def run_here(words, environment):
     """Runs a program of bench/ in this process, which is a fork of pytest's, and ends it: to
-    import pandas would take longer than a sweep. Modules of bench/ and report/ are those of the
+    import pandas would take longer than a sweep. Modules of the repository are those of the
     working directory."""
     os.closerange(3, 256)  # so that subprocess knows that the program has begun
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    for name in [name for name in sys.modules if name.split(".")[0] in ("bench", "report")]:
-        del sys.modules[name]
+    for name in [*sys.modules]:
+        if name.split(".")[0] in ("bench", "report", "data"):
+            del sys.modules[name]
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = words
@@ -236,10 +237,11 @@ def made_up(tmp_path_factory):
         shutil.copy2(REPOSITORY / name, tree.root / name)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
-    for path in ("data/mnist.py", "data/mnist.set", "common/flags.mk"):
+    for path in ("data/mnist.py", "data/locate.py", "common/flags.mk"):
         tree.write(path, (REPOSITORY / path).read_text())
     tree.write("digits/train-images-idx3-ubyte", "")
-    tree.script("data/locate.sh", 'echo "${1:-$PWD/digits}"')
+    with (tree.root / "data/locate.py").open("a") as file:
+        file.write("def locate(file, given=''):\n    return given or ROOT / 'digits'\n")
     tree.script("bench/machine.sh", MACHINE)
     tree.write("tmp/empty", "")
     tree.run(f"{sys.executable} -m compileall -q bench report data")
@@ -259,9 +261,9 @@ def tree(made_up, tmp_path, monkeypatch):
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A copy of the checkout, with its uncommitted changes, in a path that every command has to
-    work in."""
-    root = tmp_path / "a b'c$d(e#f:g=h[i]"
+    """A copy of the checkout, with its uncommitted changes, in a path with a space and a letter
+    that is not English."""
+    root = tmp_path / "a bé"
     copy(root)
     monkeypatch.chdir(root)
     tree = Tree(root)

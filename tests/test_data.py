@@ -1,12 +1,13 @@
-"""Tests fetch.sh, synthesize and locate.sh, in a copy of data/."""
+"""Tests synthesize and locate.sh, which downloads, in a copy of data/."""
 
 import gzip
 import hashlib
+import http.server
 import os
 import shutil
 import signal
 import subprocess
-from pathlib import Path
+import threading
 
 import pytest
 from programs import ROOT, run, script
@@ -18,40 +19,81 @@ SYNTHETIC = "bb88c25c6b68bc058fb2f079b49867ef8d46619ea264858e4acba52a377d6a30"
 SMALL = "08f9b84ef0496c36e9529081c49495a732acbbcaa14eaeafb138392a2292ccb7"
 
 # A set of two small files, so that no test downloads or draws 70,000 digits.
-SET = """NAME=Stars FILES="the stars' two files" IMAGES=stars ALONE=all.csv SUFFIX=.gz
-declare -Ar SHA256=([one]={} [two]={})
-MIRRORS=http://127.0.0.1:1
-""".format(*(hashlib.sha256(name.encode()).hexdigest() for name in ("one", "two")))
+FILES = {"one.gz": gzip.compress(b"one", mtime=0), "two": b"two"}
+ABOUT = f"""NAME, FILES, IMAGES, ALONE = "Stars", "the stars' two files", "stars", ["all.csv"]
+SHA256 = { {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()} }
+MIRRORS = ["http://127.0.0.1:1"]
+"""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A copy of data/, where its program is built."""
     copied = tmp_path_factory.mktemp("data")
-    for name in "Makefile", "glyphs.h", "synthesize.c", "fetch.sh", "locate.sh", "mnist.set":
+    for name in "Makefile", "glyphs.h", "synthesize.c":
         shutil.copy(ROOT / "data" / name, copied)
     run(["make", "-s", "-C", copied])
     return copied
 
 
+class Sky:
+    """A repository with the data of the stars, whose stand-in notes that it was drawn."""
+
+    def __init__(self, root):
+        self.home = root / "sky"
+        for name in "bench", "setup":
+            shutil.copytree(ROOT / name, root / name,
+                            ignore=shutil.ignore_patterns("build", "env", "__pycache__"))
+        self.home.mkdir()
+        (root / "data").mkdir()
+        for name in "locate.py", "locate.sh":
+            shutil.copy(ROOT / "data" / name, root / "data")
+        (self.home / "stars.py").write_text(ABOUT)
+        (self.home / "Makefile").write_text("synthesize: ;\n")
+        script(self.home / "synthesize", 'mkdir "$1" && echo x >>"$(dirname "$1")/drawn"')
+        self.command = [root / "data/locate.sh", "", self.home / "stars.py"]
+        self.stars, self.failed = self.home / "stars", self.home / "stars/FAILED"
+
+    def locate(self, given="", status=0, **variables):
+        self.command[1] = given
+        return run(self.command, status, cwd=self.home,
+                   **{"OFFLINE": None, "no_proxy": "*", **variables})
+
+    def fails(self, given, *words, **variables):
+        said = self.locate(given, 2, **variables).stderr
+        assert said.count("\n") == 1 and all(word in said for word in words), said
+
+
 @pytest.fixture
-def stars(tmp_path, monkeypatch):
-    """The set, in the working directory, where a program draws a stand-in and notes that it did."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OFFLINE", raising=False)
-    (tmp_path / "stars.set").write_text(SET)
-    (tmp_path / "Makefile").write_text("synthesize: ;\n")
-    script(tmp_path / "synthesize", 'mkdir "$1" && touch "$1/one" "$1/two" && echo x >>drawn')
-    return tmp_path / "stars.set"
+def sky(tmp_path):
+    return Sky(tmp_path)
 
 
-def mirror(name, **files):
-    """A mirror with these files, in a new folder. Returns its URL."""
-    os.mkdir(name)
-    for file, text in files.items():
-        with gzip.open(f"{name}/{file}.gz", "wt") as stream:
-            stream.write(text)
-    return f"file://{os.path.abspath(name)}"
+@pytest.fixture
+def mirrors(tmp_path):
+    """A server of mirrors: right, wrong, and slow, which never ends. It counts its requests."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            server.count += 1
+            _, mirror, name = self.path.split("/")
+            self.send_response(200 if mirror in ("right", "wrong", "slow") else 404)
+            self.end_headers()
+            self.wfile.write({"right": FILES.get(name, b"")}.get(mirror, b"x"))
+            if mirror == "slow":
+                self.wfile.flush()
+                ended.wait()
+
+        def log_message(self, *_):
+            pass
+
+    ended = threading.Event()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.count, server.url = 0, f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever).start()
+    yield server
+    ended.set()
+    server.shutdown()
+    server.server_close()
 
 
 def fails(command, status, *words, **variables):
@@ -64,58 +106,45 @@ def sum_of(folder):
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in NAMES)).hexdigest()
 
 
-def test_fetch_goes_past_mirrors_that_are_gone_or_wrong_and_keeps_what_is_right(data, stars):
-    right, wrong = mirror("right", one="one", two="two"), mirror("wrong", one="x", two="y")
-    fetch = [data / "fetch.sh", "out", stars]
-    for mirrors in f"file:///nowhere {wrong}", f"http://127.0.0.1:1 {wrong}":
-        fails(fetch, 1, *mirrors.split(), "wrong content); copy the stars' two files into out, or "
-              f"draw a stand-in with {stars.parent}/synth", STARS_MIRRORS=mirrors, no_proxy="*")
-        assert os.listdir("out") == []
-    run(fetch, STARS_MIRRORS=f"file:///nowhere {wrong} {right}/")
-    assert sorted(os.listdir("out")) == ["one.gz", "two.gz"]
-    # A raw file is accepted, and a damaged one is not.
-    run("gunzip out/one.gz")
-    os.truncate("out/two.gz", 9)
-    assert run(fetch, STARS_MIRRORS=right).stdout == f"fetching {right}/two.gz\n"
-    assert gzip.decompress(Path("out/two.gz").read_bytes()) == b"two"
-    assert sorted(os.listdir("out")) == ["one", "two.gz"]
-    assert run(fetch, STARS_MIRRORS=wrong).stdout == ""
+def test_a_download_goes_past_mirrors_that_are_gone_or_wrong(sky, mirrors):
+    wrong = f"http://127.0.0.1:1 {mirrors.url}/gone {mirrors.url}/wrong"
+    right = f"{mirrors.url}/right/"
+    said = sky.locate(STARS_MIRRORS=wrong)
+    assert said.stdout == f"{sky.home}/synthetic\n"
+    assert os.listdir(sky.stars) == ["FAILED"]
+    reasons = sky.failed.read_text()
+    assert all(mirror in reasons for mirror in wrong.split()) and "wrong content" in reasons
+    assert f"Using the synthetic stars: no Stars in {sky.stars}, and the" in said.stderr
+    assert str(sky.failed) in said.stderr
+    # It is not tried again before somebody asks for it.
+    count = mirrors.count
+    assert sky.locate(STARS_MIRRORS=right).stderr.startswith("Using the synthetic stars")
+    assert mirrors.count == count and (sky.home / "drawn").read_text() == "x\n"
+    sky.failed.unlink()
+    assert sky.locate(STARS_MIRRORS=f"{wrong} {right}").stdout == f"{sky.stars}\n"
+    assert {path.name: path.read_bytes() for path in sky.stars.iterdir()} == FILES
+    assert sky.locate(STARS_MIRRORS=wrong).stderr == ""
 
 
-def test_fetch_says_in_one_line_what_is_in_its_way(data, stars, tmp_path):
-    fetch = data / "fetch.sh"
-    os.mkdir("mine")
-    (tmp_path / "mine/two").write_text("mine")
-    fails([fetch, "mine", stars], 1, "mine/two: found other content than expected")
-    assert (tmp_path / "mine/two").read_text() == "mine"
-    fails([fetch, "mine/two/out", stars], 1, "mine/two/out: cannot write there")
-    for tool in "bash", "dirname":
-        os.symlink(shutil.which(tool), tool)
-    fails([fetch, "out", stars], 1, "found no curl", PATH=tmp_path)
+def test_an_interrupted_download_leaves_nothing_and_nothing_is_drawn(sky, mirrors):
+    with subprocess.Popen(sky.command, cwd=sky.home, stderr=subprocess.PIPE, text=True, env={
+            **os.environ, "STARS_MIRRORS": f"{mirrors.url}/slow", "OFFLINE": "0",
+            "no_proxy": "*"}) as process:
+        assert "Downloading" in process.stderr.readline()
+        while not mirrors.count:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(600) == 130 and "Traceback" not in process.stderr.read()
+    assert os.listdir(sky.stars) == [] and not (sky.home / "synthetic").exists()
 
 
-# It writes half a file, says so where fetch.sh says what it does, and never ends by itself.
-CURL = """while [ "$1" != --output ]; do shift; done
-echo half >"$2"; echo begun; exec tail -f /dev/null"""
-
-
-def test_fetch_interrupted_leaves_nothing_and_killed_what_the_next_one_removes(data, stars):
-    def start(**variables):
-        return subprocess.Popen([data / "fetch.sh", "out", stars], stdout=subprocess.PIPE,
-                                text=True, start_new_session=True, env=os.environ | variables)
-
-    script(stars.parent / "bin/curl", CURL)
-    for number in signal.SIGTERM, signal.SIGKILL:
-        process = start(PATH=f"{stars.parent}/bin:{os.environ['PATH']}")
-        assert "begun\n" in process.stdout and len(os.listdir("out/.fetch")) == 2
-        if number == signal.SIGTERM:
-            process.terminate()
-            assert process.wait(600) == 143 and os.listdir("out") == []
-    other = start(STARS_MIRRORS="file:///nowhere")
-    assert other.stdout.readline() == "waiting for another download into out\n"
-    assert os.listdir("out") == [".fetch"]
-    os.killpg(process.pid, signal.SIGKILL)
-    assert other.wait(600) == 1 and os.listdir("out") == []
+def test_without_a_network_or_pooch(sky):
+    (sky.home.parent / "pooch.py").write_text("raise ImportError")
+    said = sky.locate(OFFLINE="1")
+    assert said.stdout == f"{sky.home}/synthetic\n" and said.stderr == (
+        f"Using the synthetic stars: no Stars in {sky.stars}, and OFFLINE is set\n")
+    sky.locate()
+    assert sky.failed.read_text() == "found no pooch (python3-pooch)\n"
 
 
 def test_synthesize_draws_the_same_bytes_everywhere(data, tmp_path):
@@ -144,32 +173,15 @@ def test_synthesize_leaves_what_was_there_where_it_fails(data, tmp_path):
     fails([draw, "--test", "ten", out], 2, "--test: found 'ten', expected a whole number")
 
 
-def test_locate_takes_what_was_given_then_the_variable_then_an_earlier_download(data, stars):
-    for name in "given", "variable", "stars":
-        mirror(name, one="", two="")
-    mirror("alone", **{"all.csv": ""})
-    for given, variable, expected in (
-            ("given", "variable", "given"), ("", "variable", "variable"), ("alone", "", "alone"),
-            ("", "", stars.parent / "stars")):
-        ended = run([data / "locate.sh", given, stars], STARS_DIR=variable)
-        assert ended.stdout == f"{expected}\n" and ended.stderr == ""
-    os.remove("given/two.gz")
-    fails([data / "locate.sh", "given", stars], 2, "DIR: found no data in 'given', expected the st")
-    fails([data / "locate.sh", "", stars], 2, "STARS_DIR: found no directory 'x'", STARS_DIR="x")
-
-
-def test_locate_downloads_or_else_draws_once(data, stars):
-    locate, home = [data / "locate.sh", "", stars], stars.parent
-    for offline, why in (0, "the download failed"), (1, "OFFLINE is set"):
-        ended = run(locate, STARS_MIRRORS="file:///nowhere", OFFLINE=offline)
-        assert ended.stdout == f"{home}/synthetic\n"
-        assert f"using the synthetic stars: no Stars in {home}/stars, and {why}" in ended.stderr
-    assert (home / "drawn").read_text() == "x\n"
-    right = mirror("right", one="one", two="two")
-    assert run(locate, STARS_MIRRORS=right).stdout == f"{home}/stars\n"
-
-
-def test_locate_does_not_draw_after_an_interruption(data, stars):
-    shutil.copy(data / "locate.sh", "locate.sh")
-    script(stars.parent / "fetch.sh", "exit 143")
-    assert run(["./locate.sh", "", stars], 143).stdout == "" and not os.path.exists("drawn")
+def test_locate_takes_what_was_given_then_the_variable_then_an_earlier_download(sky):
+    for name, files in {"given": FILES, "variable": FILES, "stars": FILES,
+                        "alone": ["all.csv.gz"]}.items():
+        for file in files:
+            script(sky.home / name / file, "")
+    for given, variable, expected in (("given", "variable", "given"), ("", "variable", "variable"),
+                                      ("alone", "", "alone"), ("", "", sky.stars)):
+        said = sky.locate(given, STARS_DIR=variable)
+        assert said.stdout == f"{expected}\n" and said.stderr == ""
+    os.remove(sky.home / "given/two")
+    sky.fails("given", "DIR: found no data in 'given', expected the stars' two files or all.csv")
+    sky.fails("", "STARS_DIR: found no directory 'x'", STARS_DIR="x")

@@ -1,5 +1,4 @@
-"""Tests `make profile` and `make asm`, in a tree with a study of its own, whose path has signs that
-pprof and env read."""
+"""Tests `make profile` and `make asm`, in a tree with a study of its own and a space in its path."""
 
 import re
 import shutil
@@ -37,8 +36,8 @@ int main(int argc, char **argv) {
 
 @pytest.fixture
 def tree(tmp_path):
-    root = tmp_path / "a b=c"
-    for name in "bench", "common", "setup":
+    root = tmp_path / "a bé"
+    for name in "bench", "common", "setup", "data":
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("build", "env"))
     shutil.copy(ROOT / "Makefile", root)
     for name, rule in (("00_only", 'run: run.c\n\tgcc -O2 -g -fopenmp -o run "$$PWD/run.c"\n'),

@@ -5,12 +5,11 @@ commands, and the other lines show what the command prints. There, any number st
 number, and ... for anything. "(gdb) ..." is typed into the command before it. In a paragraph,
 `./run_all.sh ...` is a command too, and so is a `make` that is given a variable.
 
-All run from the root of a clean copy of the checkout, whose path has signs that make and the shell
-read. A command that has no word, option or variable that none before it had is left out: other
-values, another ladder or stage make no difference. FULL=1 runs it if it is quick, and what is LONG.
+All run from the root of a clean copy of the checkout, whose path has a space. A command that has no
+word, option or variable that none before it had is left out: other values, another ladder or stage
+make no difference. FULL=1 runs it if it is quick, and what is LONG.
 """
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -97,7 +96,7 @@ def choose():
 def checkout(tmp_path_factory):
     """The copy, and the environment of its commands: the data, and a compiler if there is a GPU. A
     stage that is built here is not built again there."""
-    root = copy(tmp_path_factory.mktemp("readmes") / "a b'c$d(e#f:g=h[i];j%k&l")
+    root = copy(tmp_path_factory.mktemp("readmes") / "a bé")
     for ladder in ladders.ladders():
         programs = (stage.program for stage in ladder.stages)
         for path in (*ladder.folder.glob("build/*.o"),  # in the order in which make builds them
@@ -106,10 +105,9 @@ def checkout(tmp_path_factory):
                 (root / path.relative_to(ROOT)).parent.mkdir(exist_ok=True)
                 shutil.copy(path, root / path.relative_to(ROOT))
     variables = VARIABLES | ({} if shutil.which("nvidia-smi") else {"NVCC": "no-nvcc"})
-    for data in (*ROOT.glob("data/*.set"), *ROOT.glob("studies/*/data/*.set")):
-        name = f"{data.stem.upper()}_DIR"
-        variables[name] = run([ROOT / "data/locate.sh", "", data], OFFLINE=1,
-                              **{name: os.environ.get(name)}).stdout.strip()
+    for ladder in ladders.ladders():
+        if ladder.toml["data"]:
+            variables[f"{ladder.data_file.stem.upper()}_DIR"] = ladder.data[1]
     return root, variables
 
 

@@ -69,7 +69,7 @@ def test_wrong_options(tree, words, said):
 def study(tree):
     """The ladder studies/pi, which has a flag and no axes, and needs no data."""
     text = re.sub(r"(?s)\[\[axes\]\].*(\[settings\])", r"\1\nbatch = 4\nterms = 50\nexact = false",
-                  LADDER.replace('data = "../data/mnist.set"\n', ""))
+                  LADDER.replace('data = "../data/mnist.py"\n', ""))
     tree.write("studies/pi/ladder.toml", f'{text}[columns]\nterms = "hidden"\n')
     tree.stage("00_sum", "dataset=drawn hidden=$terms", ladder="studies/pi")
 

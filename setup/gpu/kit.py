@@ -100,7 +100,7 @@ def build_calibrator(kit):
 
 def copy_data(kit, ladder):
     """Puts the data of a ladder into the kit, unpacked, and the small set that tests draw."""
-    folder = kit / "data" / ladder.data_set.stem
+    folder = kit / "data" / ladder.data_file.stem
     if folder.exists():  # another ladder's, too
         return
     folder.mkdir(parents=True)

@@ -75,7 +75,7 @@ def named(ladder, key):
 
 
 def data(ladder, folder):
-    return ["--data", f"kit/{folder}/{ladder.data_set.stem}"] if ladder.toml["data"] else []
+    return ["--data", f"kit/{folder}/{ladder.data_file.stem}"] if ladder.toml["data"] else []
 
 
 def compared(part, stages, cases=None, before=COMPARED):
