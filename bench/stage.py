@@ -44,6 +44,15 @@ class Stage:
             return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
         return ""
 
+    @functools.cached_property
+    def move(self):
+        """Its one idea in a few words: the title of its README, "# 01_vectorized: the widest tile",
+        or ""."""
+        with contextlib.suppress(FileNotFoundError):
+            text = (self.folder / "README.md").read_text(encoding="utf-8")
+            return text.partition("\n")[0].partition(": ")[2]
+        return ""
+
     @property
     def is_gpu(self):
         return self.is_cuda or self.declared("DEVICE") == "gpu"

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,8 @@ from bench import ladders, running
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME
+
+WIDTH = 100  # of a source's lines: .clang-format
 
 
 def show_diff(ladder):
@@ -99,28 +102,37 @@ def step(ladder):
 
 
 def new(ladder):
-    origin, name = ladder.find(given("FROM"), "FROM"), given("NAME")
-    number = name.split("_")[0]
-    if not STAGE_NAME.fullmatch(name) or any(
-            stage.name.startswith(f"{number}_") for stage in ladder.stages):
+    origin, taken = ladder.find(given("FROM"), "FROM"), {stage.number for stage in ladder.stages}
+    free = next(f"{number}_mine" for number in range(20, 100) if str(number) not in taken)
+    name = given("NAME", free)
+    number, _, move = name.partition("_")
+    if number in taken:
+        fail(f"NAME: found '{name}', and {number} is a stage that is there; leave NAME out for "
+             f"{free}, or remove the other one")
+    if not STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
-             "word, such as 20_mine")
-    move = name[len(number) + 1:]
+             f"word, such as {free}")
     # A step lies in its stage's folder, if there is one.
     above = [stage.folder for stage in ladder.stages if "." in number
              and stage.name.startswith(f"{number[:2]}_")] or [ladder.folder]
     folder = above[0] / name
     folder.mkdir()
     source = origin.source.read_text(encoding="utf-8").replace(
-        f"Stage {origin.number}", f"Stage {number}, from {origin.name}", 1)
+        f"Stage {origin.number}", f"Stage {number}", 1)
+    about = re.match("(// .*\n)*", source)[0]
+    if len(about.partition("\n")[0]) > WIDTH:  # the number has grown
+        source = textwrap.fill(about.replace("\n// ", " "), WIDTH,
+                               subsequent_indent="// ") + "\n" + source[len(about):]
     (folder / origin.source.name).write_text(source, encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
         *(os.path.relpath(ROOT, each) for each in (origin.folder, folder)))
+    makefile = re.sub("^ORIGIN *=.*\n", "", makefile, flags=re.MULTILINE)
     (folder / "Makefile").write_text(
-        f"{makefile}MOVE = {move}\n# What `make diff`, `step` and `check` compare it with.\n"
-        f"ORIGIN = {origin.name}\n", encoding="utf-8")
+        "# What `make diff`, `step` and `check` compare it with.\n"
+        f"ORIGIN = {origin.name}\n{makefile}", encoding="utf-8")
     (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
-    print(f"Made {folder.relative_to(ROOT)} from {origin.name}.")
+    place = folder.relative_to(ROOT)
+    print(f"Made {place} from {origin.name}. To throw it away: rm -r {place}")
     # Nobody has to know yet how fast a copy is.
     return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
 

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -295,31 +294,22 @@ void print_row(FILE *file, const struct field *fields, const void *run) {
     fputc('\n', file);
 }
 
-// A single write keeps rows whole, for other readers and if this run is stopped. The lock keeps two
-// runs from both writing a header. A write that came up short (a full disk) is taken back.
 int append_row(const char *option, const char *path, const struct field *fields, const void *run) {
-    char *text = NULL;
-    size_t length = 0;
-    ssize_t written = -1;
-    struct stat before;
-    const int file = open(path, O_WRONLY | O_APPEND | O_CREAT, 0666);
-    if (file >= 0 && flock(file, LOCK_EX) == 0 && fstat(file, &before) == 0) {
-        FILE *stream = open_memstream(&text, &length);
+    FILE *file = fopen(path, "a");
+    struct stat before = {0};
+    if (file) {
+        fstat(fileno(file), &before);
         if (before.st_size == 0)
-            print_row(stream, fields, NULL);
-        print_row(stream, fields, run);
-        fclose(stream);
-        written = write(file, text, length);
+            print_row(file, fields, NULL);
+        print_row(file, fields, run);
+        if (fclose(file) == 0) // the row leaves the buffer here
+            return 0;
     }
-    const bool is_whole = written == (ssize_t)length;
-    if (!is_whole)
-        report_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option,
-                     path, written < 0 ? strerror(errno) : "the disk is full");
-    if (!is_whole && written > 0 && ftruncate(file, before.st_size) < 0)
-        report_error(stage_name, "--%s: %s ends with part of a row", option, path);
-    free(text);
-    close(file);
-    return is_whole ? 0 : EXIT_RUN_FAILED;
+    report_error(stage_name, "--%s: cannot write %s: %s; this run's row is not saved", option, path,
+                 strerror(errno));
+    if (S_ISREG(before.st_mode) && before.st_size == 0)
+        unlink(path); // it was new
+    return EXIT_RUN_FAILED;
 }
 
 double peak_rss_mib(void) {

@@ -107,8 +107,8 @@ const char *data_directory(const char *variable, const char *name);
 // empty field.
 void print_row(FILE *file, const struct field *fields, const void *run);
 
-// Appends a row to the file of --OPTION, after the header if the file is empty: all of it, or
-// nothing. Returns 0, or EXIT_RUN_FAILED after one line.
+// Appends a row to the file of --OPTION, after the header if the file is empty. Returns 0, or
+// EXIT_RUN_FAILED after one line.
 int append_row(const char *option, const char *path, const struct field *fields, const void *run);
 
 // Returns the most memory that the process had so far, in MiB.

@@ -78,7 +78,7 @@ def headline(results, folder):
     for line in lines:
         stage = stages.get(line[0])
         name = link(stage.name, stage.folder, folder) if stage else None
-        move = stage.declared("MOVE") if stage else ""
+        move = stage.move if stage else ""
         table.append([group.label(line, name), *values[line], move])
     about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
     return block(results, group, Table(["stage", *heads, MOVE], table), what, lines, folder,
@@ -112,7 +112,7 @@ def ladder(results, folder):
         changed = str(changes(stage)) if stage.before else ""
         table.append([group.label(own, link(stage.name, stage.folder, folder)),
                       *cells_of_rung(group, stage, own, zip(rungs, cells)), changed,
-                      stage.declared("MOVE")])
+                      stage.move])
         if stage.before != above:
             others.append(f"{stage.number} with {stage.before.number}")
     what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
@@ -246,7 +246,7 @@ def predictions(results, folder):
             line += [*judged(row["µs predicted"], time),
                      *judged(before[name].get(stage.name, ""), time),
                      three_digits(time) if time else ""]
-        lines.append([*line, row["launches"], stage.declared("MOVE")])
+        lines.append([*line, row["launches"], stage.move])
     costs = counts.costs_file()
     said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
     return (f"{said} What each count costs is in {link(costs.name, costs, folder)}."

@@ -184,9 +184,15 @@ def test_a_copy_of_a_step(repository):
     assert Path("stages/01_vectorized/01.0_first/train").exists()
     made = run("make -s new-stage FROM=01.0 NAME=20_mine TRAIN=640")
     assert "\n20_mine: right, " in made and "median" not in made
-    assert "// Stage 20, from 01.0_first" in Path("stages/20_mine/train.c").read_text()
-    assert "NAME: found '20_x', expected two digits that no stage has" in run(
+    assert "To throw it away: rm -r stages/20_mine\n" in made
+    assert "NAME: found '20_x', and 20 is a stage that is there; leave NAME out for 21_mine" in run(
         "make -s new-stage FROM=01.0 NAME=20_x", 2)
+    run("make -s new-stage FROM=01.0")
+    for name in "01_vectorized/01.0_first", "20_mine", "21_mine":
+        source = Path("stages", name, "train.c").read_text()
+        number = name.rpartition("/")[2].partition("_")[0]
+        assert source.startswith(f"// Stage {number}: ") and max(map(len, source.split("\n"))) < 101
+        assert Path("stages", name, "Makefile").read_text().count("ORIGIN") == 1
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
     assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
                                  "--train 640 --test 200 --repeats 1 --output results")

@@ -1,4 +1,4 @@
-"""Tests `make profile` and `make asm`, in a tree with a study of its own and a space in its path."""
+"""Tests `make profile` and `make asm` in a tree with a study of its own, in a path with a space."""
 
 import re
 import shutil

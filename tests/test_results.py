@@ -1,15 +1,11 @@
 """Tests good input in each of its forms, and what a run prints and writes."""
 
-import fcntl
 import gzip
 import re
 import shutil
-import subprocess
-import time
-from pathlib import Path
 
 import pytest
-from programs import Trainer, built, csv_lines, rows, run, write_data
+from programs import Trainer, built, csv_lines, run, write_data
 
 from bench import ladders
 
@@ -93,19 +89,7 @@ def test_the_row(serial):
     assert untrained["final_loss"] == "" and untrained["gflops"] == "0"
 
 
-def test_rows_of_runs_at_once_are_whole_and_under_one_header(serial):
-    """A run waits while another has locked the file, and then writes no second header."""
-    file = serial.folder / "rows.csv"
-    with file.open("a") as locked:
-        fcntl.flock(locked, fcntl.LOCK_EX)
-        runs = [subprocess.Popen([serial.program, *serial.options, "--quiet", "--csv", file,
-                                  f"--seed={seed}"], cwd=serial.folder) for seed in range(20)]
-        while None is runs[0].poll() and "->" not in Path("/proc/locks").read_text():
-            time.sleep(0.01)
-        locked.write(HEADER)
-    assert [each.wait() for each in runs] == [0] * 20
-    assert sorted(int(row["seed"]) for row in rows(file)) == [*range(20)]
-    assert file.read_text().count(",") == 21 * 21
+def test_a_header_stands_above_the_first_row_also_in_a_pipe(serial):
     piped = ["sh", "-c", '"$@" --quiet --csv /dev/stdout | cat', "sh"]  # a pipe is never read
     ended = run([*piped, serial.program, *serial.options], cwd=serial.folder)
     assert ended.stdout.startswith(HEADER)

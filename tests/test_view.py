@@ -91,7 +91,8 @@ class Lab:
 def lab(tmp_path, monkeypatch):
     for name in ("00_plain", "01_fast/01.1_step", "01_fast", "02_gone"):
         script(tmp_path / "stages" / name / "train.c", "").write_text(f"int n = {name[1]};\n")
-        (tmp_path / "stages" / name / "Makefile").write_text("MOVE = a move\n")
+        (tmp_path / "stages" / name / "Makefile").touch()
+        (tmp_path / "stages" / name / "README.md").write_text(f"# {name}: a move\n")
     (tmp_path / "stages/ladder.toml").write_text(LADDER)
     for module in (ladders, stage, write):
         monkeypatch.setattr(module, "ROOT", tmp_path)

@@ -7,7 +7,6 @@ Import it before NumPy. It switches to the environment that `make peers` made, i
 import argparse
 import contextlib
 import csv
-import fcntl
 import functools
 import importlib
 import math
@@ -203,7 +202,7 @@ def warm_up(peer, load):
 
 def append_row(ladder, name, device, threads, vram, values, option="csv"):
     """Appends a row of these values to the file of --csv or --epochs-csv, after the header if the
-    file is empty, in one write. A column without a value stays empty. Threads are those of a CPU.
+    file is empty. A column without a value stays empty. Threads are those of a CPU.
     vram is in MiB, or None."""
     row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
@@ -213,7 +212,6 @@ def append_row(ladder, name, device, threads, vram, values, option="csv"):
     columns = header(ladder, name, option)
     try:
         with open(name, "a", newline="", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file.fileno()).st_size == 0:
                 file.write(columns)
             csv.DictWriter(file, columns.strip().split(","), extrasaction="ignore",
