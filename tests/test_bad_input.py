@@ -191,7 +191,7 @@ def test_a_row_that_does_not_fit(serial):
     assert cut.startswith(before)
     serial.program = program
     serial.program = after(serial, "prlimit --pid $$ --fsize=300")  # a header has more
-    serial.fails(1, said, "--csv new.csv")
+    serial.fails(1, said, "--quiet --csv new.csv")
     assert not (serial.folder / "new.csv").exists()
     serial.program = program
     serial.fails(2, "--csv: rows.csv ends within a row: complete or delete", "--csv rows.csv")
