@@ -8,7 +8,8 @@ from bench import counts, rows
 from bench.base import fail
 from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
 from report.terminal import legend, pages
-from report.view import HERE, changes, is_peer, read
+from report.group import is_peer
+from report.view import changes, find_gpu, read
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
@@ -37,16 +38,25 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
     absent = by_reason((link(stage.name, stage.folder, folder), unmeasured(results, stage))
                        for stage in lacking if stage.name not in found
                        if not stage.is_step or results.is_wrong(stage))
-    peak = ", ".join(f"{three_digits(rate / 1e9)} GFLOP/s on {threads} thread{'s' * (threads > 1)}"
-                     for threads, rate in results.ceilings.items()
-                     if threads in {line[1] for line in lines})
     said = "; ".join([group.caption[:1].upper() + group.caption[1:], *table.legend,
                       f"on {results.machine} "
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
-    said += f" Peak is what multiply-adds alone reach: {peak}." * bool(peak)
-    said += f" {more}" * bool(more)
+    said = " ".join(filter(None, [said, peaks(results, lines), more]))
     lacking = [reason.format(", ".join(names)) for reason, names in absent.items()]
     return "\n\n".join(filter(None, [what, str(table), said, "\n".join(lacking)]))
+
+
+def peaks(results, lines):
+    """What 100 % of peak is with the threads of some lines."""
+    used = {line[1] for line in lines}
+    said = [f"{three_digits(rate / 1e9)} GFLOP/s on {count_of(threads, 'thread')}"
+            for threads, rate in results.ceilings.items() if threads in used]
+    return f"Peak is the most that multiply-adds alone reach: {', '.join(said)}." if said else ""
+
+
+def count_of(number, thing):
+    """1 thread, 2 threads."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def unmeasured(results, stage):
@@ -62,33 +72,86 @@ def headline(results, folder):
     cell: then it is all peers, and all that is measured."""
     group = results.grid.without_steps().with_most_threads()
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
-    lines, lacking = group.lines, [*stages.values(), *results.ladder.peers]
+    lacking = [*stages.values()]
     if group.axes:
-        peer, lacking = group.fastest_peer(), stages.values()
-        lines = [line for line in lines if line == peer or not is_peer(line)]
+        lines = with_fastest_peer(group)
         heads, what, values = in_cells(group, lines)
     else:
+        lines = group.lines
+        lacking += results.ladder.peers
         measures = group.ladder.measures
         heads = [group.title(each).lower() for each in measures]
-        what = picture(results.plots / "epochs.png",
+        what = picture(results.plots / "epochs.svg",
                        "Time, throughput and test accuracy of each epoch", folder)
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
     table = []
     for line in lines:
-        stage = stages.get(line[0])
-        name = link(stage.name, stage.folder, folder) if stage else None
-        move = stage.move if stage else ""
-        table.append([group.label(line, name), *values[line], move])
+        table.append([*head_of(group, stages.get(line[0]), line, folder), *values[line]])
     about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
-    return block(results, group, Table(["stage", *heads, MOVE], table), what, lines, folder,
-                 lacking, f"{group.against_peers()} {about}".strip())
+    return block(results, group, Table(["stage", MOVE, "threads", *heads], table), what, lines,
+                 folder, lacking, f"{group.against_peers()} {about}".strip())
+
+
+def with_fastest_peer(group):
+    """The lines of the stages, and that of the fastest peer."""
+    peer = group.fastest_peer()
+    return [line for line in group.lines if line == peer or not is_peer(line)]
+
+
+def headline_cells(group):
+    """The cells that the ladder names, or all."""
+    wanted = group.ladder.toml.get("headline", [])
+    return [cell for cell in group.cells if [*cell] in wanted] or group.cells
+
+
+def front(results, folder):
+    """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
+    with what is predicted of a batch until one has run them."""
+    group = results.grid.without_steps().with_most_threads()
+    cell = headline_cells(group)[-1]
+    stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
+    lines = [line for line in with_fastest_peer(group) if group.time(line, cell)]
+    table = []
+    for line in lines:
+        table.append([*head_of(group, stages.get(line[0]), line, folder),
+                      group.number(group.ladder.time, line, cell), group.speedup(line, cell),
+                      group.share(line, cell), group.number("setup_s", line, cell)])
+    ran = {line[0] for line in lines}
+    absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
+    for stage in absent:
+        table.append([link(stage.name, stage.folder, folder), stage.move, "",
+                      predicted(group, stage, cell), "", "", ""])
+    heads = ["threads", f"time ({group.unit})", "speedup", "share of peak",
+             f"set-up ({group.unit})"]
+    by = link("counts", results.ladder.folder / "PREDICTIONS.md", folder)
+    more = (f"No GPU has run the last {len(absent)}: predicted is a batch on an H100, by {by}."
+            if absent else "")
+    return block(results, group, Table(["stage", MOVE, *heads], table),
+                 f"{cell_name(group.ladder, cell)}:".capitalize(), lines, folder, [], more)
+
+
+def head_of(group, stage, line, folder):
+    """What a row begins with: the program, its move, and its threads, of which a GPU has none. A
+    peer is no stage."""
+    threads = str(line[1]) if line[1] else ""
+    if not stage:
+        return [group.label(line, line[0]), "", threads]
+    return [group.label(line, link(stage.name, stage.folder, folder)), stage.move, threads]
+
+
+def predicted(group, stage, cell):
+    """What is predicted of a batch in a cell, or nothing."""
+    frame = counts.read(stage)
+    name = cell_name(group.ladder, cell)
+    if name not in {*frame["cell"]}:
+        return ""
+    return f"predicted {counts.summed(frame, 'cell').loc[name, 'µs predicted']} µs"
 
 
 def in_cells(group, lines):
-    """(heads, what a cell shows, {line: its cells}) of the cells that the ladder names, or all."""
-    wanted = group.ladder.toml.get("headline", [])
-    cells = [cell for cell in group.cells if [*cell] in wanted] or group.cells
+    """(heads, what a cell shows, {line: its cells}) of the cells of the headline."""
+    cells = headline_cells(group)
     heads = [cell_name(group.ladder, cell) for cell in cells]
     what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
             "share of peak.")
@@ -98,33 +161,35 @@ def in_cells(group, lines):
 def ladder(results, folder):
     """The whole ladder: a line for each stage and step, with its time and what it gains in the
     cells of the steps, and what it changes."""
-    group, stages = results.steps, results.ladder.stages
+    group = results.steps
+    stages = results.ladder.stages
     cells = group.cells if results.groups["steps"] else [step_cell(group)]
     rungs = [group.rungs(cell) for cell in cells]
     heads = [head for cell in cells for head in (
         f"{cell_name(group.ladder, cell)} ({group.unit})", "gain", "peak")]
-    lines, table, others = [], [], []
+    lines = []
+    table = []
+    others = []
     for stage, above in zip(stages, [None, *stages]):
         own = next((each[stage][0] for each in rungs if each[stage][0]), None)
         if not own:
             continue
         lines.append(own)
         changed = str(changes(stage)) if stage.before else ""
-        table.append([group.label(own, link(stage.name, stage.folder, folder)),
-                      *cells_of_rung(group, stage, own, zip(rungs, cells)), changed,
-                      stage.move])
+        table.append([*head_of(group, stage, own, folder),
+                      *cells_of_rung(group, stage, own, zip(rungs, cells)), changed])
         if stage.before != above:
             others.append(f"{stage.number} with {stage.before.number}")
     what = (f"A line has the {group.time_name.lower()}, how many times as fast it is as the line "
-            "above, and its share of peak.")
+            "above, and its share of peak. Where no difference is seen, ≈ 1 stands.")
     if others:
         what += f" Compared are {', '.join(others)}."
-    growth = picture(results.plots / "growth.png", "Time over each option, for each stage", folder)
+    growth = picture(results.plots / "growth.svg", "Time over each option, for each stage", folder)
     return "\n\n".join(filter(None, [
-        picture(results.plots / "ladder.png",
+        picture(results.plots / "ladder.svg",
                 "Time of each stage and step, and what it would be at peak", folder),
-        block(results, group, Table(["", *heads, "changed lines", MOVE], table), what, lines,
-              folder, stages),
+        block(results, group, Table(["", MOVE, "threads", *heads, "changed lines"], table),
+              what, lines, folder, stages),
         growth and "How the time grows with each option, while the others stay:", growth]))
 
 
@@ -144,15 +209,18 @@ def roofline(results, folder):
         [link(stage.name, stage.folder, folder), " ".join(said[1].split())]
         for stage, said in found.items() if said])
     return "\n\n".join([picture(
-        results.plots / "roofline.png", "The phases of each program under the machine's roofs",
+        results.plots / "roofline.svg", "The phases of each program under the machine's roofs",
         folder), str(table)])
 
 
 def gain(group, line, above, cell, with_interval=False):
-    """How many times as fast as the line above. With an interval where no difference is seen."""
+    """How many times as fast as the line above."""
     ratio = above and line and group.ratio(line, above, cell)
-    return Cell(ratio.text if with_interval or not ratio.is_seen else ratio.short) if ratio else (
-        Cell())
+    if not ratio:
+        return Cell()
+    if with_interval or ratio.pairs == 1:
+        return Cell(ratio.text)
+    return Cell(ratio.short if ratio.is_seen else "≈ 1")
 
 
 def measured(results, stage):
@@ -233,24 +301,27 @@ def judged(predicted, time):
 def predictions(results, folder):
     """A batch of each CUDA program by what is counted, as before, and on the first GPU that ran
     them."""
-    ladder, heads, lines = results.ladder, [], []
-    machines = (read(each, ladder) for each in sorted(HERE.glob(f"results/*/{ladder.name}")))
-    group = next((each.steps for each in machines if each and each.steps.on_gpu), None)
+    ladder = results.ladder
+    gpu = find_gpu(ladder)
+    group = read(gpu, ladder).steps if gpu else None
+    heads = []
+    lines = []
     frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}
     before = pandas.read_csv(ladder.folder / "predictions_before.csv", index_col="stage", dtype=str)
     for stage, frame in frames.items():
-        heads, line = [], [link(stage.name, stage.folder, folder)]
+        heads = []
+        line = [link(stage.name, stage.folder, folder), stage.move]
         for name, row in counts.summed(frame, "cell").iterrows():
             time = batch_time(group, stage, name)
             heads += [f"predicted, {name} (µs)", "error", "before (µs)", "error", "measured (µs)"]
             line += [*judged(row["µs predicted"], time),
                      *judged(before[name].get(stage.name, ""), time),
                      three_digits(time) if time else ""]
-        lines.append([*line, row["launches"], stage.move])
+        lines.append([*line, row["launches"]])
     costs = counts.costs_file()
     said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
     return (f"{said} What each count costs is in {link(costs.name, costs, folder)}."
-            f"\n\n{Table(['', *heads, 'launches', MOVE], lines)}")
+            f"\n\n{Table(['', MOVE, *heads, 'launches'], lines)}")
 
 
 def paper(results, _):

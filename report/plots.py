@@ -1,4 +1,4 @@
-"""The plots of a ladder's results, as PNG: the same input gives the same bytes.
+"""The plots of a ladder's results, as SVG: the same input gives the same bytes.
 
 A stage keeps its colour and marker in all plots. The markers differ enough to tell stages apart in
 grey too.
@@ -12,39 +12,78 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-from PIL import Image
 
 from bench import rows
-from report import blocks, view
+from report import blocks
+from report.group import is_peer
 
 # Those of the stages, by number, and that of all peers.
 STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
           "#a2790b", "#5b8a12", "#a3574a", "#4d63c9")
 PEERS = "#6f7f92"
 INK = "#1f2328"
+GRID = "#dddddd"
 MARKERS = "osD^vPX*<>hp"
 LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that waits for itself"}
 
 plt.rcParams.update({
-    "font.family": "DejaVu Sans", "font.size": 9, "savefig.dpi": 150, "lines.markersize": 5,
+    "font.family": "DejaVu Sans", "font.size": 9, "lines.markersize": 5,
+    "svg.hashsalt": "ladder", "savefig.transparent": True,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
                      "ytick.color"), INK),
     "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False,
-    "axes.spines.right": False, "grid.color": "#dddddd", "grid.linewidth": 0.6,
+    "axes.spines.right": False, "grid.color": GRID, "grid.linewidth": 0.6,
     "text.parse_math": False,  # a $ in a name stays a $
 })
 
 
+# Ink and grid where the reader's system is dark. Colours of stages are seen on both.
+DARK = "@media (prefers-color-scheme: dark) {" + "".join(
+    f'[style*="{what}: {light}"] {{ {what}: {dark} !important }} '
+    for what in ("fill", "stroke") for light, dark in ((INK, "#e6edf3"), (GRID, "#3d444d"))) + "}"
+
+
 def save(figure, path):
-    """Writes a figure, with a palette of 256 colours, which is half of the bytes."""
-    picture, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(picture, bbox_inches="tight")
+    """Writes a figure."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
-    Image.open(picture).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(
-        small, "PNG", optimize=True)
-    if not path.exists() or path.read_bytes() != small.getvalue():
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(small.getvalue())
+    picture = text.getvalue().replace("<defs>", f"<style>{DARK}</style>\n <defs>", 1)
+    if not path.exists() or rows.read(path) != picture:
+        rows.write(path, picture)
+
+
+def stages(results):
+    """The picture of the first page, of its table: how many times as fast as the baseline each
+    stage is, in one cell."""
+    group = results.grid.without_steps().with_most_threads()
+    cell = blocks.headline_cells(group)[-1]
+    lines = [line for line in blocks.with_fastest_peer(group) if group.time(line, cell)]
+    figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(lines)), layout="constrained")
+    for y, line in enumerate(lines):
+        gain = group.time(group.baseline, cell) / group.time(line, cell)
+        panel.barh(y, gain - 1, left=1, height=0.6, color=place(line[0])[1])
+        said = f"{group.number(group.ladder.time, line, cell).text} {group.unit}"
+        if line != group.baseline:
+            said += f", {group.speedup(line, cell).text}"
+        panel.text(1.05 * gain, y, said, va="center")
+    panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])
+    panel.set_ylim(len(lines) - 0.5, -0.5)
+    panel.set_xlim(1, 6 * panel.get_xlim()[1])
+    panel.set(title=result(group, cell), xlabel="times as fast as "
+              f"{group.baseline[0]}, {blocks.cell_name(group.ladder, cell)}")
+    log_axis(panel, "x")
+    panel.grid(visible=False, axis="y")
+    return figure
+
+
+def result(group, cell):
+    """What came of it, in words: the fastest CPU stage that leaves nothing out."""
+    dense = [line for line in group.on_cpu if not is_peer(line) and group.time(line, cell)
+             and not group.ladder.skips(line[0])]
+    best = min(dense, key=lambda line: group.time(line, cell))
+    gain = group.time(group.baseline, cell) / group.time(best, cell)
+    return f"{gain:.0f} times as fast on {blocks.count_of(best[1], 'core')}"
 
 
 def place(name):
@@ -55,26 +94,29 @@ def place(name):
 
 
 def log_axis(axes, which):
-    """Makes the axes "x", "y" or "xy" logarithmic, with numbers such as 0.05 and 2000 on them."""
+    """Makes the axes "x", "y" or "xy" logarithmic, with numbers such as 0.05 and 2000 on them, and
+    says so beside their labels."""
     for each in which:
         getattr(axes, f"set_{each}scale")("log")
-        axis, (low, high) = getattr(axes, f"{each}axis"), getattr(axes, f"get_{each}lim")()
+        axis = getattr(axes, f"{each}axis")
+        low, high = getattr(axes, f"get_{each}lim")()
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
         axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
+        if axis.get_label_text():
+            axis.set_label_text(f"{axis.get_label_text()}, log")
 
 
-def ladder(results, with_steps=True):
+def ladder(results):
     """The picture of a ladder: the time of each stage and step in a cell, and how far that is from
     the one before and from the ceiling."""
     group = results.steps.with_most_threads()
     cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
-    group = group if with_steps else group.without_steps()
     before = {line: above or line for line, above in group.rungs(cell).values() if line}
     peer = group.fastest_peer()
     if peer and group.time(peer, cell):
         before[peer] = peer
-    figure, panel = plt.subplots(figsize=(7.2, 1 + 0.25 * len(before)), layout="constrained")
+    figure, panel = plt.subplots(figsize=(7.2, 1.4 + 0.25 * len(before)), layout="constrained")
     panel.set_ylim(len(before) - 0.5, -0.5)
     panel.set_yticks(range(len(before)), [str(group.label(line)) for line in before])
     for y, (line, other) in enumerate(before.items()):
@@ -84,26 +126,29 @@ def ladder(results, with_steps=True):
     panel.spines["left"].set_visible(False)
     panel.use_sticky_edges = False  # the bars would leave no margin
     panel.margins(x=0.06)
+    panel.set_xlabel(f"{group.time_name}, {blocks.cell_name(group.ladder, cell)}")
     log_axis(panel, "x")
-    panel.set_xlabel(f"{group.time_name}, {blocks.cell_name(group.ladder, cell)}\n"
-                     "A bar begins at the time of the line above, or of its origin.\n"
-                     "An upright line is the time at peak.")
+    figure.supxlabel("A bar begins at the time of the line above, or of its origin. Where it is\n"
+                     "hatched, the line is slower. An upright line is the time at peak.",
+                     fontsize="medium")
     return figure
 
 
 def draw_rung(panel, y, group, cell, line, other):
     """A line of the picture: a bar from the other's time to its own, its time at peak, and both in
     numbers. The first of a ladder, and a peer, are compared with themselves."""
-    time, (number, colour) = group.scale * group.time(line, cell), place(line[0])
+    time = group.scale * group.time(line, cell)
+    number, colour = place(line[0])
     start = group.scale * group.time(other, cell)
-    panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5)
+    panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5,
+               hatch="///" if time > start else "")
     part = group.part_of_ceiling(line, cell)
     if part:
         panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
     panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6,
-               markerfacecolor="white" if view.is_peer(line) else colour)
+               markerfacecolor="white" if is_peer(line) else colour)
     said = f"{group.number(group.ladder.time, line, cell)} {group.unit}"
-    gain = blocks.gain(group, line, other, cell).text.split(" (")[0] if other != line else ""
+    gain = blocks.gain(group, line, other, cell).text if other != line else ""
     panel.text(1.02, y, f"{said}, {gain}" if gain else said, va="center",
                transform=panel.get_yaxis_transform())
 
@@ -114,16 +159,16 @@ def roofline(results):
     group = results.steps.with_most_threads()
     figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
-    low, top = 0.5, max(results.ceilings.values()) / 1e9
+    low = 0.5
+    top = max(results.ceilings.values()) / 1e9
     for axis, cell in zip(axes.flat, group.cells):
         draw_roofs(axis, results.roofs, low, top)
         for (x, phase), points in columns_of(group, cell, top).items():
             draw_column(axis, x, points, is_left=phase != results.ladder.phases[0])
             axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
         axis.set(title=blocks.cell_name(results.ladder, cell), xlabel="operations for each byte",
-                 ylim=(0.45, 2 * top))
+                 ylabel="GFLOP/s" if axis is axes[0, 0] else "", ylim=(0.45, 2 * top))
         log_axis(axis, "xy")
-    axes[0, 0].set_ylabel("GFLOP/s")
     return figure
 
 
@@ -131,7 +176,8 @@ def columns_of(group, cell, top):
     """{(operations for each byte, phase): [(GFLOP/s, program)]}. All programs of a cell do the same
     work, so a phase is a column, which the stages climb. Those that leave operations out, or do
     those of a phase in another, are not there: they do not do what the rate counts."""
-    columns, row = defaultdict(list), dict(zip(group.axes, cell)) | group.settings
+    columns = defaultdict(list)
+    row = dict(zip(group.axes, cell)) | group.settings
     ladder = group.ladder
     work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
     for line in group.on_cpu:
@@ -159,29 +205,43 @@ def draw_roofs(axis, roofs, low, top):
 
 
 def draw_column(axis, x, points, is_left):
-    """The programs in a phase, with their numbers to one side. No number covers another."""
+    """The programs in a phase, with the chapters' numbers to one side. None covers another."""
     free = 0
     for y, name in sorted(points):
-        (number, colour), free = place(name), max(y, 1.1 * free)
+        number, colour = place(name)
+        if "." not in name:
+            free = max(y, 1.13 * free)
         axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
                   markersize=3 if "." in name else 6)
-        axis.text(x * (0.88 if is_left else 1.13), free, name.split("_")[0], fontsize=6,
-                  color=colour, va="center", ha="right" if is_left else "left")
+        if "." not in name:
+            axis.text(x * (0.85 if is_left else 1.17), free, name.split("_")[0], fontsize=7,
+                      color=colour, va="center", ha="right" if is_left else "left")
 
 
 def lines(axis, table, x, y, log):
-    """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names
-    them. Peers have one colour, and each its own marker."""
-    peers = [name for name in table.index.unique(0) if view.is_peer([name])]
-    for i, (name, points) in enumerate(table.groupby(level=0)):
-        number, colour = place(name)
-        number = peers.index(name) if name in peers else number
-        # Curves may lie on top of each other: the markers of later ones are smaller.
-        axis.plot(points.index.droplevel(0), points, label=name, color=colour,
-                  marker=MARKERS[number % len(MARKERS)], markersize=max(3, 6 - i / 2),
-                  linestyle="--" if name.startswith("peer_") else "-")
+    """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names them.
+    Peers have one colour. label_ends() names the lines."""
+    for name, points in table.groupby(level=0):
+        axis.plot(points.index.droplevel(0), points, color=place(name)[1], marker="o",
+                  markersize=2.5, linestyle="--" if is_peer([name]) else "-")
     axis.set(xlabel=x, ylabel=y)
     log_axis(axis, log)
+
+
+def label_ends(axis, table):
+    """Names the lines of a finished panel at their ends, beside it. Where ends meet, the names
+    stand above each other."""
+    axis.get_ylim()  # from here on the scale of transData is right
+    to_panel = axis.transData + axis.transAxes.inverted()
+    ends = sorted((to_panel.transform((points.index[-1][1], points.iloc[-1]))[1], name)
+                  for name, points in table.groupby(level=0))
+    free = 0
+    for end, name in ends:
+        free = max(end, free)
+        text = name.removeprefix("peer_") if is_peer([name]) else name.split("_")[0]
+        axis.text(1.02, free, text, transform=axis.transAxes, color=place(name)[1], fontsize=7,
+                  va="center")
+        free += 0.06
 
 
 def panels(count, **words):
@@ -194,18 +254,14 @@ def panels(count, **words):
     return figure, axes.flat[:count]
 
 
-def legend(figure, axis):
-    figure.legend(*axis.get_legend_handles_labels(), loc="upper center", ncol=4, frameon=False,
-                  bbox_to_anchor=(0.5, 0))
-    return figure
-
-
 def growth(results):
     """The time against each option that [growth] in ladder.toml changes, and the threads, while the
     others are those of the base; and what more epochs gain: the loss, and the accuracy over time,
     for each value of the last axis, by the fastest that ran at all. Each has its most threads."""
-    frame, ladder = results.growth.fillna({"threads": 0}), results.ladder  # 0 on a GPU
-    base, values = ladder.toml["growth"]["base"], ladder.toml["growth"]["values"]
+    ladder = results.ladder
+    frame = results.growth.fillna({"threads": 0})  # 0 on a GPU
+    base = ladder.toml["growth"]["base"]
+    values = ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
               for option in {*values, *base}}
     most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
@@ -219,13 +275,16 @@ def growth(results):
     curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
     curves += [("epochs", "final_loss")] * ("epochs" in values)
     figure, axes = panels(len(curves) + ("epochs" in values))
+    shown = []
     for axis, (column, value) in zip(axes, curves):
         is_time = value == ladder.time
         if is_time and axis is not axes[0]:
             axis.sharey(axes[0])
-        lines(axis, along(column).groupby(["stage", column])[value].median(),
-              column.replace("_", " "),
-              results.grid.time_name if is_time else "final loss", "xy" * is_time)
+        shown.append(along(column).groupby(["stage", column])[value].median())
+        lines(axis, shown[-1], column.replace("_", " "),
+              results.grid.time_name if is_time else "final loss", "xy" if is_time else "")
+    for axis, table in zip(axes, shown):
+        label_ends(axis, table)
     if "epochs" in values:
         size = ladder.column(ladder.axes[-1]["option"])
         runs = along("epochs", size).query("epochs > 1")
@@ -233,10 +292,13 @@ def growth(results):
         best = best.groupby([size, "epochs"])[[ladder.time, "test_accuracy"]].min()
         for each, curve in best.groupby(level=0):
             axes[-1].plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-            axes[-1].annotate(f"{size} {each}", curve.iloc[-1], fontsize=7)
-        axes[-1].set(xlabel="time of the fastest (s)", ylabel="test accuracy")
+            axes[-1].annotate(f"{each}", curve.iloc[-1], xytext=(0, 4), fontsize=7, ha="center",
+                              textcoords="offset points")
+        axes[-1].set(xlabel="time of the fastest (s)", ylabel=f"test accuracy with {size} units")
         log_axis(axes[-1], "x")
-    return legend(figure, axes[0])
+    figure.suptitle("The others are " + ", ".join(
+        f"{option} {base.get(option, ladder.settings.get(option))}" for option in values))
+    return figure
 
 
 def epochs(results):
@@ -256,7 +318,8 @@ def epochs(results):
         points = frame.groupby(["stage", "epoch"])[column].median() * factor
         lines(axis, points, "epoch", title, log)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    return legend(figure, axes[0])
+        label_ends(axis, points)
+    return figure
 
 
 def write(results):
@@ -270,4 +333,4 @@ def write(results):
     if len(results.growth):
         found["growth"] = growth(results)
     for name, figure in found.items():
-        save(figure, results.plots / f"{name}.png")
+        save(figure, results.plots / f"{name}.svg")

@@ -47,8 +47,9 @@ class Cell(NamedTuple):
     marks: str = ""
 
     def __str__(self):
-        return "".join([*(mark for mark in "↓~" if mark in self.marks), self.text,
-                        *(mark for mark in ("†", " Δ") if mark.strip() in self.marks)])
+        before = [mark for mark in "↓~" if mark in self.marks]
+        after = [mark for mark in ("†", " Δ") if mark.strip() in self.marks]
+        return "".join([*before, self.text, *after])
 
 
 class Table:
@@ -68,10 +69,11 @@ class Table:
     def __str__(self):
         """In Markdown."""
         rules = ["---", *("---" if head in (MOVE, ROOF) else "---:" for head in self.heads[1:])]
+        head, *lines = (
+            f"|{'|'.join(f' {cell} ' if str(cell) else ' ' for cell in line)}|"
+            for line in (self.heads, *self.lines))
         # Between two ~, GitHub strikes out.
-        head, *lines = (f"| {' | '.join(map(str, line))} |".replace("~", "\\~")
-                        .replace("|  |", "| |") for line in (self.heads, *self.lines))
-        return "\n".join([head, f"|{'|'.join(rules)}|", *lines])
+        return "\n".join([head, f"|{'|'.join(rules)}|", *lines]).replace("~", "\\~")
 
     def text(self):
         """In lines of a terminal."""

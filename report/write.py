@@ -29,11 +29,10 @@ def update_readmes(ladder, results):
 
 def front(results):
     """The stages, for the first page."""
-    plots.save(plots.ladder(results, with_steps=False), results.plots / "stages.png")
-    return "\n\n".join([
-        blocks.picture(results.plots / "stages.png",
-                       "Training time of each stage, and what it would be at peak", ROOT),
-        blocks.headline(results, ROOT)])
+    plots.save(plots.stages(results), results.plots / "stages.svg")
+    about = "How many times as fast as the serial textbook each stage is"
+    return "\n\n".join([blocks.picture(results.plots / "stages.svg", about, ROOT),
+                        blocks.front(results, ROOT)])
 
 
 def list_ladders(folder):

@@ -126,9 +126,9 @@ def test_a_gpus_time_stands_beside_its_prediction(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "runs.csv").write_text(
         HEAD + "03_cuda_unified,a GPU,,32,32,5,0.1,1,37800,4200,mnist,0.591,0.2,0.3,1,9,1,1\n")
-    monkeypatch.setattr(blocks, "HERE", tmp_path)
+    monkeypatch.setattr(view, "HERE", tmp_path)
     table = blocks.predictions(view.read(folder, ladder), ROOT)
     line, = (line for line in table.split("\n") if line.startswith("| [03_cuda_unified]"))
-    found = [cell.strip() for cell in line.split("|")[2:-3]]
+    found = [cell.strip() for cell in line.split("|")[3:-2]]
     assert found == [found[0], f"{100 / float(found[0]):.2f}×", "51", "1.96×", "100",
                      found[5], "", "72", "", ""]

@@ -15,7 +15,7 @@ import pytest
 from programs import FULL, ROOT, make, run, script
 
 from bench import host, ladders, rows
-from report import blocks, view
+from report import blocks, group, view
 
 pytestmark = pytest.mark.xdist_group("kit")  # one worker makes it
 PARTS = ["calibrate", "weights", "sanitize", "steps", "grid", "peers", "counters", "studies", "cpu"]
@@ -115,7 +115,7 @@ def test_a_call_that_is_cut_off_after_any_part(calls, tmp_path):
         said = come_home(tmp_path / part, out)
         tables, programs = shown(tmp_path / part)
         counts.append(int(re.search(r", (\d+) rows taken", said)[1]))
-        assert all(f"[{name}]" in tables for name in programs if not view.is_peer([name]))
+        assert all(f"[{name}]" in tables for name in programs if not group.is_peer([name]))
         has_steps = PARTS.index(part) >= PARTS.index("steps")
         assert ("03.1_one_block" in programs) == has_steps
         assert (GPU in tables) == has_steps

@@ -123,7 +123,7 @@ def draw(path):
     figure.supxlabel("simulated delay of each sum (µs)", fontsize=9)
     panels[0, 0].set_ylabel("µs a batch")
     panels[0, 0].legend(frameon=False)
-    plots.save(figure, path.with_suffix(".png"))
+    plots.save(figure, path.with_suffix(".svg"))
 
 
 def main():
