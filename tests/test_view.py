@@ -125,7 +125,8 @@ def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
     assert "| hidden 8, batch 1 | \\~1.50 | 3.00× (2.00 to 4.00) | - |" in lab.stage("01.1")
     assert "over 00" in lab.stage("01.1") and "| 8 | 8.00 |" in lab.stage("00_plain")
     ladder = lab.lines(blocks.ladder)
-    assert "| [01.1_step](stages/01_fast/01.1_step) | a move | 1 | \\~1.50 | 3.00× | - | 2 |" in ladder
+    assert ("| [01.1_step](stages/01_fast/01.1_step) | a move | 1 | \\~1.50 | 3.00× | - | 2 |"
+            ) in ladder
     # 2 / 1.9 is 1.05, and 1 / 1.2 is 0.83: 1 lies between.
     assert "| [01_fast](stages/01_fast) | a move | 1 | \\~1.55 | ≈ 1 | - | 0 |" in ladder
 
@@ -281,7 +282,7 @@ def test_the_gpu_of_another_machine_stands_beside_with_no_ratio_between_them(lab
     assert group.speedup(("01_fast", 1), cell).text == "2.00×"
     assert group.rungs(cell)[results.ladder.find("02")] == (("02_gone", 1), None)
     table = blocks.headline(results, lab.root)
-    assert "| [02_gone](stages/02_gone) | a move | | 0.500 |" in table
+    assert "| [02_gone](stages/02_gone) | a move | 1 | 0.500 |" in table
     assert "on An Example, and the GPU's rows on Its Processor; An Accelerator (" in table
     # As taken in, a wrong program has no rows.
     gpu.write(runs("02_gone", 0.5, device="An Accelerator"))
