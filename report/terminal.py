@@ -1,8 +1,6 @@
 """The tables of a terminal, in the layout of the papers. The cells are view.py's."""
 
 import functools
-import math
-from statistics import mean
 
 from report.table import Cell, Table, wrapped
 
@@ -22,7 +20,7 @@ def terminal(results, kinds):
     if groups:
         main = results.grid.without_steps().with_most_threads()
         parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out)),
-                  after_a_look(main) if results.is_quick else ""]
+                  next_command(results.ladder) if results.is_quick else ""]
     else:
         parts += ["`make report` draws how the time grows" if len(results.growth) else
                   "no finished runs"]
@@ -34,26 +32,10 @@ def legend(tables):
     return dict.fromkeys(meaning for table in tables for meaning in table.legend)
 
 
-def after_a_look(group):
-    """What to type after a quick look, and about how long all takes: as if all cells were like
-    these, in three rounds, or one of over 20 s, with a second around what a run times."""
-    ladder, cells = group.ladder, math.prod(len(axis["values"]) for axis in group.ladder.axes)
-
-    def work(settings):
-        row = dict(zip(group.axes, group.cells[0])) | settings
-        return sum(ladder.work(row, phase, "operations") or 0 for phase in ladder.phases)
-
-    whole = {ladder.column(name): value for name, value in ladder.settings.items()}
-    now = work(group.settings)
-    times = [[time for cell in group.cells if (time := group.time(line, cell))]
-             for line in group.lines]
-    times = [max(mean(each) * (work(whole) / now if now else 1), whole.get("seconds", 0))
-             for each in times if each]
-    minutes = math.ceil(sum(cells * (3 if time < 20 else 1) * (time + 1) for time in times) / 60)
+def next_command(ladder):
+    """What to type after a quick look."""
     first = next(stage.number for stage in ladder.stages if stage.before)
-    return wrapped(
-        f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}. All of the grid takes "
-        f"about {minutes} minutes: ./run_all.sh{ladder.chosen_by('--study ')}")
+    return f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}"
 
 
 def pages(group):
