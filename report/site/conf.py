@@ -3,10 +3,9 @@ diff and source, and pages or downloads behind the links to folders and files.""
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
-
-from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench import options
@@ -27,12 +26,12 @@ html_theme = "furo"
 # Of the styles that Debian 12 has, the two with enough contrast.
 pygments_style, pygments_dark_style = "xcode", "github-dark"
 html_static_path = html_css_files = ["style.css"]
-html_copy_source = html_use_index = False
+html_copy_source = html_use_index = html_show_copyright = False
 
 # Folders and pages in the order in which they are read. What is not here comes last.
-ORDER = ["course", "TERMS", "setup", "CONTRIBUTING", "stages", "NETWORK", "PAPER",
-         "PREDICTIONS", "ASSEMBLY", "peers", "profiles", "studies", "assignments", "bench",
-         "machine", "tests", "sim", "report", "data"]
+ORDER = ["stages", "NETWORK", "PAPER", "PREDICTIONS", "ASSEMBLY", "peers", "profiles", "studies",
+         "course", "TERMS", "assignments", "setup", "bench", "machine", "tests", "sim", "report",
+         "data", "CONTRIBUTING"]
 # Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
 # are no pages are downloads, and folders without a README have no link.
 LINKS = options.given("LINKS")
@@ -84,11 +83,15 @@ def read(app, name, source):
     pages = {Path(app.env.doc2path(other)) for other in app.env.found_docs}
     text = [LINK.sub(lambda match: lead(page, match), source[0])]
     if page in STAGES:
-        stage, before = STAGES[page], STAGES[page].before
+        stage = STAGES[page]
+        before = stage.before
+        if stage.ladder.chosen_by("of "):  # titles and the search tell a study's stages apart
+            text[0] = text[0].replace(": ", f", {stage.ladder.name}: ", 1)
+        text += [f"```{{index}} {stage.number}\n```"]
         if before:
-            other = os.path.relpath(before.source, page.parent)
-            text += [f"## Diff\n\nAgainst [{before.name}]({os.path.dirname(other)}/README.md):",
-                     f"```{{literalinclude}} {stage.source.name}\n:diff: {other}\n```"]
+            other = os.path.relpath(before.folder, page.parent)
+            text += [f"## Diff\n\nAgainst [{before.name}]({other}/README.md):",
+                     f"```diff\n{diff(before, stage)}```"]
         text += [f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
                  f":language: {stage.source.suffix[1:]}\n```"]
     below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
@@ -97,11 +100,17 @@ def read(app, name, source):
     source[0] = "\n\n".join(text)
 
 
+def diff(before, stage):
+    """What a stage changed, with the names of the functions."""
+    said = subprocess.run(
+        ["git", "diff", "--no-index", "--histogram", "--no-prefix",
+         *(each.source.relative_to(ROOT) for each in (before, stage))],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout
+    return said[said.find("--- "):]
+
+
 def adapt(app, tree):
-    """Shortens the paths that a diff begins with. Solutions need no place in the order."""
-    for block in tree.findall(nodes.literal_block):
-        block.rawsource = block.astext().replace(f"{ROOT}/", "")
-        block[:] = [nodes.Text(block.rawsource)]
+    """Solutions need no place in the order."""
     if Path(app.env.docname).name == "SOLUTIONS":
         app.env.metadata[app.env.docname]["orphan"] = ""
 
