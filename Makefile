@@ -123,7 +123,7 @@ profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu
 
-report: ## write the report, its plots and the READMEs' tables
+report: ## write your machine's page, or with REFERENCE= the READMEs' tables
 	@setup/deps.sh report
 	@$(BENCH) report.write
 

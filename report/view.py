@@ -124,9 +124,14 @@ def find_gpu(ladder):
     return None
 
 
+def reference_name():
+    """The machine that READMEs show."""
+    return given("REFERENCE") or rows.read(HERE / "results/reference").strip()
+
+
 def reference(ladder):
     """A ladder's results that READMEs show, or None."""
-    name = given("REFERENCE") or rows.read(HERE / "results/reference").strip()
+    name = reference_name()
     folder = HERE / "results" / name
     if not folder.is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")

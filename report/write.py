@@ -1,4 +1,6 @@
-"""Writes what the READMEs show of the reference machine's results: `make report`.
+"""Writes what the READMEs show of the reference machine's results: `make report`. On a machine that
+has results of its own, writes a page of those instead, beside them, and changes no README, unless
+REFERENCE names the machine that they show.
 
 Reads results/MACHINE/LADDER and results/MACHINE/bench/ceilings.json, counts of CUDA kernels, and
 the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures between marks
@@ -8,8 +10,9 @@ the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures b
 import runpy
 from functools import partial
 
-from bench import ladders
+from bench import counts, ladders, rows
 from bench.base import ROOT
+from bench.options import given
 from report import blocks, figures, plots, table, view
 
 
@@ -49,7 +52,32 @@ def draw_moves(ladder):
             runpy.run_path(str(path))["draw"](stage).save(path.with_suffix(".svg"))
 
 
+def page_of_machine(machine):
+    """The page of a machine's results, or "" where it has none."""
+    parts = []
+    for ladder in ladders.ladders():
+        results = view.read(machine / ladder.name, ladder)
+        if results:
+            plots.write(results)
+            parts += [f"# {ladder.title}", blocks.headline(results, machine),
+                      blocks.ladder(results, machine)]
+    return "\n\n".join([*parts, ""])
+
+
+def own_machine():
+    """The folder of this machine's results, if READMEs show another's. None if REFERENCE is given,
+    or there are no results."""
+    machine = view.HERE / "results" / counts.run("bench/machine.sh", "--name").strip()
+    if given("REFERENCE") or machine.name == view.reference_name():
+        return None
+    return machine if [*machine.glob("*/runs.csv")] else None
+
+
 def main():
+    if own := own_machine():
+        rows.write(own / "README.md", page_of_machine(own))
+        print(f"Written to {own.relative_to(ROOT)}/README.md; the READMEs stay as they are")
+        return
     first = ladders.ladders()[0]
     everything = {ladder: view.reference(ladder) for ladder in ladders.ladders()}
     for ladder, results in everything.items():

@@ -228,6 +228,7 @@ def test_readmes_and_plots_are_written_once(lab, monkeypatch):
               steps=2)
     readme = lab.root / "stages/README.md"
     readme.write_text("above\n<!-- ladder: begin -->\nold\n<!-- ladder: end -->\nbelow\n")
+    monkeypatch.setattr(write, "own_machine", lambda: None)
     monkeypatch.setattr(view, "reference", lambda ladder: view.read(lab.folder, ladder))
     monkeypatch.setattr(write.figures, "pages", dict)
     write.main()
@@ -237,6 +238,20 @@ def test_readmes_and_plots_are_written_once(lab, monkeypatch):
     assert first[0].endswith(b"\n<!-- ladder: end -->\nbelow\n") and len(first) == 2
     write.main()
     assert first == [path.read_bytes() for path in files]
+
+
+def test_a_machine_of_ones_own_has_a_page_and_changes_no_readme(lab, monkeypatch):
+    lab.folder = lab.root / "results/mine/stages"
+    lab.write(runs("00_plain", 4), runs("01_fast", 1))
+    script(lab.root / "results/reference", "").write_text("another\n")
+    monkeypatch.setattr(view, "HERE", lab.root)
+    monkeypatch.setattr(write.counts, "run", lambda *_: "mine\n")
+    write.main()
+    page = (lab.root / "results/mine/README.md").read_text()
+    assert "| [01_fast](../../stages/01_fast) | a move | 1 | 1.00, 4.00× |" in page
+    assert "stages/plots/ladder.svg" in page and not (lab.root / "README.md").exists()
+    monkeypatch.setitem(options.GIVEN, "REFERENCE", "mine")
+    assert write.own_machine() is None
 
 
 def test_the_reference_machine(lab, monkeypatch, capsys):
