@@ -7,7 +7,6 @@ import pandas
 from bench import counts, rows
 from bench.base import fail
 from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
-from report.terminal import legend, pages
 from report.group import is_peer
 from report.view import changes, find_gpu, read
 
@@ -324,12 +323,11 @@ def predictions(results, folder):
             f"\n\n{Table(['', MOVE, *heads, 'launches'], lines)}")
 
 
-def paper(results, _):
-    """The tables of a terminal without peers, for a page."""
-    group = results.grid.without_steps().with_most_threads().without_peers()
-    tables = [*pages(group)]
-    said = "; ".join([group.caption, *legend(tables), f"on {group.results.machine}."])
-    return "\n\n".join([said, "```text", *(table.text() for table in tables), "```"])
+def paper(results, folder):
+    """The picture of the paper's times beside ours."""
+    return "\n\n".join([
+        picture(results.plots / "paper.svg", "The paper's times, and ours", folder),
+        f"Dashed: the paper's. {results.grid.heading}; on {results.machine}."])
 
 
 def update(path, name, make):

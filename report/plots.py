@@ -12,10 +12,11 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import pandas
 
 from bench import rows
 from report import blocks
-from report.group import is_peer
+from report.group import PAPER, is_peer
 
 # Those of the stages, by number, and that of all peers.
 STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
@@ -223,7 +224,7 @@ def lines(axis, table, x, y, log):
     Peers have one colour. label_ends() names the lines."""
     for name, points in table.groupby(level=0):
         axis.plot(points.index.droplevel(0), points, color=place(name)[1], marker="o",
-                  markersize=2.5, linestyle="--" if is_peer([name]) else "-")
+                  markersize=2.5, linestyle="--" if is_peer([name]) or PAPER in name else "-")
     axis.set(xlabel=x, ylabel=y)
     log_axis(axis, log)
 
@@ -301,6 +302,25 @@ def growth(results):
     return figure
 
 
+def paper(results):
+    """The times of the paper beside ours, up to its last stage: a panel for each value of the first
+    axis."""
+    group = results.grid.without_steps().with_most_threads().without_peers()
+    last = max(name for name, _ in group.paper)
+    ours = [line for line in group.lines if line[0] < last]
+    axes = group.ladder.axes
+    figure, found = panels(len(axes[0]["values"]))
+    for axis, page in zip(found, axes[0]["values"]):
+        table = pandas.Series({(line[0], cell[-1]): group.time(line, cell)
+                               for line in (*group.paper, *ours) for cell in group.cells
+                               if cell[0] == page and group.time(line, cell)})
+        lines(axis, table, f"{axes[-1]['name']}, {axes[0]['option']} {page}", group.time_name, "xy")
+        if axis is not found[0]:
+            axis.sharey(found[0])
+        label_ends(axis, table)
+    return figure
+
+
 def epochs(results):
     """The time, the rate and the test accuracy of each epoch."""
     group = results.grid.without_steps().with_most_threads()
@@ -327,6 +347,8 @@ def write(results):
     found = {"ladder": ladder(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
+    if (results.ladder.folder / "PAPER.md").exists():
+        found["paper"] = paper(results)
     moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]
     if results.roofs and moved and all(moved):
         found["roofline"] = roofline(results)
