@@ -337,26 +337,28 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
-cudaError_t cudaMalloc(void **memory, size_t bytes);
-cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal);
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
+namespace simulator {
+enum kind { HOST, PINNED, MANAGED, DEVICE, KINDS }; // of memory
+cudaError_t allocate_for_device(kind kind, void **memory, size_t bytes);
+} // namespace simulator
+
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 template <class T> cudaError_t cudaMalloc(T **memory, size_t bytes) {
-    return cudaMalloc((void **)memory, bytes);
+    return simulator::allocate_for_device(simulator::DEVICE, (void **)memory, bytes);
 }
 template <class T>
-cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
-    return cudaMallocManaged((void **)memory, bytes, flags);
+cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned = cudaMemAttachGlobal) {
+    return simulator::allocate_for_device(simulator::MANAGED, (void **)memory, bytes);
 }
-template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned flags) {
-    return cudaHostAlloc((void **)memory, bytes, flags);
+template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned) {
+    return simulator::allocate_for_device(simulator::PINNED, (void **)memory, bytes);
 }
 template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes, unsigned flags = 0) {
-    return cudaHostAlloc((void **)memory, bytes, flags);
+    return cudaHostAlloc(memory, bytes, flags);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
