@@ -3,8 +3,6 @@
 #include "simulator.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include <algorithm>
 #include <set>
@@ -69,12 +67,6 @@ struct {
 
 std::set<void *> registered; // by cudaHostRegister()
 
-double milliseconds() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
-
 void copy_rows(const work &work) {
     const kind to = kind_of(work.to.start), from = kind_of(work.from.start);
     give_memory_to_both();
@@ -108,7 +100,7 @@ void perform(const work &work) {
         memset(work.to.start, work.byte, work.width);
         break;
     case work::RECORD:
-        moments[work.moment] = milliseconds();
+        moments[work.moment] = 1e-6 * (double)clock64();
         break;
     case work::WAIT:
         break;
@@ -386,16 +378,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
     const struct {
         cudaDeviceAttr attribute;
         int value;
-    } ATTRIBUTES[] = {{cudaDevAttrMaxThreadsPerBlock, MAX_THREADS},
-                      {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_BYTES},
-                      {cudaDevAttrWarpSize, warpSize},
-                      {cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
-                      {cudaDevAttrMaxThreadsPerMultiProcessor, MAX_THREADS},
-                      {cudaDevAttrComputeCapabilityMajor, 7},
-                      {cudaDevAttrComputeCapabilityMinor, 5},
-                      {cudaDevAttrManagedMemory, 1},
-                      {cudaDevAttrPageableMemoryAccess, 0},
-                      {cudaDevAttrConcurrentManagedAccess, 1},
+    } ATTRIBUTES[] = {{cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
                       {cudaDevAttrCooperativeLaunch, 1},
                       {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_BYTES_OPT_IN}};
     for (const auto &known : ATTRIBUTES)

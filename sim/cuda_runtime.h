@@ -44,9 +44,6 @@ struct dim3 {
 struct __align__(8) float2 {
     float x, y;
 };
-struct float3 {
-    float x, y, z;
-};
 struct __align__(16) float4 {
     float x, y, z, w;
 };
@@ -61,9 +58,6 @@ struct __align__(4) uchar4 {
 };
 inline float2 make_float2(float x, float y) {
     return {x, y};
-}
-inline float3 make_float3(float x, float y, float z) {
-    return {x, y, z};
 }
 inline float4 make_float4(float x, float y, float z, float w) {
     return {x, y, z, w};
@@ -268,16 +262,7 @@ struct cudaMemLocation {
     int id;
 };
 enum cudaDeviceAttr {
-    cudaDevAttrMaxThreadsPerBlock = 1,
-    cudaDevAttrMaxSharedMemoryPerBlock = 8,
-    cudaDevAttrWarpSize = 10,
     cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-    cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrManagedMemory = 83,
-    cudaDevAttrPageableMemoryAccess = 88,
-    cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
@@ -440,10 +425,10 @@ struct configuration {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
-    bool cooperative;
-    const void *function;
-    void (*thread)(const void *parameters);
-    size_t parameter_bytes;
+    bool cooperative = false;
+    const void *function = nullptr;
+    void (*thread)(const void *parameters) = nullptr;
+    size_t parameter_bytes = 0;
 };
 
 // Where the parameters have to be at a launch. The device cannot reach the caller's stack.
@@ -485,7 +470,7 @@ template <class... Parameters>
 configured_kernel<Parameters...> launch(void (*function)(Parameters...), const char *name,
                                         dim3 grid, dim3 block, size_t shared_bytes = 0,
                                         cudaStream_t stream = 0) {
-    return {{name, grid, block, shared_bytes, stream, false, nullptr, nullptr, 0}, function};
+    return {{name, grid, block, shared_bytes, stream}, function};
 }
 
 template <class... Parameters, size_t... I>
@@ -498,8 +483,8 @@ template <class... Parameters>
 cudaError_t launch_together(void (*function)(Parameters...), const char *name, dim3 grid,
                             dim3 block, void **arguments, size_t shared_bytes = 0,
                             cudaStream_t stream = 0) {
-    return launch_together({name, grid, block, shared_bytes, stream, true, nullptr, nullptr, 0},
-                           function, arguments, std::index_sequence_for<Parameters...>());
+    return launch_together({name, grid, block, shared_bytes, stream, true}, function, arguments,
+                           std::index_sequence_for<Parameters...>());
 }
 
 } // namespace simulator
