@@ -1,4 +1,4 @@
-// What the parts of the simulator share: memory.cpp, threads.cpp and api.cpp.
+// What the parts of the simulator share.
 #ifndef SIM_SIMULATOR_H
 #define SIM_SIMULATOR_H
 
