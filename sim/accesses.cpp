@@ -4,20 +4,13 @@
 // then calls before each access are here instead of in its library.
 #include "simulator.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace simulator {
 namespace {
-
-template <class T>
-using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
-                               elsewhere<std::pair<const size_t, T>>>;
 
 constexpr size_t SECTOR = 32, WORD = 4, LARGEST = 16; // bytes
 constexpr size_t SECTORS_A_CYCLE = 4, BANKS = 32;

@@ -3,11 +3,9 @@
 #include "simulator.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include <algorithm>
-#include <vector>
+#include <set>
 
 using namespace simulator;
 using simulator::device;
@@ -67,13 +65,7 @@ struct {
     bool invalid; // because of a call that may not be made then
 } capture;
 
-std::vector<void *> registered; // by cudaHostRegister()
-
-double milliseconds() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
-}
+std::set<void *> registered; // by cudaHostRegister()
 
 void copy_rows(const work &work) {
     const kind to = kind_of(work.to.start), from = kind_of(work.from.start);
@@ -108,7 +100,7 @@ void perform(const work &work) {
         memset(work.to.start, work.byte, work.width);
         break;
     case work::RECORD:
-        moments[work.moment] = milliseconds();
+        moments[work.moment] = 1e-6 * (double)clock64();
         break;
     case work::WAIT:
         break;
@@ -180,13 +172,15 @@ cudaError_t check_device(int number = 0) {
     return number == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
 }
 
-// Asks whether work for this stream is recorded. It must not be given to the default stream while
-// one that waits for that is captured.
-cudaError_t check_stream(cudaStream_t stream, bool *recorded) {
-    *recorded = capture.stream && stream == capture.stream;
+bool is_captured(cudaStream_t stream) {
+    return capture.stream && stream == capture.stream;
+}
+
+// Work must not be given to the default stream while one that waits for that is captured.
+cudaError_t check_stream(cudaStream_t stream) {
     if (cudaError_t error = check_device())
         return error;
-    if (*recorded && capture.invalid)
+    if (is_captured(stream) && capture.invalid)
         return fail(cudaErrorStreamCaptureInvalidated);
     if (!capture.stream || stream || !capture.stream->blocking)
         return cudaSuccess;
@@ -245,12 +239,11 @@ cudaError_t check(const work &work) {
 
 // Submits work, or records it if the stream is captured.
 cudaError_t give(work &&work, cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
     if (cudaError_t error = check(work))
         return error;
-    if (!recorded) {
+    if (!is_captured(stream)) {
         submit(std::move(work), stream);
         return cudaSuccess;
     }
@@ -262,8 +255,7 @@ cudaError_t give(work &&work, cudaStream_t stream) {
 
 cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t height,
                  cudaMemcpyKind kind, bool async, cudaStream_t stream = nullptr) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
         return fail(cudaErrorInvalidMemcpyDirection);
@@ -272,8 +264,8 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
     if (to.pitch < width || from.pitch < width)
         return fail(cudaErrorInvalidPitchValue);
     const enum kind target = kind_of(to.start), source = kind_of(from.start);
-    const bool waits =
-        !recorded && (async ? target == HOST || source == HOST : kind != cudaMemcpyDeviceToDevice);
+    const bool waits = !is_captured(stream) && (async ? target == HOST || source == HOST
+                                                      : kind != cudaMemcpyDeviceToDevice);
     if (waits && !async)
         wait_for(stream);
     const cudaError_t error =
@@ -281,22 +273,6 @@ cudaError_t copy(const char *function, rows to, rows from, size_t width, size_t 
     if (waits && !error && !(source == HOST && target == DEVICE)) // that has been read
         wait_for(stream);
     return error;
-}
-
-cudaError_t allocate_on_device(kind kind, void **memory, size_t bytes) {
-    *memory = nullptr;
-    if (cudaError_t error = check_no_capture())
-        return error;
-    if (bytes == 0)
-        return cudaSuccess;
-    if (kind != PINNED && bytes > device.memory - device.allocated)
-        return fail(cudaErrorMemoryAllocation);
-    *memory = allocate(kind, bytes, 256, UNINITIALISED);
-    give_memory_to_host();
-    if (!*memory)
-        return fail(cudaErrorMemoryAllocation);
-    device.allocated += kind == PINNED ? 0 : bytes;
-    return cudaSuccess;
 }
 
 cudaError_t free_on_device(const char *function, void *memory, bool pinned) {
@@ -327,26 +303,23 @@ cudaError_t set(const char *function, void *memory, int byte, size_t bytes, cuda
 
 // ---- Errors
 
-const char *cudaGetErrorString(cudaError_t error) {
+static std::pair<const char *, const char *> name_and_words(cudaError_t error) {
     switch (error) {
 #define X(name, number, words)                                                                     \
     case name:                                                                                     \
-        return words;
+        return {#name, words};
         SIM_ERRORS(X)
 #undef X
     }
-    return "unrecognized error code";
+    return {"unrecognized error code", "unrecognized error code"};
 }
 
 const char *cudaGetErrorName(cudaError_t error) {
-    switch (error) {
-#define X(name, number, words)                                                                     \
-    case name:                                                                                     \
-        return #name;
-        SIM_ERRORS(X)
-#undef X
-    }
-    return "unrecognized error code";
+    return name_and_words(error).first;
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+    return name_and_words(error).second;
 }
 
 cudaError_t cudaPeekAtLastError() {
@@ -405,16 +378,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
     const struct {
         cudaDeviceAttr attribute;
         int value;
-    } ATTRIBUTES[] = {{cudaDevAttrMaxThreadsPerBlock, MAX_THREADS},
-                      {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_BYTES},
-                      {cudaDevAttrWarpSize, warpSize},
-                      {cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
-                      {cudaDevAttrMaxThreadsPerMultiProcessor, MAX_THREADS},
-                      {cudaDevAttrComputeCapabilityMajor, 7},
-                      {cudaDevAttrComputeCapabilityMinor, 5},
-                      {cudaDevAttrManagedMemory, 1},
-                      {cudaDevAttrPageableMemoryAccess, 0},
-                      {cudaDevAttrConcurrentManagedAccess, 1},
+    } ATTRIBUTES[] = {{cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
                       {cudaDevAttrCooperativeLaunch, 1},
                       {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_BYTES_OPT_IN}};
     for (const auto &known : ATTRIBUTES)
@@ -434,7 +398,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute
     if (cudaError_t error = check_device())
         return error;
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize &&
-        (value < 0 || !set_shared_limit(kernel, (size_t)value)))
+        !set_shared_limit(kernel, (size_t)value))
         return fail(cudaErrorInvalidValue);
     return cudaSuccess;
 }
@@ -449,16 +413,20 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
 
 // ---- Memory
 
-cudaError_t cudaMalloc(void **memory, size_t bytes) {
-    return allocate_on_device(DEVICE, memory, bytes);
-}
-
-cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned) {
-    return allocate_on_device(MANAGED, memory, bytes);
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
-    return allocate_on_device(PINNED, memory, bytes);
+cudaError_t simulator::allocate_for_device(kind kind, void **memory, size_t bytes) {
+    *memory = nullptr;
+    if (cudaError_t error = check_no_capture())
+        return error;
+    if (bytes == 0)
+        return cudaSuccess;
+    if (kind != PINNED && bytes > device.memory - device.allocated)
+        return fail(cudaErrorMemoryAllocation);
+    *memory = allocate(kind, bytes, 256, UNINITIALISED);
+    give_memory_to_host();
+    if (!*memory)
+        return fail(cudaErrorMemoryAllocation);
+    device.allocated += kind == PINNED ? 0 : bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory) {
@@ -475,18 +443,12 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
         return error;
     if (cudaError_t error = check("cudaHostRegister", memory, bytes, HOST_SIDE))
         return error;
-    if (std::find(registered.begin(), registered.end(), memory) != registered.end())
-        return fail(cudaErrorHostMemoryAlreadyRegistered);
-    registered.push_back(memory);
-    return cudaSuccess;
+    return registered.insert(memory).second ? cudaSuccess
+                                            : fail(cudaErrorHostMemoryAlreadyRegistered);
 }
 
 cudaError_t cudaHostUnregister(void *memory) {
-    const auto found = std::find(registered.begin(), registered.end(), memory);
-    if (found == registered.end())
-        return fail(cudaErrorHostMemoryNotRegistered);
-    registered.erase(found);
-    return check_device();
+    return registered.erase(memory) ? check_device() : fail(cudaErrorHostMemoryNotRegistered);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
@@ -544,11 +506,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 // An event in a captured stream is a place in the graph. It never gets a time.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
-    *event = {recorded ? 0 : moments.size(), recorded};
-    if (recorded)
+    *event = {is_captured(stream) ? 0 : moments.size(), is_captured(stream)};
+    if (event->captured)
         return cudaSuccess;
     moments.push_back(0);
     submit({work::RECORD, event->moment}, stream);
@@ -585,28 +546,26 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    if (capture.stream && stream == capture.stream)
+    if (is_captured(stream))
         return fail(cudaErrorStreamCaptureUnsupported);
     delete stream;
     return check_device();
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
-    if (recorded)
+    if (is_captured(stream))
         return check_no_capture();
     wait_for(stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
-    if (recorded == event->captured) {
-        if (!recorded) // or it is a place in the graph
+    if (is_captured(stream) == event->captured) {
+        if (!event->captured) // or it is a place in the graph
             submit({work::WAIT, event->moment}, stream);
         return cudaSuccess;
     }
@@ -628,7 +587,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     *graph = nullptr;
-    if (!capture.stream || stream != capture.stream)
+    if (!is_captured(stream))
         return fail(cudaErrorIllegalState);
     capture.stream = nullptr;
     if (capture.invalid) {
@@ -653,19 +612,17 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
-    return exec && !recorded ? cudaSuccess : fail(cudaErrorInvalidValue);
+    return exec && !is_captured(stream) ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    bool recorded;
-    if (cudaError_t error = check_stream(stream, &recorded))
+    if (cudaError_t error = check_stream(stream))
         return error;
     if (!exec)
         return fail(cudaErrorInvalidValue);
-    if (recorded) // a graph in a graph
+    if (is_captured(stream)) // a graph in a graph
         return check_no_capture();
     for (work node : exec->graph.nodes) {
         node.in_graph = true;

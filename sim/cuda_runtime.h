@@ -44,9 +44,6 @@ struct dim3 {
 struct __align__(8) float2 {
     float x, y;
 };
-struct float3 {
-    float x, y, z;
-};
 struct __align__(16) float4 {
     float x, y, z, w;
 };
@@ -61,9 +58,6 @@ struct __align__(4) uchar4 {
 };
 inline float2 make_float2(float x, float y) {
     return {x, y};
-}
-inline float3 make_float3(float x, float y, float z) {
-    return {x, y, z};
 }
 inline float4 make_float4(float x, float y, float z, float w) {
     return {x, y, z, w};
@@ -268,16 +262,7 @@ struct cudaMemLocation {
     int id;
 };
 enum cudaDeviceAttr {
-    cudaDevAttrMaxThreadsPerBlock = 1,
-    cudaDevAttrMaxSharedMemoryPerBlock = 8,
-    cudaDevAttrWarpSize = 10,
     cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-    cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrManagedMemory = 83,
-    cudaDevAttrPageableMemoryAccess = 88,
-    cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
@@ -337,26 +322,28 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
-cudaError_t cudaMalloc(void **memory, size_t bytes);
-cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal);
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
+namespace simulator {
+enum kind { HOST, PINNED, MANAGED, DEVICE, KINDS }; // of memory
+cudaError_t allocate_for_device(kind kind, void **memory, size_t bytes);
+} // namespace simulator
+
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 template <class T> cudaError_t cudaMalloc(T **memory, size_t bytes) {
-    return cudaMalloc((void **)memory, bytes);
+    return simulator::allocate_for_device(simulator::DEVICE, (void **)memory, bytes);
 }
 template <class T>
-cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
-    return cudaMallocManaged((void **)memory, bytes, flags);
+cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned = cudaMemAttachGlobal) {
+    return simulator::allocate_for_device(simulator::MANAGED, (void **)memory, bytes);
 }
-template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned flags) {
-    return cudaHostAlloc((void **)memory, bytes, flags);
+template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned) {
+    return simulator::allocate_for_device(simulator::PINNED, (void **)memory, bytes);
 }
 template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes, unsigned flags = 0) {
-    return cudaHostAlloc((void **)memory, bytes, flags);
+    return cudaHostAlloc(memory, bytes, flags);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
@@ -438,10 +425,10 @@ struct configuration {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
-    bool cooperative;
-    const void *function;
-    void (*thread)(const void *parameters);
-    size_t parameter_bytes;
+    bool cooperative = false;
+    const void *function = nullptr;
+    void (*thread)(const void *parameters) = nullptr;
+    size_t parameter_bytes = 0;
 };
 
 // Where the parameters have to be at a launch. The device cannot reach the caller's stack.
@@ -483,7 +470,7 @@ template <class... Parameters>
 configured_kernel<Parameters...> launch(void (*function)(Parameters...), const char *name,
                                         dim3 grid, dim3 block, size_t shared_bytes = 0,
                                         cudaStream_t stream = 0) {
-    return {{name, grid, block, shared_bytes, stream, false, nullptr, nullptr, 0}, function};
+    return {{name, grid, block, shared_bytes, stream}, function};
 }
 
 template <class... Parameters, size_t... I>
@@ -496,8 +483,8 @@ template <class... Parameters>
 cudaError_t launch_together(void (*function)(Parameters...), const char *name, dim3 grid,
                             dim3 block, void **arguments, size_t shared_bytes = 0,
                             cudaStream_t stream = 0) {
-    return launch_together({name, grid, block, shared_bytes, stream, true, nullptr, nullptr, 0},
-                           function, arguments, std::index_sequence_for<Parameters...>());
+    return launch_together({name, grid, block, shared_bytes, stream, true}, function, arguments,
+                           std::index_sequence_for<Parameters...>());
 }
 
 } // namespace simulator

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <initializer_list>
+#include <algorithm>
 
 // These exist if the program is built with AddressSanitizer. The simulator itself never is, because
 // it does what the sanitizer forbids.
@@ -70,10 +70,8 @@ void set_accessible(char *start, size_t bytes, bool accessible) {
 
 void set_accessible(kind kind, bool accessible) {
     set_accessible(arenas[kind].base, round_up(arenas[kind].used, LARGE_PAGE), accessible);
-}
-
-void set_host_stack_accessible(bool accessible) {
-    set_accessible(host_stack.start, (size_t)(host_stack.end - host_stack.start), accessible);
+    if (kind == HOST) // and its stack
+        set_accessible(host_stack.start, (size_t)(host_stack.end - host_stack.start), accessible);
 }
 
 bool in_arena(const void *address, int kind) {
@@ -109,7 +107,6 @@ char *reserve(size_t bytes, bool accessible) {
 
 void give_memory_to_host() {
     device.in_kernel = false;
-    set_host_stack_accessible(true);
     set_accessible(HOST, true);
     set_accessible(DEVICE, false);
     // As far as the host can know, the last kernel is still working on it.
@@ -121,11 +118,9 @@ void give_memory_to_kernel() {
     set_accessible(DEVICE, true);
     set_accessible(MANAGED, true);
     set_accessible(HOST, false);
-    set_host_stack_accessible(false);
 }
 
 void give_memory_to_both() {
-    set_host_stack_accessible(true);
     for (kind kind : {HOST, MANAGED, DEVICE})
         set_accessible(kind, true);
 }
@@ -175,22 +170,10 @@ kind kind_of(const void *memory) {
 
 allocation *find_allocation(const void *memory) {
     const auto &arena = arenas[kind_of(memory)];
-    size_t first = 0, end = in_arena(memory, kind_of(memory)) ? arena.count : 0;
-    while (first < end) {
-        const size_t middle = (first + end) / 2;
-        if (arena.allocations[middle].start <= (char *)memory)
-            first = middle + 1;
-        else
-            end = middle;
-    }
-    return first ? &arena.allocations[first - 1] : nullptr;
-}
-
-size_t live_bytes(kind kind) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < arenas[kind].count; ++i)
-        bytes += arenas[kind].allocations[i].live ? arenas[kind].allocations[i].bytes : 0;
-    return bytes;
+    allocation *const next = std::upper_bound(
+        arena.allocations, arena.allocations + arena.count, memory,
+        [](const void *memory, const allocation &later) { return memory < later.start; });
+    return next == arena.allocations || !in_arena(memory, kind_of(memory)) ? nullptr : next - 1;
 }
 
 // ---- Reports
@@ -327,7 +310,9 @@ void at_exit(int status, void *) {
         complain(
             print("a launch failed and nobody asked: %s", cudaGetErrorString(device.last_error)));
     for (kind kind : {PINNED, MANAGED, DEVICE}) {
-        const size_t bytes = live_bytes(kind);
+        size_t bytes = 0;
+        for (size_t i = 0; i < arenas[kind].count; ++i)
+            bytes += arenas[kind].allocations[i].live ? arenas[kind].allocations[i].bytes : 0;
         if (bytes)
             complain(print("%zu bytes of %s were never freed", bytes, FUNCTIONS[kind]));
         bad |= bytes > 0;

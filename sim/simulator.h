@@ -1,9 +1,10 @@
-// What the parts of the simulator share: memory.cpp, threads.cpp and api.cpp.
+// What the parts of the simulator share.
 #ifndef SIM_SIMULATOR_H
 #define SIM_SIMULATOR_H
 
 #include "cuda_runtime.h"
 
+#include <unordered_map>
 #include <vector>
 
 extern "C" void *__real_malloc(size_t bytes);
@@ -64,8 +65,6 @@ cudaError_t fail(cudaError_t error);
 
 // ---- Memory: memory.cpp
 
-enum kind { HOST, PINNED, MANAGED, DEVICE, KINDS };
-
 struct allocation {
     char *start;
     size_t bytes;
@@ -85,9 +84,6 @@ kind kind_of(const void *memory);
 
 // The allocation that the address lies in or behind; nullptr if there is none.
 allocation *find_allocation(const void *memory);
-
-// The number of bytes of a kind that are not freed.
-size_t live_bytes(kind kind);
 
 // They set who may touch which memory from now on.
 void give_memory_to_host();
@@ -126,6 +122,9 @@ template <class T> struct elsewhere {
     }
 };
 template <class T> using list = std::vector<T, elsewhere<T>>;
+template <class T>
+using map = std::unordered_map<size_t, T, std::hash<size_t>, std::equal_to<size_t>,
+                               elsewhere<std::pair<const size_t, T>>>;
 
 // ---- Threads: threads.cpp
 

@@ -392,19 +392,8 @@ void launcher_main() {
     }
 }
 
-// Kernels whose limit on dynamic shared memory is not the usual one.
-struct {
-    const void *kernel;
-    size_t bytes;
-} shared_limits[64];
-
-// Returns nullptr if it is the usual one.
-const size_t *shared_limit(const void *kernel) {
-    for (const auto &limit : shared_limits)
-        if (limit.kernel == kernel)
-            return &limit.bytes;
-    return nullptr;
-}
+// Of dynamic shared memory, in bytes, by the address of a kernel that has not the usual limit.
+map<size_t> shared_limits;
 
 size_t count(dim3 size) {
     return (size_t)size.x * size.y * size.z;
@@ -421,13 +410,8 @@ bool valid(dim3 grid, dim3 block) {
 bool set_shared_limit(const void *kernel, size_t bytes) {
     if (bytes > SHARED_BYTES_OPT_IN)
         return false;
-    for (auto &limit : shared_limits) {
-        if (limit.kernel && limit.kernel != kernel)
-            continue;
-        limit = {kernel, bytes};
-        return true;
-    }
-    return false;
+    shared_limits[(size_t)kernel] = bytes;
+    return true;
 }
 
 size_t blocks_at_once(size_t threads, size_t shared_bytes) {
@@ -568,8 +552,8 @@ cudaError_t check_launch(const configuration &launch) {
         return cudaErrorNoDevice;
     if (!valid(launch.grid, launch.block))
         return cudaErrorInvalidConfiguration;
-    const size_t *const limit = shared_limit(launch.function);
-    if (launch.shared_bytes > (limit ? *limit : SHARED_BYTES))
+    const auto limit = shared_limits.find((size_t)launch.function);
+    if (launch.shared_bytes > (limit == shared_limits.end() ? SHARED_BYTES : limit->second))
         return cudaErrorInvalidValue;
     if (launch.cooperative &&
         count(launch.grid) >
@@ -591,7 +575,8 @@ void run(const configuration &launch) {
             for (unsigned x = 0; x < blockDim.x; ++x)
                 grid.indices[grid.threads++] = {x, y, z};
     grid.shared_bytes = launch.shared_bytes;
-    grid.shared_limit = shared_limit(launch.function) ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
+    grid.shared_limit =
+        shared_limits.count((size_t)launch.function) ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
     if (launch.cooperative) { // the blocks share the multiprocessors
         const size_t most = (grid.blocks - 1) / device.multiprocessors + 1;
         grid.shared_limit = min(grid.shared_limit, SHARED_BYTES_OPT_IN / most);
