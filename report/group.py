@@ -78,14 +78,14 @@ class Group:
 
     @functools.cached_property
     def paper(self):
-        """The lines of the paper's figures, now in the medians, if the settings are its own."""
+        """The lines of the paper's figures, now in the medians, if the settings are its own: those
+        of ladder.toml, where a row of paper.csv names none."""
         file = self.ladder.folder / "paper.csv"
         ours = {self.ladder.column(option): value
                 for option, value in self.ladder.settings.items()}
-        if not file.exists() or any(self.settings[name] != ours[name] for name in ours):
-            return []
         found = {(row["stage"] + PAPER, 0, *(row[axis] for axis in self.axes)): row
-                 for row in pandas.read_csv(file).to_dict("records")}
+                 for row in (pandas.read_csv(file).to_dict("records") if file.exists() else ())
+                 if all(self.settings[name] == row.get(name, ours[name]) for name in ours)}
         self.medians.update(found)
         return [*dict.fromkeys(key[:2] for key in found)]
 

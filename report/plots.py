@@ -1,58 +1,12 @@
-"""The plots of a ladder's results, as SVG: the same input gives the same bytes.
+"""The plots of a ladder's results."""
 
-A stage keeps its colour and marker in all plots. The markers differ enough to tell stages apart in
-grey too.
-"""
-
-import io
-import math
-from collections import defaultdict
-
-import matplotlib
-
-matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pandas
 
 from bench import rows
-from report import blocks
+from report import blocks, roofline
 from report.group import PAPER, is_peer
-
-# Those of the stages, by number, and that of all peers.
-STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
-          "#a2790b", "#5b8a12", "#a3574a", "#4d63c9")
-PEERS = "#6f7f92"
-INK = "#1f2328"
-GRID = "#dddddd"
-MARKERS = "osD^vPX*<>hp"
-LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that waits for itself"}
-
-plt.rcParams.update({
-    "font.family": "DejaVu Sans", "font.size": 9, "lines.markersize": 5,
-    "svg.hashsalt": "ladder", "savefig.transparent": True,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
-                     "ytick.color"), INK),
-    "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False,
-    "axes.spines.right": False, "grid.color": GRID, "grid.linewidth": 0.6,
-    "text.parse_math": False,  # a $ in a name stays a $
-})
-
-
-# Ink and grid where the reader's system is dark. Colours of stages are seen on both.
-DARK = "@media (prefers-color-scheme: dark) {" + "".join(
-    f'[style*="{what}: {light}"] {{ {what}: {dark} !important }} '
-    for what in ("fill", "stroke") for light, dark in ((INK, "#e6edf3"), (GRID, "#3d444d"))) + "}"
-
-
-def save(figure, path):
-    """Writes a figure."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
-    picture = text.getvalue().replace("<defs>", f"<style>{DARK}</style>\n <defs>", 1)
-    if not path.exists() or rows.read(path) != picture:
-        rows.write(path, picture)
-
+from report.look import INK, MARKERS, log_axis, place, save
 
 def stages(results):
     """The picture of the first page, of its table: how many times as fast as the baseline each
@@ -85,27 +39,6 @@ def result(group, cell):
     best = min(dense, key=lambda line: group.time(line, cell))
     gain = group.time(group.baseline, cell) / group.time(best, cell)
     return f"{gain:.0f} times as fast on {blocks.count_of(best[1], 'core')}"
-
-
-def place(name):
-    """(number, colour) of a stage or a peer, in all plots of all ladders. A step has those of the
-    stage that it leads to."""
-    number = int(name[:2]) if name[:2].isdigit() else 0
-    return number, STAGES[number % len(STAGES)] if name[:2].isdigit() else PEERS
-
-
-def log_axis(axes, which):
-    """Makes the axes "x", "y" or "xy" logarithmic, with numbers such as 0.05 and 2000 on them, and
-    says so beside their labels."""
-    for each in which:
-        getattr(axes, f"set_{each}scale")("log")
-        axis = getattr(axes, f"{each}axis")
-        low, high = getattr(axes, f"get_{each}lim")()
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("")
-        axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
-        if axis.get_label_text():
-            axis.set_label_text(f"{axis.get_label_text()}, log")
 
 
 def ladder(results):
@@ -152,71 +85,6 @@ def draw_rung(panel, y, group, cell, line, other):
     gain = blocks.gain(group, line, other, cell).text if other != line else ""
     panel.text(1.02, y, f"{said}, {gain}" if gain else said, va="center",
                transform=panel.get_yaxis_transform())
-
-
-def roofline(results):
-    """A roofline for each cell of the steps: what each CPU program reaches in each phase, over the
-    operations for each byte that has to move, and the machine's roofs."""
-    group = results.steps.with_most_threads()
-    figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
-                                figsize=(8, 5.6), layout="constrained")
-    low = 0.5
-    top = max(results.ceilings.values()) / 1e9
-    for axis, cell in zip(axes.flat, group.cells):
-        draw_roofs(axis, results.roofs, low, top)
-        for (x, phase), points in columns_of(group, cell, top).items():
-            draw_column(axis, x, points, is_left=phase != results.ladder.phases[0])
-            axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
-        axis.set(title=blocks.cell_name(results.ladder, cell), xlabel="operations for each byte",
-                 ylabel="GFLOP/s" if axis is axes[0, 0] else "", ylim=(0.45, 2 * top))
-        log_axis(axis, "xy")
-    return figure
-
-
-def columns_of(group, cell, top):
-    """{(operations for each byte, phase): [(GFLOP/s, program)]}. All programs of a cell do the same
-    work, so a phase is a column, which the stages climb. Those that leave operations out, or do
-    those of a phase in another, are not there: they do not do what the rate counts."""
-    columns = defaultdict(list)
-    row = dict(zip(group.axes, cell)) | group.settings
-    ladder = group.ladder
-    work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
-    for line in group.on_cpu:
-        rates = {phase: work[phase] / seconds / 1e9 for phase in ladder.phases
-                 if (seconds := group.median(f"{phase}_s", line, cell))}
-        if not ladder.skips(line[0]) and max(rates.values(), default=math.inf) < top:
-            for phase, rate in rates.items():
-                intensity = work[phase] / ladder.work(row, phase, "bytes")
-                columns[intensity, phase].append((rate, line[0]))
-    return columns
-
-
-def draw_roofs(axis, roofs, low, top):
-    """What the machine can do: operations from registers, and bytes from each level for a core."""
-    for level, threads, rate in roofs:
-        rate /= 1e9
-        if level in LEVEL_ROOFS:
-            if level == "addition":  # with the multiplication before each
-                rate *= 2
-            axis.plot((low, 120), (rate, rate), color=INK, linewidth=1.2)
-            axis.text(low, rate, LEVEL_ROOFS[level].format(threads), va="bottom", fontsize=7)
-        elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
-            axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
-            axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
-
-
-def draw_column(axis, x, points, is_left):
-    """The programs in a phase, with the chapters' numbers to one side. None covers another."""
-    free = 0
-    for y, name in sorted(points):
-        number, colour = place(name)
-        if "." not in name:
-            free = max(y, 1.13 * free)
-        axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
-                  markersize=3 if "." in name else 6)
-        if "." not in name:
-            axis.text(x * (0.85 if is_left else 1.17), free, name.split("_")[0], fontsize=7,
-                      color=colour, va="center", ha="right" if is_left else "left")
 
 
 def lines(axis, table, x, y, log):
@@ -351,7 +219,7 @@ def write(results):
         found["paper"] = paper(results)
     moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]
     if results.roofs and moved and all(moved):
-        found["roofline"] = roofline(results)
+        found["roofline"] = roofline.roofline(results)
     if len(results.growth):
         found["growth"] = growth(results)
     for name, figure in found.items():

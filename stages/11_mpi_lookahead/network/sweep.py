@@ -106,16 +106,16 @@ def draw(path):
     """Draws the time of both stages over the delay: the median, and the range of the runs."""
     import pandas  # to measure, nobody needs it
 
-    from report import plots
+    from report import look
     table = pandas.read_csv(path)
     ways = list(dict.fromkeys(table["way"]))
-    figure, panels = plots.plt.subplots(1, len(ways), sharey=True, squeeze=False,
+    figure, panels = look.plt.subplots(1, len(ways), sharey=True, squeeze=False,
                                         figsize=(2.4 * len(ways), 2.8), layout="constrained")
     for way, axes in zip(ways, panels[0], strict=True):
         for name, marker in zip(NAMES, "os", strict=True):
             runs = table[(table["way"] == way) & (table["stage"] == name)]
             times = runs.groupby("delay_us")["us_a_batch"].agg(["median", "min", "max"])
-            axes.errorbar(times.index, times["median"], marker=marker, color=plots.place(name)[1],
+            axes.errorbar(times.index, times["median"], marker=marker, color=look.place(name)[1],
                           yerr=[times["median"] - times["min"], times["max"] - times["median"]],
                           label=name)
         axes.set_title(way)
@@ -123,7 +123,7 @@ def draw(path):
     figure.supxlabel("simulated delay of each sum (µs)", fontsize=9)
     panels[0, 0].set_ylabel("µs a batch")
     panels[0, 0].legend(frameon=False)
-    plots.save(figure, path.with_suffix(".svg"))
+    look.save(figure, path.with_suffix(".svg"))
 
 
 def main():
