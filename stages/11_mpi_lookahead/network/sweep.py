@@ -110,7 +110,7 @@ def draw(path):
     table = pandas.read_csv(path)
     ways = list(dict.fromkeys(table["way"]))
     figure, panels = look.plt.subplots(1, len(ways), sharey=True, squeeze=False,
-                                        figsize=(2.4 * len(ways), 2.8), layout="constrained")
+                                       figsize=(2.4 * len(ways), 2.8), layout="constrained")
     for way, axes in zip(ways, panels[0], strict=True):
         for name, marker in zip(NAMES, "os", strict=True):
             runs = table[(table["way"] == way) & (table["stage"] == name)]
