@@ -71,8 +71,7 @@ find_missing
 ((${#missing[@]} == 0)) || ! command -v apt-get >/dev/null || install_missing
 ((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2
 if ((${#modules[@]})); then
-    echo "Needed by $python, and not installed: ${modules[*]}. Type: $python -m pip install" \
-        "${modules[*]}" >&2
+    echo "Needed, and not installed. Type: $python -m pip install ${modules[*]}" >&2
     exit 1
 fi
 ((${#missing[@]})) || exit 0
