@@ -73,8 +73,8 @@ gpu-kit gpu-results: install-compare
 deps: ## install the missing packages of packages.txt
 	@setup/deps.sh
 
-# From here to profile-gpu, STUDY=name means the stages of that study, and HIDDEN=32 sets their option
-# --hidden.
+# From here to profile-gpu, STUDY=name means the stages of that study, and HIDDEN=32 sets their
+# option --hidden.
 
 step: install-compare ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 diff: ## diff STAGE=02 [FROM=01 STUDY=]: what a stage changed against the one before

@@ -28,8 +28,8 @@ is_listed() {
     [[ $(apt-cache madison "$1" 2>/dev/null) ]]
 }
 
-# Sets which packages are missing. A release that does not have an optional package lacks it. Another
-# Python than Debian's has modules of its own.
+# Sets which packages are missing. A release that does not have an optional package lacks it.
+# Another Python than Debian's has modules of its own.
 find_missing() {
     local group package probe
     missing=() lacking=() modules=()

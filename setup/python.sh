@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints the path of the Python that runs what is Python here: $PYTHON, or else the first of Debian's
-# and the one in PATH that has what all commands need. Where neither has, Debian's: deps.sh says what
-# it lacks, and may install it.
+# Prints the path of the Python that runs what is Python here: $PYTHON, or else the first of
+# Debian's and the one in PATH that has what all commands need. Where neither has, Debian's: deps.sh
+# says what it lacks, and may install it.
 for python in "${PYTHON:-/usr/bin/python3}" "${PYTHON:-python3}"; do
     if "$python" -c 'from importlib.util import find_spec as found
 exit(not all(map(found, ("pandas", "psutil", "tomllib"))))' 2>/dev/null; then
