@@ -9,14 +9,13 @@
 # This is a script and not a rule of the Makefile, because it also installs make.
 set -euo pipefail
 trap 'exit 130' INT
-shopt -s extglob # for packages.txt
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # Returns whether $1, from the third column of packages.txt, is there.
 is_there() {
     case $1 in
-    import:*) "$python" -c 'import sys; from importlib.util import find_spec
-sys.exit(not any(map(find_spec, sys.argv[1].split(","))))' "${1#import:}" ;;
+    import:*) "$python" -c "from importlib.util import find_spec
+exit(not find_spec('${1#import:}'))" ;;
     /*) compgen -G "$1" ;;
     # cmocka.h needs these headers before it.
     *.h) printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h "$1" | gcc -E -x c - ;;
@@ -29,8 +28,8 @@ is_listed() {
     [[ $(apt-cache madison "$1" 2>/dev/null) ]]
 }
 
-# Sets which packages are missing. A release that does not have an optional package lacks it. Another
-# Python than Debian's has modules of its own.
+# Sets which packages are missing. A release that does not have an optional package lacks it.
+# Another Python than Debian's has modules of its own.
 find_missing() {
     local group package probe
     missing=() lacking=() modules=()
@@ -48,53 +47,39 @@ find_missing() {
     done < <(grep -v -e '^#' -e '^$' packages.txt)
 }
 
-# Leaves out packages that this release does not have. If one is needed, it is reported below.
+# Installs what is missing, unless that needs a password.
 install_missing() {
-    local package packages=()
-    for package in "${missing[@]}"; do
-        is_listed "$package" && packages+=("$package")
-    done
-    ((${#packages[@]})) && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >&2
+    [[ $(id -u) != 0 ]] || sudo=()
+    [[ ! ${sudo[*]} ]] || sudo -n true 2>/dev/null || return 0
+    echo "Installing ${missing[*]}" >&2
+    # A new machine has no package lists, and an old one has stale ones.
+    "${sudo[@]}" apt-get update -qq >&2
+    find_missing
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends "${missing[@]}" </dev/null >&2
+    find_missing
 }
 
+sudo=(sudo)
 wanted=${1:-}
 [[ ! $wanted ]] || grep -q "^$wanted " packages.txt || {
     echo "deps.sh: found '$wanted', expected a group of packages.txt" >&2
     exit 2
 }
-trap '((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2' EXIT
 python=$(./python.sh)
 find_missing
+((${#missing[@]} == 0)) || ! command -v apt-get >/dev/null || install_missing
+((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2
 if ((${#modules[@]})); then
-    echo "Needed by $python, and not installed: ${modules[*]}. Type: $python -m pip install" \
-        "${modules[*]}" >&2
+    echo "Needed, and not installed. Type: $python -m pip install ${modules[*]}" >&2
     exit 1
 fi
 ((${#missing[@]})) || exit 0
-
 if ! command -v apt-get >/dev/null; then
     # This system may have other names, and a library may lie elsewhere: let the build find out.
     echo "Needed, and not found: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
     exit 0
 fi
-
-# A user who may not install packages gets the command, with sudo or su.
-sudo=() by_hand='sh -c'
-if [[ $(id -u) != 0 ]]; then
-    sudo=(sudo)
-    by_hand='sudo sh -c'
-    command -v sudo >/dev/null || by_hand='su -c'
-fi
-
-if [[ $(id -u) == 0 ]] || sudo -n true 2>/dev/null; then
-    echo "Installing ${missing[*]}" >&2
-    # A new machine has no package lists, and an old one has stale ones: this hides their errors.
-    install_missing 2>/dev/null ||
-        { "${sudo[@]}" apt-get update -qq >&2 && install_missing; } || true
-    find_missing
-    ((${#missing[@]})) || exit 0
-fi
-echo "Needed, and not installed: ${missing[*]}. Type:" \
-    "$by_hand 'apt-get update && apt-get install -y ${missing[*]}'" >&2
+echo "Needed, and not installed: ${missing[*]}. Type:" "${sudo[@]}" \
+    "sh -c 'apt-get update && apt-get install -y ${missing[*]}'" >&2
 exit 1

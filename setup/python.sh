@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Prints the path of the Python that runs what is Python here: $PYTHON, or else the first of Debian's
-# and the one in PATH that has what all commands need. Where neither has, Debian's: deps.sh says what
-# it lacks, and may install it.
-choices=(/usr/bin/python3 python3)
-[[ ! ${PYTHON-} ]] || choices=("$PYTHON")
-for choice in "${choices[@]}"; do
-    if "$choice" -c 'from importlib.util import find_spec as found
+# Prints the path of the Python that runs what is Python here: $PYTHON, or else the first of
+# Debian's and the one in PATH that has what all commands need. Where neither has, Debian's: deps.sh
+# says what it lacks, and may install it.
+for python in "${PYTHON:-/usr/bin/python3}" "${PYTHON:-python3}"; do
+    if "$python" -c 'from importlib.util import find_spec as found
 exit(not all(map(found, ("pandas", "psutil", "tomllib"))))' 2>/dev/null; then
-        command -v "$choice"
+        command -v "$python"
         exit
     fi
 done
-echo "${choices[0]}"
+echo "${PYTHON:-/usr/bin/python3}"

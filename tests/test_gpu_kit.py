@@ -10,12 +10,15 @@ import shutil
 import signal
 import subprocess
 import tarfile
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from programs import FULL, ROOT, make, run, script
+from programs import FULL, ROOT, built, make, run, script
 
-from bench import host, ladders, rows
+from bench import host, ladders, reference, rows, testing
 from report import blocks, group, view
+from setup.gpu import results
 
 pytestmark = pytest.mark.xdist_group("kit")  # one worker makes it
 PARTS = ["calibrate", "weights", "sanitize", "steps", "grid", "peers", "counters", "studies", "cpu"]
@@ -192,6 +195,30 @@ def test_what_is_wrong_has_no_time(kit, fakes, calls, tmp_path):
     start(kit, fakes, tmp_path / "times", "steps").communicate()
     come_home(tmp_path / "mixed", tmp_path / "times")
     assert "03.2_grid" not in shown(tmp_path / "mixed")[1]
+
+
+def test_a_large_result_comes_home_in_two_pieces(tmp_path):
+    """As run.sh cuts it, which the small runs of a rehearsal never need."""
+    ladder = ladders.find_ladder("")
+    case = f"{ladder.toml['tests']['options']} {ladder.toml['kit']['cases'][-1]}"
+    path = tmp_path / "row.csv"
+    saved = tmp_path / "weights/case4/0001"
+    saved.parent.mkdir(parents=True)
+    make("-C", "bench", "build/stages/reference")
+    run([built(ladder.find("01")), "--data", reference.drawn_data(ladder, testing.DRAWN),
+         *case.split(), "--csv", path, "--save-weights", saved])
+    text = (ROOT / "setup/gpu/run.sh").read_text()
+    sizes, keep = (re.search(pattern, text, re.M | re.S)[0]
+                   for pattern in ("^large=.*?\npiece=.*?\n", r"^keep\(\) {.*?^}\n"))
+    run(["bash", "-c", f"pack() {{ :; }}\n{sizes}{keep}keep"], cwd=tmp_path)
+    call = SimpleNamespace(folder=tmp_path)
+    one = SimpleNamespace(id="0001", ladder=ladder, case=case, path=path, status=0)
+    assert saved.stat().st_size == 2 * results.PIECE
+    assert results.compare(call, one) == ("ran", "")
+    values = np.fromfile(saved, np.float32)
+    values[1000] = 1
+    values.tofile(saved)
+    assert results.compare(call, one)[1].startswith("weights[1000] is 1, expected ")
 
 
 def test_wrong_words_and_no_gpu(kit, fakes, tmp_path):

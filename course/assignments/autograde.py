@@ -26,23 +26,27 @@ def main():
     if not os.environ.get("KEY"):
         sys.exit("KEY: found none, expected a word that students do not know")
     toml = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    variables = {"STAGE": "20_handed_in", "TARGET": toml.get("target", ""),
+                 "KEY": os.environ["KEY"], **toml["variables"]}
     with tempfile.TemporaryDirectory() as fresh:
         subprocess.run(["git", "clone", "-q", HERE.parents[1], fresh], check=True)
-        stage = Path(fresh, "stages/20_handed_in")
+        stage = Path(fresh, "stages", variables["STAGE"])
         shutil.copytree(stage.with_name(toml["start"]), stage)
         shutil.copyfile(source, next(stage.glob("train.c*")))
         with open(stage / "Makefile", "a", encoding="utf-8") as makefile:
             makefile.write(f"ORIGIN = {toml['start']}\n")
         checked = subprocess.run(
-            ["make", "-s", "check", f"STAGE={stage.name}", f"TARGET={toml.get('target', '')}",
-             f"KEY={os.environ['KEY']}", *(f"{name}={value}"
-                                           for name, value in toml["variables"].items())],
+            ["make", "-s", "check", *(f"{option}={value}" for option, value in variables.items())],
             cwd=fresh, stdout=subprocess.PIPE, text=True, check=False)
-    *lines, last = checked.stdout.splitlines() or ["{}"]
-    row = json.loads(last) if last.startswith("{") else {"verdict": f"not checked: {last}"}
-    points = toml["right"] * (row["verdict"] in ("right", "reached", "MISSED", "undecided"))
+    *lines, last = checked.stdout.splitlines() or [""]
+    row = {"verdict": f"not checked: {last}"}
+    if last.startswith("{"):
+        row = json.loads(last)
+    points = 0
+    if row["verdict"] in ("right", "reached", "MISSED", "undecided"):
+        points = toml["right"]
     if "reached" in row:
-        points += float(np.interp(row["reached"], *zip(*toml["points"]), left=0))
+        points += float(np.interp(row["reached"], *zip(*toml["points"])))
     if points and row.get("launches", 99) <= toml.get("launches", 0):
         points += toml["points"]
     print(*lines, json.dumps({"assignment": name, **row, "points": round(points, 1)}), sep="\n")

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import bench.cells
 from bench import ladders, reference
 from bench.base import ROOT
-from bench.stage import BINDING, SPINNING
 from bench.options import given
+from bench.stage import BINDING, SPINNING, Stage
 
-# The columns of plan.tsv. run.sh reads those before `program`. A run with a case is compared with
-# the reference. Others have a kind: that of a sweep, a tool of compute-sanitizer, or "counters".
-COLUMNS = "id", "part", "ladder", "command", "program", "kind", "round", "case"
+# The columns of plan.tsv. run.sh reads those before `program`. A run's kind is that of a sweep, a
+# tool of compute-sanitizer, or "counters". Or it has a case: what the reference is told, too.
+COLUMNS = "id", "part", "ladder", "command", "program", "kind", "round", "case", "sources", "flags"
 IS_SIMULATED = bool(given("SIM"))
 ROUNDS = {"steps": 8, "grid": 3}  # as far as there is time
 TOOLS = "memcheck", "racecheck", "synccheck", "initcheck"
@@ -24,38 +24,36 @@ NCU = ("ncu", "--csv", "--print-units=base", "--clock-control=none", "--cache-co
        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum,"
        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum,"
        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum")
-# What stands before a command. run.sh has put cuBLAS into this folder.
-TIMED, COMPARED, CUBLAS = ("WARMUP_S=0.1",), ("WARMUP_S=0",), ("LD_LIBRARY_PATH=cublas",)
+# What stands before a command. run.sh has put cuBLAS into the last one's folder.
+TIMED = ["WARMUP_S=0.1"]
+COMPARED = ["WARMUP_S=0"]
+OF_PEERS = [*TIMED, "LD_LIBRARY_PATH=cublas"]
 
 
 class Run(NamedTuple):
     """A line of the plan, before it has a name."""
     part: str
-    stage: ladders.Stage
+    stage: Stage
     words: list
-    before: tuple = TIMED
+    before: list = TIMED
     kind: str = ""
     number: int = 0  # of its round
     case: str = ""
+    archive: str = ""  # of what it saves: there are several, for their size
 
-    def line(self, name):
+    def line(self, name, flags):
         """Its columns. Its files have this name."""
         stage, ladder = self.stage, self.stage.ladder
-        command = ["env", *self.before, f"{'kit/gpu' if stage.is_gpu else 'cpu'}/"
-                   f"{ladder.name}/{stage.name}"]
+        folder = "kit/gpu" if stage.is_gpu else "cpu"
+        program = [f"{folder}/{ladder.name}/{stage.name}"]
         if stage.source.suffix == ".py":
-            command[-1:] = ["python3", f"kit/{stage.source.relative_to(ROOT)}"]
-        command += [*self.words, "--quiet", "--csv", f"rows/{name}.csv"]
+            program = ["python3", f"kit/{stage.source.relative_to(ROOT)}"]
+        command = ["env", *self.before, *program, *self.words, "--quiet", "--csv",
+                   f"rows/{name}.csv"]
         if self.case and ladder.save:
             command += [f"--{ladder.save}", f"weights/{self.archive}/{name}"]
         return (name, self.part, ladder.name, " ".join(map(str, command)), stage.name,
-                self.kind, self.number, self.case)
-
-    @property
-    def archive(self):
-        """Each of [kit]'s cases has its own, for their size."""
-        cases = self.stage.ladder.toml["kit"]["cases"]
-        return f"case{1 + cases.index(self.case)}" if self.case in cases else "others"
+                self.kind, self.number, self.case, stage.sources, flags)
 
 
 def chosen(stages):
@@ -78,81 +76,84 @@ def data(ladder, folder):
     return ["--data", f"kit/{folder}/{ladder.data_file.stem}"] if ladder.toml["data"] else []
 
 
-def compared(part, stages, cases=None, before=COMPARED):
+def compared(part, stages, cases=(), before=COMPARED):
     """Runs on the data and with the options of the tests: of these cases, or else of so many that
     each size and each case of the tests is among them."""
+    selection = "order_1" if IS_SIMULATED else "stages"
     for stage in stages:
-        tests = reference.selected(stage.ladder, "order_1" if IS_SIMULATED else "stages")
+        tests = reference.selected(stage.ladder, selection)
         every = [case for case, twice in reference.pairs(tests, 99) if twice is not None]
-        for case in cases or every:
-            words = f"{tests['options']} {case} {tests['last']}".split()
-            yield Run(part, stage, [*data(stage.ladder, "drawn"), *words], before, case=case)
+        for number, case in enumerate(cases or every, 1):
+            words = f"{tests['options']} {case} {tests['last']}"
+            yield Run(part, stage, [*data(stage.ladder, "drawn"), words], before, case=words,
+                      archive=f"case{number}" if cases else "others")
 
 
 def cells(ladder, kind):
     """The cells of a sweep of this kind. The simulated device has one, a small one."""
     found = bench.cells.cells(ladder, kind)
     if IS_SIMULATED:
-        small = {"epochs": 1, "seconds": 1, "iterations": 1, "test": 16}
-        _, samples, size = ladder.toml["tests"].get("updates", ["", "", ""])
-        small[samples] = 2 * found[0].get(size, 0)
-        found = [found[0] | {key: value for key, value in small.items() if key in found[0]}]
+        small = {"epochs": 1, "iterations": 1, "train": 64, "test": 16}
+        found = [found[0] | {key: small[key] for key in found[0].keys() & small}]
     return found
 
 
-def timed(part, kind, ladder, stages, places=None, before=TIMED):
+def timed(part, kind, ladder, stages, places=(), before=TIMED):
     """Rounds of runs. In each, the programs of a cell run one after another."""
-    rounds = range(1, 2 if IS_SIMULATED else 1 + ROUNDS[kind])
-    for number, cell, stage in itertools.product(rounds, places or cells(ladder, kind), stages):
+    rounds = 1 if IS_SIMULATED else ROUNDS[kind]
+    for number, cell, stage in itertools.product(
+            range(1, 1 + rounds), places or cells(ladder, kind), stages):
         words = [*data(ladder, "data"), *ladder.words_of(cell)]
         yield Run(part, stage, words, before, kind, number)
 
 
 def on_processors(ladder):
-    """Runs of the CPU's stages with several numbers of threads. The baseline is slow: it runs
-    once."""
-    stages, counts = named(ladder, "cpu"), ladder.toml["kit"]["threads"]
+    """Runs of the CPU's stages with several numbers of threads. The baseline is slow: one run."""
+    stages = named(ladder, "cpu")
     yield from compared("cpu", stages, ladder.toml["kit"]["cases"][:1])
     for run in timed("cpu", "steps", ladder, stages):
-        if run.number == 1 or run.stage.name != ladder.toml["baseline"]:
-            for count in counts if run.stage.declared("OPENMP") else [1]:
-                variables = SPINNING | BINDING | {"OMP_NUM_THREADS": count}
-                yield run._replace(before=[f"{name}={text}" for name, text in variables.items()])
+        if run.number > 1 and run.stage.name == ladder.toml["baseline"]:
+            continue
+        counts = ladder.toml["kit"]["threads"] if run.stage.declared("OPENMP") else [1]
+        for count in counts:
+            variables = SPINNING | BINDING | {"OMP_NUM_THREADS": count}
+            yield run._replace(before=[f"{name}={text}" for name, text in variables.items()])
 
 
 def sanitized(stages, tools):
     """A small run of each under each of some tools."""
     for tool, stage in itertools.product(tools, stages):
         case = reference.pairs(reference.selected(stage.ladder, "gpu"))[0][0]
-        command = *COMPARED, "compute-sanitizer", "--tool", tool, "--error-exitcode", "9"
+        command = [*COMPARED, "compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
         for run in compared("sanitize", [stage], [case], command):
             yield run._replace(case="", kind=tool)
 
 
 def of_peers(ladder):
     """Runs of peers in the cells of the steps, with the settings of the grid."""
-    peers, axes = named(ladder, "peers"), [axis["option"] for axis in ladder.axes]
-    places = [ladder.settings | {axis: cell[axis] for axis in axes}
-              for cell in cells(ladder, "steps")]
-    yield from compared("peers", peers, ladder.toml["kit"]["cases"][1:2], TIMED + CUBLAS)
-    yield from timed("peers", "grid", ladder, peers, places, TIMED + CUBLAS)
+    peers = named(ladder, "peers")
+    places = [cell | ladder.settings for cell in cells(ladder, "steps")]
+    yield from compared("peers", peers, ladder.toml["kit"]["cases"][1:2], OF_PEERS)
+    yield from timed("peers", "grid", ladder, peers, places, OF_PEERS)
 
 
 def plan():
     """All runs."""
     main, *studies = ladders.ladders()
-    kit, first, every = main.toml["kit"], named(main, "sanitized"), cuda(main)
+    every = cuda(main)
+    first = named(main, "sanitized")
     others = [stage for ladder in studies for stage in cuda(ladder)]
-    yield from compared("weights", every, [] if IS_SIMULATED else kit["cases"])
+    yield from compared("weights", every, [] if IS_SIMULATED else main.toml["kit"]["cases"])
     yield from compared("weights", others)
     yield from sanitized(first, TOOLS)
     yield from sanitized([stage for stage in every + others if stage not in first], TOOLS[:2])
     yield from timed("steps", "steps", main, every)
     yield from timed("grid", "grid", main, [stage for stage in every if not stage.is_step])
-    yield from () if IS_SIMULATED else of_peers(main)
+    if not IS_SIMULATED:
+        yield from of_peers(main)
     for stage in named(main, "counted"):
-        yield Run("counters", stage, [*data(main, "data"), *main.toml["counts"][-1]["run"].split()],
-                  (*COMPARED, *NCU), "counters")
+        words = [*data(main, "data"), main.toml["counts"][-1]["run"]]
+        yield Run("counters", stage, words, [*COMPARED, *NCU], "counters")
     for ladder in studies:
         yield from timed("studies", "steps", ladder, cuda(ladder))
     yield from on_processors(main)

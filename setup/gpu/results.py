@@ -8,8 +8,6 @@ call adds to an earlier one, and the same one again changes nothing. RESULTS=dir
 than report/results.
 """
 
-import csv
-import functools
 import io
 import re
 import signal
@@ -28,235 +26,217 @@ from bench.options import given
 from bench.record import Record
 from setup.gpu.plan import TOOLS
 
-# What run.sh keeps of a larger file, in bytes: two pieces.
-LARGE, PIECE, FIRST_ENDS = 1 << 20, 1 << 18, 3 << 19
+# What run.sh keeps of a larger file, in bytes: the end of so many, and of all.
+LARGE = 3 << 19
+PIECE = 1 << 18
 RUNS = "id", "status", "began", "load", "microseconds"  # the columns of runs.tsv
+CLOCKS = "SM MHz", "memory MHz", "W", "°C"  # those of clocks.csv
 KINDS = "steps", "grid"
 CUT_OFF = running.TOO_SLOW, 128 + signal.SIGTERM, 128 + signal.SIGKILL  # by run.sh
 FOUND = 9  # the exit status of compute-sanitizer that has found something
 FINDING = r"^=+ ((?:Error: |Invalid |Uninitialized |Barrier error |Race ).*)"
-OUTCOMES = "wrong", "ran", "not compared"  # of a program's runs, the first counts
-
-
-def read_text(path):
-    """What a file says. It may not be there, or be cut off."""
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+OUTCOMES = "not compared", "ran", "wrong"  # of a program's runs, the last counts
 
 
 class Call:
     """What one call of run.sh has brought back, in a folder."""
 
     def __init__(self, folder):
-        self.folder, known = folder, {ladder.name: ladder for ladder in ladders.ladders()}
-        self.kit, self.machine = (
-            dict(re.findall("^(.+?): (.*)", read_text(folder / name), re.MULTILINE))
-            for name in ("kit.txt", "machine.txt"))
-        plan, built = (pandas.read_csv(folder / name, sep="\t", dtype=str, keep_default_na=False)
-                       for name in ("plan.tsv", "built.tsv"))
-        self.built = {(line.ladder, line.program): (line.sources, line.flags)
-                      for line in built.itertuples()}
+        self.folder = folder
+        self.kit = self.described("kit.txt")
+        self.machine = self.described("machine.txt")
+        plan = pandas.read_csv(folder / "plan.tsv", sep="\t", dtype=str, keep_default_na=False)
         self.planned = Counter(plan["part"])
-        runs = pandas.read_csv(io.StringIO(read_text(folder / "runs.tsv")), sep="\t", names=RUNS,
-                               dtype={"id": str, "load": str})
-        runs = plan[plan["ladder"].isin(known)].merge(runs, on="id")
-        self.runs = [*runs.assign(ladder=runs["ladder"].map(known)).itertuples()]
+        runs = plan.merge(on="id", right=pandas.read_csv(
+            folder / "runs.tsv", sep="\t", names=RUNS, dtype={"id": str, "load": str}))
+        runs["ladder"] = runs["ladder"].map(ladders.find_ladder)
+        runs["path"] = [folder / "rows" / f"{name}.csv" for name in runs["id"]]
+        runs["said"] = [(folder / "said" / name).read_text(errors="replace").strip()
+                        for name in runs["id"]]
+        self.runs = [*runs.itertuples()]
+        self.built = {(run.ladder, run.program): (run.sources, run.flags) for run in self.runs}
 
-    def said(self, run):
-        """What a program has written to the terminal."""
-        return read_text(self.folder / "said" / run.id).strip()
-
-    def failure(self, run):
-        """Why a run failed, in words."""
-        last = running.reason(self.said(run), run.program)
-        return ": ".join(filter(None, [f"exit status {run.status}", last]))
+    def described(self, name):
+        """{key: value} of a file of such lines."""
+        return dict(re.findall("^(.+?): (.*)", rows.read(self.folder / name), re.MULTILINE))
 
     def sweep(self, ladder):
         """{key: value} of its sweeps: the machine's and, of what was built, the kit's."""
-        return {key: text for key, text in self.machine.items() if key not in ("name", "march")} | {
-            **{key: self.kit.get(key, "") for key in ("compiler", "nvcc", "revision")},
-            "built for": f"{self.machine.get('march')}, {self.kit.get('CUDA_ARCH')}",
-            "data": self.kit.get(f"data of {ladder.name}", ""), "clocks": self.clocks}
+        built = {key: self.kit.get(key, "") for key in ("compiler", "nvcc", "revision")}
+        return self.machine | built | {
+            "built for": f"{self.machine['march']}, {self.kit['CUDA_ARCH']}",
+            "data": self.kit.get(f"data of {ladder.name}", ""), "clocks": self.clocks()}
 
-    @functools.cached_property
     def clocks(self):
         """The GPU's clocks and power meanwhile: median, least and most."""
-        logged = pandas.read_csv(io.StringIO(read_text(self.folder / "clocks.csv")), names=[
-            "SM MHz", "memory MHz", "W", "°C"], on_bad_lines="skip")
+        logged = pandas.read_csv(self.folder / "clocks.csv", names=CLOCKS, on_bad_lines="skip")
         logged = logged.apply(pandas.to_numeric, errors="coerce").dropna(axis="columns", how="all")
         return "; ".join(f"{name} {values.median():g} ({values.min():g} to {values.max():g})"
                          for name, values in logged.items())
 
 
-# --- is it right? ---
-
-def expected_of(run):
-    """What the reference prints and saves with a run's options."""
-    words = run.command.split()
-    words = words[next(place for place, word in enumerate(words) if word.startswith("--")):]
-    words.remove("--quiet")
-    for name in {"--csv", f"--{run.ladder.save}", "--data"} & {*words}:
-        del words[words.index(name):words.index(name) + 2]
-    if run.ladder.toml["data"]:
-        words += ["--data", str(reference.drawn_data(run.ladder, testing.DRAWN))]
-    return reference.expect(run.ladder, *words)
+def failure(run):
+    """Why a run failed, in words."""
+    last = running.reason(run.said, run.program)
+    return f"exit status {run.status}: {last}".removesuffix(": ")
 
 
-def read_saved(call, run, lines, expected):
-    """(what a run saved, what the reference printed, what it saved): of a large file the pieces
-    that run.sh keeps, and then the bound is that of all parts together."""
-    path = next(call.folder.glob(f"weights/*/{run.id}"), None)
-    found = np.fromfile(path, np.float32) if path else np.empty(0)
-    if expected.size * 4 > LARGE and found.size == 2 * PIECE // 4:
-        end, size = FIRST_ENDS // 4, PIECE // 4
-        expected = np.concatenate([expected[end - size:end], expected[-size:]])
-        bound = next(words[1] for words in lines if words[0] == "total")
-        lines = [words for words in lines if words[0] == "result"]
-        lines.append(["part", "weights", "1", str(expected.size), "norm", bound])
-    return found, lines, expected
+def cut(lines, expected):
+    """(lines, numbers) of the pieces that run.sh keeps of a large file. Their bound is that of all
+    parts together."""
+    bound = next(words[2] for words in lines if words[0] == "total")
+    pieces = [expected[:LARGE // 4][-PIECE // 4:], expected[-PIECE // 4:]]
+    part = ["part", "weights", "1", str(PIECE // 2), "norm", bound]
+    return [*(words for words in lines if words[0] == "result"), part], np.concatenate(pieces)
 
 
 def compare(call, run):
     """(outcome, reason) of a run whose result was saved."""
     if run.status:
-        return "not compared" if run.status in CUT_OFF else "wrong", call.failure(run)
-    (lines, expected), found = expected_of(run), None
+        return "not compared" if run.status in CUT_OFF else "wrong", failure(run)
+    words = run.case.split()
+    if run.ladder.toml["data"]:
+        words += ["--data", str(reference.drawn_data(run.ladder, testing.DRAWN))]
+    lines, expected = reference.expect(run.ladder, *words)
+    found = None
     if expected is not None:
-        found, lines, expected = read_saved(call, run, lines, expected)
+        path = next(call.folder.glob(f"weights/*/{run.id}"), None)
+        found = np.fromfile(path, np.float32) if path else np.empty(0)
+        if expected.size * 4 > LARGE:
+            lines, expected = cut(lines, expected)
         if found.size != expected.size:
             return "wrong", f"saved {found.size} numbers, expected {expected.size}"
-    with open(call.folder / "rows" / f"{run.id}.csv", newline="", encoding="utf-8") as file:
-        row = next(csv.DictReader(file), {})
+    row = rows.read_texts(run.path, []).to_dict("records")[-1]
     with np.errstate(all="ignore"):
         items = compare_all(testing.Run(0, "", found, row), lines, expected)
-    return next((("wrong", f"{item.element or item.name} is {item.found:.9g}, expected "
-                  f"{item.expected:.9g}, with {run.case}") for item in items if not item.right),
-                ("ran", ""))
+    for item in items:
+        if not item.right:
+            return "wrong", (f"{item.element or item.name} is {item.found:.9g}, expected "
+                             f"{item.expected:.9g}, with {run.case}")
+    return "ran", ""
 
 
-def read_sanitizer(call, run):
+def read_sanitizer(run):
     """(outcome, reason) of a run under compute-sanitizer."""
-    said = re.search(FINDING, call.said(run), re.MULTILINE)
-    if run.status == FOUND or said:
-        return "wrong", f"{run.kind}: {said[1] if said else call.failure(run)}"
-    return ("not run", call.failure(run)) if run.status else ("clean", "")
+    said = re.search(FINDING, run.said, re.MULTILINE)
+    if said:
+        return "wrong", f"{run.kind}: {said[1]}"
+    if run.status == FOUND:
+        return "wrong", f"{run.kind}: {failure(run)}"
+    return ("not run", failure(run)) if run.status else ("clean", "")
 
 
 def judge(call):
-    """({(ladder, program): (outcome, reason)}, {what runs of compute-sanitizer came to: count})"""
-    found, sanitized = defaultdict(dict), Counter()
+    """({ladder: {program: (outcome, reason)}}, {what runs of compute-sanitizer came to: count})"""
+    found = []
+    sanitized = Counter()
     for run in call.runs:
         if run.case:
-            found[run.ladder, run.program].setdefault(*compare(call, run))
+            found.append((run, compare(call, run)))
         elif run.kind in TOOLS:
-            outcome, reason = read_sanitizer(call, run)
-            sanitized[reason if outcome == "not run" else outcome] += 1
+            outcome, reason = read_sanitizer(run)
+            sanitized[reason or outcome] += 1
             if outcome == "wrong":
-                found[run.ladder, run.program].setdefault(outcome, reason)
-    return {program: next((outcome, its[outcome]) for outcome in OUTCOMES if outcome in its)
-            for program, its in found.items()}, sanitized
+                found.append((run, (outcome, reason)))
+    verdicts = defaultdict(dict)
+    for run, said in sorted(found, key=lambda each: OUTCOMES.index(each[1][0])):
+        verdicts[run.ladder][run.program] = said
+    return verdicts, sanitized
 
 
-# --- the record ---
-
-def read_row(call, run):
-    """((the text of a run's row, what was noted of it), the row, why it does not count)"""
-    path = call.folder / f"rows/{run.id}.csv"
-    if run.status:
-        return None, None, call.failure(run)
-    row = rows.records(rows.read_rows(path, run.ladder))[-1]
-    fault = faults.clock_fault(row, run.ladder, run.microseconds / 1e6)
-    noted = dict.fromkeys(rows.RECORD, "") | {
-        "round": run.round, "began": run.began, "load": run.load}
-    return (rows.read(path), noted), row, fault and f"its times cannot be right: {fault}"
-
-
-def timed(call, ladder, is_right):
-    """({kind: ([(text, noted)], [row])} of the programs that are right, {program: (outcome,
-    reason)})"""
-    found, outcomes = defaultdict(lambda: ([], [])), {}
+def timed(call, ladder, programs):
+    """({kind: [(run, row)]} of these programs, {program: (outcome, reason)})"""
+    found = {}
+    outcomes = {}
     for run in call.runs:
-        if run.ladder != ladder or run.kind not in KINDS or run.status in CUT_OFF:
+        if run.ladder != ladder or run.program not in programs or run.kind not in KINDS:
             continue
-        if is_right(run.program):
-            texts, row, fault = read_row(call, run)
-            if fault:
-                outcomes[run.program] = "failed", fault
-                continue
+        if run.status:
+            if run.status not in CUT_OFF:
+                outcomes[run.program] = "failed", failure(run)
+            continue
+        row = rows.records(rows.read_rows(run.path, ladder))[-1]
+        fault = faults.clock_fault(row, ladder, run.microseconds / 1e6)
+        if fault:
+            outcomes[run.program] = "failed", f"its times cannot be right: {fault}"
+        else:
             outcomes.setdefault(run.program, ("ran", ""))
-            for each, what in zip(found[run.kind], (texts, row)):
-                each.append(what)
-    for _, each in found.values():
-        for (name, cell), words in faults.strays(each, ladder).items():
+            found.setdefault(run.kind, []).append((run, row))
+    for taken in found.values():
+        for (name, cell), words in faults.strays([row for _, row in taken], ladder).items():
             outcomes[name] = "differs", f"at {cell}: {words}"
     return found, outcomes
 
 
-def take(call, ladder, verdicts, home):
-    """Adds what a call says of a ladder to its results, and what the rows show to the verdicts.
+def right(record, outcomes):
+    """The programs that are right, as this call shows or one before."""
+    known = {line["program"]: line["outcome"] for line in record.programs}
+    known |= {name: outcome for name, (outcome, _) in outcomes.items()}
+    return {name for name, outcome in known.items() if outcome in ("ran", "failed", "differs")}
+
+
+def take(call, ladder, outcomes, home):
+    """Adds what a call says of a ladder to its results, and what the rows show to the outcomes.
     Returns how many rows there are."""
     record = Record(home / ladder.name)
     # The same call may have been taken in before.
     record.remove("sweep", [number for number, known in record.sweeps.items()
-                            if known.get("began") == call.machine.get("began")])
-    earlier = {line["program"]: line["outcome"] for line in record.programs}
-    outcomes = {name: verdict for (its, name), verdict in verdicts.items() if its == ladder}
-
-    def is_right(name):
-        """As this call shows, or one before."""
-        return outcomes.get(name, [earlier.get(name)])[0] in ("ran", "failed", "differs")
-
-    found, more = timed(call, ladder, is_right)
+                            if known.get("began") == call.machine["began"]])
+    found, more = timed(call, ladder, right(record, outcomes))
     outcomes |= more
-    verdicts |= {(ladder, name): said for name, said in more.items()}
     record.remove("stage", [name for name, (outcome, _) in outcomes.items() if outcome == "wrong"])
-    # Without a time there is a sweep, too: it says what was wrong.
-    for kind in found or KINDS[:1] if outcomes else ():
+    if outcomes and not found:  # a sweep without a row says what was wrong
+        found = {KINDS[0]: []}
+    for kind, taken in found.items():
         number = record.begin({"kind": kind} | call.sweep(ladder))
-        record.note_programs(number, [
-            (name, *outcome, *call.built.get((ladder.name, name), ("", "")))
-            for name, outcome in sorted(outcomes.items())])
-        for text, noted in found[kind][0]:
-            record.add_run({"runs.csv": text}, noted | {"sweep": number})
-    return sum(len(each) for _, each in found.values())
+        record.note_programs(number, [(name, *said, *call.built[ladder, name])
+                                      for name, said in sorted(outcomes.items())])
+        for run, _ in taken:
+            noted = dict.fromkeys(rows.RECORD, "") | {
+                "sweep": number, "round": run.round, "began": run.began, "load": run.load}
+            record.add_run({"runs.csv": rows.read(run.path)}, noted)
+    return sum(map(len, found.values()))
 
 
-def counters(call):
-    """What Nsight Compute counted: for each kernel, the median of its launches. None without it."""
+def take_counters(call, path):
+    """Writes what Nsight Compute counted, if so: for each kernel, the median of its launches."""
     frames = []
     for run in call.runs:
-        lines = re.findall('^".*', call.said(run), re.MULTILINE) if run.kind == "counters" else []
-        if lines:
+        lines = re.findall('^".*', run.said, re.MULTILINE)
+        if run.kind == "counters" and lines:
             frame = pandas.read_csv(io.StringIO("\n".join(lines)), thousands=",")
             frames.append(frame.assign(program=run.program))
     if not frames:
-        return None
+        return
     found = pandas.concat(frames).pivot_table(
         index=["program", "Kernel Name"], columns="Metric Name", values="Metric Value",
         aggfunc=["count", "median"], sort=False)
-    return found["median"].assign(launches=found["count"].max(axis=1))
+    found = found["median"].assign(launches=found["count"].max(axis=1))
+    rows.write(path, found.to_csv())
 
 
 def take_all(call):
     """Takes in a call, and says what it brought. Returns the exit status."""
     verdicts, sanitized = judge(call)
     home = Path(given("RESULTS") or ROOT / "report/results", call.machine["name"])
-    count = sum(take(call, ladder, verdicts, home) for ladder in ladders.ladders())
-    calibration = re.findall(r"^\w+,.*\n", read_text(call.folder / "calibration.csv"), re.MULTILINE)
+    count = sum(take(call, ladder, verdicts[ladder], home) for ladder in ladders.ladders())
+    calibration = re.findall(r"^\w+,.*\n", rows.read(call.folder / "calibration.csv"), re.MULTILINE)
     if calibration:
         (home / "bench").mkdir(parents=True, exist_ok=True)
         rows.write(home / "bench/gpu.csv", "".join(calibration))
-    if (counted := counters(call)) is not None:
-        rows.write(home / "counters.csv", counted.to_csv())
+    take_counters(call, home / "counters.csv")
     done = Counter(run.part for run in call.runs)
-    wrong = {program: said for program, said in verdicts.items() if said[0] != "ran"}
-    print(f"{home.name}, of {call.kit.get('revision')}: " + ", ".join(
-        f"{done[part]} of {planned} runs of {part}" for part, planned in call.planned.items()))
-    print(f"{len(calibration)} lines of calibration; compute-sanitizer: "
-          + "; ".join(f"{number} {what}" for what, number in sanitized.items()))
-    print(f"{len(verdicts) - len(wrong)} programs are right, {count} rows taken")
-    for (ladder, name), said in wrong.items():
-        print(f"{ladder.name}/{name}: {': '.join(said)}")
-    return int(any(outcome == "wrong" for outcome, _ in wrong.values()))
+    parts = [f"{done[part]} of {planned} runs of {part}" for part, planned in call.planned.items()]
+    tools = [f"{number} {what}" for what, number in sanitized.items()]
+    wrong = [(f"{ladder.name}/{name}", *said) for ladder, outcomes in verdicts.items()
+             for name, said in outcomes.items() if said[0] != "ran"]
+    count_right = sum(map(len, verdicts.values())) - len(wrong)
+    print(f"{home.name}, of {call.kit['revision']}: {', '.join(parts)}")
+    print(f"{len(calibration)} lines of calibration; compute-sanitizer: {'; '.join(tools)}")
+    print(f"{count_right} programs are right, {count} rows taken")
+    for said in wrong:
+        print(": ".join(said))
+    return int(any(outcome == "wrong" for _, outcome, _ in wrong))
 
 
 def main():
