@@ -5,6 +5,8 @@ from report.picture import Picture, constant
 
 def draw(stage):
     count, tile, pixels = (constant(stage, name) for name in ("SLICES", "TILE", "PIXELS"))
+    batch, hidden = stage.ladder.toml["headline"][0]
+    tiles = (batch // tile) * (hidden // tile)
     width = 340 / count
     picture = Picture(f"{count} blocks for a tile, each with {pixels // count} pixels")
     picture.text(10, 38, f"{tile} rows of x, all {pixels} pixels, in {count} slices", "small")
@@ -23,6 +25,6 @@ def draw(stage):
     picture.rect(160, 251, 40, 26, "sum", "a")
     picture.text(206, 262, "another kernel adds", "small")
     picture.text(206, 275, "them up, in this order", "small")
-    picture.notes(f"At hidden {tile}, batch {tile}, there is no other tile:",
-                  "one block alone would leave most of the GPU idle.")
+    picture.notes(f"At hidden {hidden}, batch {batch}, there are {tiles} tiles:",
+                  "a block for each would leave most of the GPU idle.")
     return picture
