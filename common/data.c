@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,19 @@ struct source {
     long long expected; // bytes that it should have, as far as is known
 };
 
+// As gzopen(), but a FIFO that nobody writes to is an empty file, and nothing to wait for.
+static gzFile open_file(const char *path) {
+    const int file = open(path, O_RDONLY | O_NONBLOCK);
+    return file < 0 ? NULL : gzdopen(file, "rb");
+}
+
 // Opens directory/name, or directory/name.gz if only that is there. Returns whether that went well,
 // and sets errno.
 static bool open_source(struct source *source, const char *directory, const char *name) {
     snprintf(source->path, PATH_MAX, "%s/%s", directory, name);
-    source->file = gzopen(source->path, "rb");
+    source->file = open_file(source->path);
     if (!source->file && errno == ENOENT)
-        source->file = gzopen(strcat(source->path, ".gz"), "rb");
+        source->file = open_file(strcat(source->path, ".gz"));
     return source->file != NULL;
 }
 
@@ -38,11 +45,10 @@ static int check_end(const struct source *source) {
     if (gzgetc(source->file) >= 0)
         return report_error(source->path, "found more than the %lld bytes its header announces",
                             source->expected);
-    const char *message = gzerror(source->file, &error); // it begins with the path
+    const char *words = strchr(gzerror(source->file, &error), ' '); // the first is its number
     if (error == Z_OK || error == Z_STREAM_END)
         return 0;
-    fprintf(stderr, "%s; expected a whole file, raw or gzipped\n", message);
-    return EXIT_BAD_INPUT;
+    return report_error(source->path, "%s; expected a whole file, raw or gzipped", words + 1);
 }
 
 // Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.

@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 int report_error(const char *where, const char *format, ...) {
+    char line[2 * PATH_MAX];
     va_list values;
     va_start(values, format);
-    fprintf(stderr, "%s: ", where);
-    vfprintf(stderr, format, values);
-    fputc('\n', stderr);
+    vsnprintf(line, sizeof line, format, values);
     va_end(values);
+    for (char *byte = line; *byte; ++byte) // a value may have a line's end in it
+        *byte = (char)(*byte == '\n' ? '?' : *byte);
+    fprintf(stderr, "%s: %s\n", where, line);
     return EXIT_BAD_INPUT;
 }
 
@@ -132,8 +134,7 @@ const char *data_directory(const char *variable, const char *name) {
     return strncat(strcat(data, "/"), name, NAME_MAX);
 }
 
-// Exits with one line unless the file of --OPTION can be written, or be a new file. Leaves no new
-// one: neither does a run that fails before it has something to write.
+// Exits with one line unless the file of --OPTION can be written. Leaves no new one.
 static void check_writable(const char *option, const char *path) {
     struct stat file;
     const bool is_there = stat(path, &file) == 0;
@@ -181,6 +182,14 @@ static void check_saved_file(const char *option, const char *path) {
                           option, path));
 }
 
+// Whether two names are of one file, which may be new. Its folder is there.
+static bool is_same_file(const char *path, const char *other) {
+    struct stat one, two;
+    return strcmp(basename(strdupa(path)), basename(strdupa(other))) == 0 &&
+           stat(dirname(strdupa(path)), &one) == 0 && stat(dirname(strdupa(other)), &two) == 0 &&
+           one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
 // No two options may name the same file.
 static void check_names(const struct parse *parse) {
     const char *paths[MOST];
@@ -188,7 +197,7 @@ static void check_names(const struct parse *parse) {
         void *value = (char *)parse->values[i] + parse->fields[i]->offset;
         paths[i] = parse->fields[i]->kind == FILE_NAME ? *(char **)value : NULL;
         for (int j = 0; j < i; ++j)
-            if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0)
+            if (paths[i] && paths[j] && is_same_file(paths[i], paths[j]))
                 exit(report_error(stage_name,
                                   "--%s: found %s, the same file as --%s; expected another",
                                   parse->fields[i]->option, paths[i], parse->fields[j]->option));

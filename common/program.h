@@ -1,5 +1,4 @@
-// What a program has around its work: its command line, the row of its results, its result's file,
-// memory, and what it prints.
+// What a program has around its work: command line, result row and file, memory, printing.
 #ifndef COMMON_PROGRAM_H
 #define COMMON_PROGRAM_H
 
@@ -86,16 +85,14 @@ struct command_line {
     const char *save_help;      // what it is for
 };
 
-// Parses a command line. Returns the common options, complete and in range. On a wrong argument,
-// prints one line that names the option, what was found and what was expected, and exits with
-// EXIT_BAD_INPUT. It tries the output files, so that a long run does not end with a result that it
-// cannot save, and leaves no new ones. From here on, a standard output that cannot be written ends
-// the program with EXIT_RUN_FAILED and one line.
+// Parses a command line. Returns the common options, complete and in range. A wrong argument, and
+// an output file that cannot be written, end the program with EXIT_BAD_INPUT and one line: option,
+// what was found, what was expected. From here on, a standard output that cannot be written ends it
+// with EXIT_RUN_FAILED and one line.
 struct common_options parse_common(int argc, char **argv, const struct command_line *command_line);
 
-// Tries the file of --OPTION, to which rows of these fields will be appended. It must be writable,
-// and new, empty, or hold their header and whole rows. Otherwise prints one line and exits with
-// EXIT_BAD_INPUT. parse_common() does it for --csv.
+// Exits with EXIT_BAD_INPUT and one line unless rows of these fields can be appended to the file of
+// --OPTION: new, empty, or with their header and whole rows. parse_common() does it for --csv.
 void check_rows(const char *option, const char *path, const struct field *fields);
 
 // Returns what the environment variable names, or data/NAME of the repository that the running
@@ -119,9 +116,8 @@ struct array {
     size_t count;
 };
 
-// Writes the arrays one after another, as float32 in the machine's byte order, which is
-// little-endian on every machine that this is for. They are written beside an earlier file at
-// `path` and then take its place, so it stays whole, whatever stops the program. Returns 0, or
+// Writes the arrays one after another, as little-endian float32 (the machine's order). They take
+// the place of an earlier file when they are whole, whatever stops the program. Returns 0, or
 // EXIT_RUN_FAILED after one line, which names --OPTION.
 int write_arrays(const char *option, const char *path, const struct array *arrays, size_t count);
 
@@ -133,9 +129,8 @@ void print_rest(int epoch, int epochs, double epoch_s);
 // timed each time, such as "batches".
 void print_timer(const char *phase, const struct timer *timer, const char *rounds);
 
-// Returns an array of so many elements, each of `size` bytes: zeroed, and 64-byte aligned. free()
-// releases it. It never returns NULL: without enough memory, it says how much was asked for and
-// exits with EXIT_RUN_FAILED.
+// Returns a zeroed, 64-byte aligned array of so many elements of `size` bytes, for free(). Without
+// enough memory, says how much was asked for and exits with EXIT_RUN_FAILED.
 void *allocate_array(size_t count, size_t size);
 
 // The same with any values, or NULL.

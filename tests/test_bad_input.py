@@ -130,7 +130,10 @@ OPTIONS = [
     ("--csv people", "--csv: people begins with other columns than a result row; exp"),
     ("--save-weights device", "--save-weights: found device, expected a regular file or a new one"),
     ("stray", "found 'stray', expected options only: see --help"),
-    ("--csv new --save-weights new", "--save-weights: found new, the same file as --csv; expected"),
+    *[(f"--csv {name} --save-weights {other}",
+       f"--save-weights: found {other}, the same file as --csv; expected")
+      for name, other in (("new", "new"), ("new", "./new"), ("rows", "data/../rows"))],
+    ("--hidden '4\n'", r"--hidden: found '4\?', expected a whole number from"),
 ]
 
 
