@@ -138,29 +138,28 @@ def judge(stage, target, phase, options, key):
     with a target, what is "reached", from "low" to "high"."""
     before = stage.before or stage
     compare.build(before)
-    sides, why = compare.compare((before, stage), options)
+    (origins, own), why = compare.compare((before, stage), options)
     if not target:
         return {"verdict": "right"}
     if why:
         return {"verdict": "not judged"}
-    column = f"{phase}_s" if phase else stage.ladder.time
-    wanted, times = ([row[column] for row in side] for side in sides)
+    name = phase or stage.ladder.time.removesuffix("_s")
+    column = f"{name}_s"
+    around = 0
     if key and not phase:
-        wanted, times = by_the_clock_outside(sides, column)
-    says = f"is {{}} times as fast as {before.name}"
+        # By the clock outside, whatever the programs say: all of a run, without the least that the
+        # origin takes beside what it times.
+        around = min(row["program_s"] - row[column] for row in origins)
+        column = "program_s"
+    wanted = [row[column] - around for row in origins]
+    says = f"{name} is {{}} times as fast as {before.name}"
     if target.endswith("%"):
-        says = "reaches {} % of the ceiling"
-        wanted = [100 * seconds_of_work(stage, phase, row) for row in sides[1]]
+        wanted = [100 * seconds_of_work(stage, phase, row) for row in own]
+        says = f"{name} reaches {{}} % of the ceiling"
+    times = [row[column] - around for row in own]
     if min(times + wanted) <= 0:
         fail("TARGET: found runs that are too short for it", 1)
     return verdict_on(stage, target, phase, pairs.ratio(times, wanted), says)
-
-
-def by_the_clock_outside(sides, column):
-    """The times of both sides, whatever the programs say: all of a run, without the least that the
-    origin takes beside what it times."""
-    around = min(row["program_s"] - row[column] for row in sides[0])
-    return ([row["program_s"] - around for row in side] for side in sides)
 
 
 def verdict_on(stage, target, phase, ratio, says):
@@ -172,9 +171,7 @@ def verdict_on(stage, target, phase, ratio, says):
         verdict = "reached"
     elif float(high) < aim:
         verdict = "MISSED"
-    what = phase or stage.ladder.time.removesuffix("_s")
-    print(f"{stage.name}: TARGET={target} {verdict}: {what} {says.format(reached)} "
-          f"({low} to {high})")
+    print(f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}")
     return {"verdict": verdict, "reached": float(reached), "low": float(low), "high": float(high)}
 
 
@@ -215,10 +212,10 @@ def check_stage(stage, target, phase, key, result):
     if path != stage.program:
         print("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
-    if options["runs"] == "0":
-        result["verdict"] = "not judged" if target else "right"
-    elif target or stage.before:
+    if options["runs"] != "0" and (target or stage.before):
         result |= judge(stage, target, phase, options, key)
+    elif target:
+        result["verdict"] = "not judged"
     return int(result["verdict"] not in ("right", "reached"))
 
 

@@ -3,8 +3,7 @@
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
 
 First compares both with the reference, in the cell in which they are timed. Then runs the two in
-turn, in rounds of one run each: README.md explains the statistics, and BUSY=1. Where RUNS or an
-option of the ladder is not given, its ladder.toml has one.
+turn, in rounds of one run each: README.md explains the statistics, and BUSY=1.
 """
 
 import itertools
@@ -90,11 +89,10 @@ def print_comparison(ladder, names, rows, why):
 
 
 def read_options(ladder, table):
-    """The options of a table in ladder.toml, which make's command line may have changed. Only
-    `make check` may make no runs."""
+    """The options of a table in ladder.toml, which make's command line may have changed."""
     options = {"runs": "30", **ladder.options(table)}
     known = results.parameters(ladder)
-    least = 0 if table == "check" else 2
+    least = 0 if table == "check" else 2  # runs
     for option, text in options.items():
         kind = known.get(ladder.column(option), (int, least))
         base.value(option.upper(), str(text), *kind)

@@ -69,8 +69,7 @@ def count(stage, counts=None):
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
     run("make", "-s", "-C", stage.folder, "sim", "COUNT=1")
-    known = read(stage)
-    apart = {*known["kernel"][known["apart"] == 1]}
+    apart = {*read(stage).query("apart == 1")["kernel"]}
     frames = {}
     with tempfile.TemporaryDirectory() as work:
         for each in counts:
@@ -102,7 +101,8 @@ def costs_file():
 def predicted(frame, by):
     """The µs of what is counted, summed over what it is grouped by: sim/README.md says why."""
     cost = pandas.read_csv(costs_file(), index_col="what")["value"]
-    traffic = SECTOR * frame["L2 sectors"] / cost["read_L2"] / 1000
+    sectors = frame["misses"] + frame["store_sectors"] + frame["atomic_sectors"]
+    traffic = SECTOR * sectors / cost["read_L2"] / 1000
     waits = cost["load_L2"] * frame["waits"] + cost["load_shared"] * frame["shared_waits"]
     device = ((frame["busiest"] / cost["clock"]).clip(lower=traffic) + waits / 1000
               + cost["node"] * (frame["launches"] + frame["nodes"])
@@ -114,17 +114,16 @@ def predicted(frame, by):
 def summed(frame, by):
     """What tables show of counts, over what they are grouped by, without copies."""
     frame = frame[frame["bytes"] == 0]
-    frame = frame.assign(**{
-        "L2 sectors": frame[["misses", "store_sectors", "atomic_sectors"]].sum(axis=1)})
-    times = predicted(frame, by)
     sums = frame.groupby(by, sort=False).sum(numeric_only=True)
-    table = {"µs predicted": times.map(lambda time: f"{float(f'{time:.2g}'):,g}")}
-    for head, columns in {
-            "launches": ["launches", "nodes"],
-            "sectors": ["load_sectors", "store_sectors", "atomic_sectors"],
-            "L2 sectors": ["L2 sectors"],
-            "passes": ["shared_load_passes", "shared_store_passes", "shared_atomic_passes"],
-            "barriers": ["barriers", "grid_barriers"], "cycles": ["busiest"],
-            "waits": ["waits"]}.items():
-        table[head] = sums[columns].sum(axis=1).map("{:,}".format)
-    return pandas.DataFrame(table)
+    stored = sums["store_sectors"] + sums["atomic_sectors"]
+    table = pandas.DataFrame({
+        "launches": sums["launches"] + sums["nodes"],
+        "sectors": sums["load_sectors"] + stored,
+        "L2 sectors": sums["misses"] + stored,
+        "passes": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
+        "barriers": sums["barriers"] + sums["grid_barriers"],
+        "cycles": sums["busiest"],
+        "waits": sums["waits"]}).apply(lambda column: column.map("{:,}".format))
+    times = predicted(frame, by).map(lambda time: f"{float(f'{time:.2g}'):,g}")
+    table.insert(0, "µs predicted", times)
+    return table

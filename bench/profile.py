@@ -65,10 +65,8 @@ def sample(stage, options, work, variable, **environment):
         return elapsed, user + system, next(csv.DictReader(file))
 
 
-def profile_cpu(stage, options, folder, seconds):
+def profile_cpu(stage, options, folder, work, seconds):
     build(stage)
-    scratch = tempfile.TemporaryDirectory()  # until the function returns
-    work = Path(scratch.name)
     # pprof accepts no program's path with a space.
     program = shutil.copy(stage.program, work / "program")
     # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
@@ -99,7 +97,8 @@ def profile_cpu(stage, options, folder, seconds):
     (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")
 
 
-def profile_gpu(stage, options, folder):
+def profile_cuda(stage, options, folder):
+    """With Nsight Compute, or counted where there is no GPU."""
     if not host.has_gpu():
         found = counts.count(stage)
         for by in ["cell", "kernel"], "cell":
@@ -136,6 +135,7 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         print(f"{stage.name}, to {os.path.relpath(folder)}:")
         if is_cuda:
-            profile_gpu(stage, options, folder)
-        else:
-            profile_cpu(stage, options, folder, seconds)
+            profile_cuda(stage, options, folder)
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            profile_cpu(stage, options, folder, Path(work), seconds)

@@ -51,8 +51,6 @@ def show_answers(ladder, answer, runs):
 
 
 def step(ladder):
-    """Shows a stage: parts of its README, the diff against the stage before, and the times of both
-    on this machine."""
     from bench import compare  # needs numpy, and a diff does not
 
     stage = ladder.find(given("STAGE"))
