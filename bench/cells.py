@@ -6,44 +6,37 @@ A cell is {option: value}: a place on the ladder's axes, and its settings.
 import itertools
 
 
-def base_of(ladder, kind):
-    """What ladder.toml says of sweeps of this kind."""
-    return {"steps": ladder.toml["rungs"], "growth": ladder.toml["growth"].get("base", {})}.get(
-        kind, {})
-
-
-def settings_of(ladder, kind, given, is_quick):
-    """The settings of all cells. Those that are given win."""
-    known = ladder.settings | base_of(ladder, kind)
+def cells(ladder, kind, given=None, is_quick=False):
+    """All cells, in the order in which they are run. What is given wins."""
+    given = given or {}
+    base = {"grid": {}, "steps": ladder.toml["rungs"],
+            "growth": ladder.toml["growth"].get("base", {})}[kind]
+    known = ladder.settings | base
     if is_quick:
         known |= ladder.toml["quick"]
     known |= given
-    return {option: known[option] for option in ladder.settings}
+    settings = {option: known[option] for option in ladder.settings}
+    axes = values_of(ladder, base, given, is_quick)
+    places = [*itertools.product(*axes.values())]
+    if kind == "steps" and not given.keys() & axes.keys():
+        places = base.get("cells") or [places[0], places[-1]]
+    found = [settings | dict(zip(axes, place)) for place in places]
+    if kind == "growth":  # one option changes at a time
+        changes = [{}]
+        for option, values in ladder.toml["growth"]["values"].items():
+            changes += [{option: value} for value in values]
+        found = [cell | change for cell in found for change in changes]
+    return found
 
 
-def places(ladder, kind, given, is_quick):
-    """The values of the axes, in their order, of each cell."""
-    base, values = base_of(ladder, kind), []
+def values_of(ladder, base, given, is_quick=False):
+    """{option of an axis: its values}: those given, or that of the base, or all."""
+    found = {}
     for axis in ladder.axes:
-        option, known = axis["option"], axis["values"]
+        known = axis["values"]
         if is_quick:
             known = axis.get("quick", known)
-        if option in base:
-            known = [base[option]]
-        values.append(given.get(option) or known)
-    grid = [*itertools.product(*values)]
-    if kind == "steps" and not given.keys() & {axis["option"] for axis in ladder.axes}:
-        return base.get("cells") or [grid[0], grid[-1]]
-    return grid
-
-
-def cells(ladder, kind, given=None, is_quick=False):
-    """All cells, in the order in which they are run."""
-    given, axes = given or {}, [axis["option"] for axis in ladder.axes]
-    settings = settings_of(ladder, kind, given, is_quick)
-    found = [settings | dict(zip(axes, place)) for place in places(ladder, kind, given, is_quick)]
-    if kind == "growth":  # one option changes at a time
-        values = ladder.toml["growth"]["values"]
-        changes = [{}, *({option: value} for option in values for value in values[option])]
-        found = [cell | change for cell in found for change in changes]
+        if axis["option"] in base:
+            known = [base[axis["option"]]]
+        found[axis["option"]] = given.get(axis["option"]) or known
     return found

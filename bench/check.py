@@ -1,30 +1,28 @@
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-The tests of a stage (testing.py) stop at the first mistake, and say in plain words what is wrong
-with the first updates of weights. Then its time is compared with its origin's, in a cell that is
-tested first. Without a GPU, a CUDA stage runs on a simulated device, without a time. With one and
-without, it runs there once more under the sanitizers, and followed access by access. RUNS=0 only
-asks whether the stage is right. bench/README.md explains TARGET, PHASE and KEY.
+The tests (testing.py) stop at the first mistake. Then the stage's time is compared with its
+origin's. bench/README.md explains RUNS=0, TARGET, PHASE and KEY.
 """
 
 import contextlib
 import json
 import random
 import re
+from functools import partial
 
-from bench import compare, counts, host, ladders, pairs
+from bench import compare, counts, host, ladders, pairs, reference
 from bench.base import ROOT, fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
-KEY_SEEDS = 3  # of a drawn case: see Tester.test_seeds()
+KEY_SEEDS = 3  # of a drawn case
 # They find more than a wrong result, and the second what a GPU may hide: a lost update.
 BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
 
 
 def build(stage, *flags, suffix=".sim"):
-    """Builds a stage for this machine, or with flags for the simulated device. Returns the
-    program's path. Without nvcc there is none for the GPU, even if there is a GPU."""
+    """Builds a stage for this machine, or for the simulated device where it has to be. Returns the
+    program's path."""
     if not flags and (not stage.is_cuda or host.has_gpu()):
         make(str(stage.folder.relative_to(ROOT)))
         if not stage.is_cuda or stage.program.exists():
@@ -36,23 +34,31 @@ def build(stage, *flags, suffix=".sim"):
 def draw(ladder, key, options):
     """(cases, their seeds, options of the timed cell) that a key draws. A number of an option in
     `drawn` becomes one between itself and so many times itself."""
-    tests, source = ladder.toml["tests"], random.Random(key)
-    tests = {"sizes": [""], "drawn": {}, **tests, **tests.get("check", {})}
+    tests = {"drawn": {}, **reference.selected(ladder, "check")}
     drawn = tests["drawn"]
+    source = random.Random(key)
 
-    def number(text, option):
-        return str(source.randint(*sorted((int(text), max(1, round(int(text) * drawn[option]))))))
+    def number(times, found):
+        ends = sorted([int(found[0]), max(1, round(int(found[0]) * times))])
+        return str(source.randint(*ends))
 
     def other(text):
-        return re.sub(rf"--({'|'.join(drawn)}) (\S+)", lambda found: f"--{found[1]} " + re.sub(
-            r"\d+", lambda each: number(each[0], found[1]), found[2]), text)
+        words = text.split()
+        for place, word in enumerate(words):
+            if times := drawn.get(word.removeprefix("--")):
+                words[place + 1] = re.sub(r"\d+", partial(number, times), words[place + 1])
+        return " ".join(words)
 
-    cases = [other(f"{source.choice(tests['sizes'])} {case}".strip()) for case in tests["cases"]]
+    cases = [other(f"{source.choice(tests['sizes'])} {case}") for case in tests["cases"]]
     seeds = [source.randrange(1, 2**31) for _ in range(KEY_SEEDS)]
-    samples = next(iter(drawn))
-    value = (ladder.settings | options)[samples]
-    options = {**options, samples: other(f"--{samples} {value}").split()[1]}
-    return cases, seeds, options | {"seed": seeds[0]} if "seed" in ladder.settings else options
+    options = dict(options)
+    if drawn:
+        samples = next(iter(drawn))
+        value = options.get(samples, ladder.settings.get(samples))
+        options[samples] = other(f"--{samples} {value}").split()[1]
+    if "seed" in ladder.settings:
+        options["seed"] = seeds[0]
+    return cases, seeds, options
 
 
 def tests_of(stage, path, options, cases, seeds):
@@ -63,9 +69,10 @@ def tests_of(stage, path, options, cases, seeds):
     if cases or not tester.simulated:
         tester = Tester(stage, "cell", path, options)
         yield tester, tester.test_seeds, (tester.case, CELL_SEEDS)
-    for flag, suffix in BUILDS.items() if stage.is_cuda else ():
-        tester = Tester(stage, "gpu", build(stage, flag, suffix=suffix))
-        yield from ((tester, tester.test, test) for test in tester.pairs())
+    if stage.is_cuda:
+        for flag, suffix in BUILDS.items():
+            tester = Tester(stage, "gpu", build(stage, flag, suffix=suffix))
+            yield from ((tester, tester.test, test) for test in tester.pairs())
 
 
 def run_tests(stage, path, options, cases, seeds):
@@ -76,7 +83,8 @@ def run_tests(stage, path, options, cases, seeds):
         try:
             test(*arguments)
         except Wrong as wrong:
-            wrong.tester, wrong.case = tester, arguments[0]
+            wrong.tester = tester
+            wrong.case = arguments[0]
             raise
     return count
 
@@ -87,15 +95,16 @@ def explain(stage, wrong):
     if isinstance(wrong, Differs):
         with contextlib.suppress(Wrong):
             wrong.explain()
-    for flag, suffix in BUILDS.items() if stage.is_cuda and wrong.tester else ():
-        if wrong.tester.path.name.endswith(suffix):
-            continue
-        wrong.tester.command = [str(build(stage, flag, suffix=suffix))]
-        wrong.tester.environment["SIM_UNSET"] = "1"
-        said = wrong.tester.run(wrong.case, AS_IT_IS).error
-        if said and said not in str(wrong):
-            print(f"{flag} says: {said}")
-            break
+    if not stage.is_cuda or not wrong.tester:
+        return
+    wrong.tester.environment["SIM_UNSET"] = "1"
+    for flag, suffix in BUILDS.items():
+        if not wrong.tester.path.name.endswith(suffix):
+            wrong.tester.command = [str(build(stage, flag, suffix=suffix))]
+            said = wrong.tester.run(wrong.case, AS_IT_IS).error
+            if said and said not in str(wrong):
+                print(f"{flag} says: {said}")
+                return
 
 
 def count_launches(stage, path):
@@ -108,77 +117,79 @@ def count_launches(stage, path):
 
 def read_target(stage, target, phase):
     """The number of a target. What is wrong with one ends the check before it has begun."""
-    ladder, found = stage.ladder, re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target)
-    if phase not in ("", *ladder.phases):
-        fail(f"PHASE: found '{phase}', expected one of: {' '.join(ladder.phases)}")
-    known = {"x": "1.2x (as fast as its origin)"} if stage.before else {}
+    if phase not in ("", *stage.ladder.phases):
+        fail(f"PHASE: found '{phase}', expected one of: {' '.join(stage.ladder.phases)}")
+    known = {}
+    if stage.before:
+        known["x"] = "1.2x (as fast as its origin)"
     # Nobody knows how many multiply-adds bound the others.
-    if not stage.is_cuda and (phase in ladder.toml["work"] if phase else ladder.toml["work"]):
+    work = stage.ladder.toml["work"]
+    if not stage.is_cuda and (phase in work or (work and not phase)):
         known["%"] = "50% (of the ceiling)"
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target)
     if not found or not float(found[1]) or found[2] not in known:
         fail(f"TARGET: found '{target}', expected for {stage.name} such as "
-                     f"{' or '.join(known.values()) or 'none'}")
+             f"{' or '.join(known.values()) or 'none'}")
     return float(found[1])
 
 
 def judge(stage, target, phase, options, key):
     """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
     with a target, what is "reached", from "low" to "high"."""
-    before, column = stage.before or stage, f"{phase}_s" if phase else stage.ladder.time
-    for each in (before, stage):
-        compare.build(each)
-    sides, why = compare.compare((before, stage), options)
+    before = stage.before or stage
+    compare.build(before)
+    (origins, own), why = compare.compare((before, stage), options)
     if not target:
         return {"verdict": "right"}
     if why:
-        print(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged"}
-    wanted, times = ([row[column] for row in side] for side in sides)
+    name = phase or stage.ladder.time.removesuffix("_s")
+    column = f"{name}_s"
+    around = 0
     if key and not phase:
-        wanted, times = by_the_clock_outside(sides, column)
-    says = f"is {{}} times as fast as {before.name}"
+        # By the clock outside, whatever the programs say: all of a run, without the least that the
+        # origin takes beside what it times.
+        around = min(row["program_s"] - row[column] for row in origins)
+        column = "program_s"
+    wanted = [row[column] - around for row in origins]
+    says = f"{name} is {{}} times as fast as {before.name}"
     if target.endswith("%"):
-        says = "reaches {} % of the ceiling"
-        wanted = [100 * seconds_of_work(stage, phase, row) for row in sides[1]]
+        wanted = [100 * seconds_of_work(stage, phase, row) for row in own]
+        says = f"{name} reaches {{}} % of the ceiling"
+    times = [row[column] - around for row in own]
     if min(times + wanted) <= 0:
         fail("TARGET: found runs that are too short for it", 1)
-    found = pairs.ratio(times, wanted)
-    what = f"{column.removesuffix('_s')} {says.format(pairs.digits(found.median))}"
-    return verdict_on(stage, target, read_target(stage, target, phase), what, found)
+    return verdict_on(stage, target, phase, pairs.ratio(times, wanted), says)
 
 
-def by_the_clock_outside(sides, column):
-    """The times of both sides, whatever the programs say: all of a run, without the least that the
-    origin takes beside what it times."""
-    around = min(row["program_s"] - row[column] for row in sides[0])
-    return ([row["program_s"] - around for row in side] for side in sides)
-
-
-def verdict_on(stage, target, aim, what, found):
-    """Prints whether a ratio is at least the aim, and returns it. What is shown counts."""
-    reached, low, high = (float(pairs.digits(each)) for each in found[:3])
-    verdict, hint = "undecided", "; more RUNS narrow it"
-    if low >= aim:
-        verdict, hint = "reached", ""
-    elif high < aim:
-        verdict, hint = "MISSED", ""
-    print(f"{stage.name}: TARGET={target} {verdict}: {what} {found.interval}{hint}")
-    return {"verdict": verdict, "reached": reached, "low": low, "high": high}
+def verdict_on(stage, target, phase, ratio, says):
+    """Prints whether a ratio reaches the target, and returns it. What is shown counts."""
+    reached, low, high = map(pairs.digits, ratio[:3])
+    aim = read_target(stage, target, phase)
+    verdict = "undecided"
+    if float(low) >= aim:
+        verdict = "reached"
+    elif float(high) < aim:
+        verdict = "MISSED"
+    print(f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}")
+    return {"verdict": verdict, "reached": float(reached), "low": float(low), "high": float(high)}
 
 
 def seconds_of_work(stage, phase, row):
     """What a run's operations take at the rate of multiply-adds alone that was measured with it, on
     as many threads as it uses."""
-    return sum(stage.ladder.work(row, each, "operations") or 0
-               for each in ([phase] if phase else stage.ladder.phases)) / (
-                   row["rate"] * 1e9 / stage.ladder.width)
+    phases = [phase] if phase else stage.ladder.phases
+    operations = sum(stage.ladder.work(row, each, "operations") or 0 for each in phases)
+    return operations * stage.ladder.width / (row["rate"] * 1e9)
 
 
 def check_stage(stage, target, phase, key, result):
     """Tests a stage, and times it. Returns the exit status. `result` gets what is found."""
     if target or phase:
         read_target(stage, target, phase)
-    options, cases, seeds = compare.read_options(stage.ladder, "check"), [], []
+    options = compare.read_options(stage.ladder, "check")
+    cases = []
+    seeds = []
     if key:
         cases, seeds, options = draw(stage.ladder, key, options)
     path = build(stage)
@@ -201,10 +212,10 @@ def check_stage(stage, target, phase, key, result):
     if path != stage.program:
         print("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
-    if options["runs"] == "0":
-        result["verdict"] = "not judged" if target else "right"
-    elif target or stage.before:
+    if options["runs"] != "0" and (target or stage.before):
         result |= judge(stage, target, phase, options, key)
+    elif target:
+        result["verdict"] = "not judged"
     return int(result["verdict"] not in ("right", "reached"))
 
 

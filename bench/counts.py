@@ -1,9 +1,7 @@
 """Counts what a CUDA stage's kernels do with memory, without a GPU: `make profile-gpu`.
 
 The simulated device counts the accesses of all threads (sim/README.md). [[counts]] in ladder.toml
-says what is counted: mostly a batch, which is the difference of two runs. If there is nvcc, it says
-what it makes of each kernel for ARCHITECTURE. All this is exact, and the same each time with the
-same data.
+says what is counted: mostly a batch, which is the difference of two runs.
 """
 
 import os
@@ -18,7 +16,8 @@ import pandas
 
 from bench.base import ROOT, fail
 
-ARCHITECTURE, MULTIPROCESSORS = "sm_90", 132  # of an H100
+ARCHITECTURE = "sm_90"
+MULTIPROCESSORS = 132  # of an H100
 SECTOR = 32  # bytes
 COMPILED = ["registers", "spilled", "shared"]
 
@@ -40,8 +39,7 @@ def run(*words, text=None, **variables):
 
 def simulate(stage, options, work, apart):
     """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
-    shared memory is joined with that of the next iteration: nvcc does so in most, and which it
-    leaves apart is what the counts in the repository say."""
+    shared memory is joined with that of the next iteration, as nvcc does in most."""
     path = Path(work, "counts.csv")
     run(stage.folder / f"{stage.program.name}.counted.sim", *stage.ladder.data, *options.split(),
         "--quiet", SIM_COUNTS=str(path), SIM_APART=f",{','.join(apart)},",
@@ -50,20 +48,18 @@ def simulate(stage, options, work, apart):
 
 
 def compiled(stage, work):
-    """{kernel: {registers, spilled, shared}}: registers of a thread, bytes of it that go to local
-    memory, bytes of a block. Without nvcc, none."""
-    if not (nvcc := toolkit("nvcc")):
-        return {}
-    # The stage's own Makefile knows the flags. ptxas says it on standard error.
-    made = run("sh", "-c", 'exec "$@" 2>&1', "sh", "make", "-s", "-C", stage.folder,
-               f"OUTPUT={work}/train", f"NVCC={nvcc}", f"CUDA_ARCH={ARCHITECTURE}",
-               "EXTRA=-Xptxas -v")
-    found, patterns = {}, ("Used (\\d+) registers", "(\\d+) bytes stack frame", "(\\d+) bytes smem")
-    for kernel in run("c++filt", text=made).split("Compiling entry function '")[1:]:
-        numbers = [re.search(pattern, kernel) for pattern in patterns]
-        found[kernel[:kernel.index("(")]] = dict(zip(COMPILED, (
-            int(number[1]) if number else 0 for number in numbers)))
-    return found
+    """A frame of each kernel's COMPILED (sim/README.md). Without nvcc, it is empty."""
+    found = []
+    if nvcc := toolkit("nvcc"):
+        # The stage's own Makefile knows the flags. ptxas says it on standard error.
+        made = run("sh", "-c", 'exec "$@" 2>&1', "sh", "make", "-s", "-C", stage.folder,
+                   f"OUTPUT={work}/train", f"NVCC={nvcc}", f"CUDA_ARCH={ARCHITECTURE}",
+                   "EXTRA=-Xptxas -v")
+        found = re.findall(r"entry function '([^(]*)(?s:.*?)(\d+) bytes stack frame(?s:.*?)"
+                           r"Used (\d+) registers(?:.* (\d+) bytes smem)?",
+                           run("c++filt", text=made))
+    frame = pandas.DataFrame(found, columns=["kernel", "spilled", "registers", "shared"])
+    return frame.set_index("kernel")[COMPILED].replace("", 0).astype(int).astype("Int64")
 
 
 def count(stage, counts=None):
@@ -73,22 +69,19 @@ def count(stage, counts=None):
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
     run("make", "-s", "-C", stage.folder, "sim", "COUNT=1")
-    known, frames = read(stage), []
-    apart = {*known["kernel"][known["apart"] == 1]}
+    apart = {*read(stage).query("apart == 1")["kernel"]}
+    frames = {}
     with tempfile.TemporaryDirectory() as work:
-        facts = pandas.DataFrame.from_dict(compiled(stage, work), "index", columns=COMPILED)
         for each in counts:
             frame = simulate(stage, each["run"], work, apart)
             if each.get("less"):
                 less = simulate(stage, each["less"], work, apart)
                 frame -= less.reindex(frame.index, fill_value=0)
-            frame = frame[frame.any(axis=1)].join(facts.astype("Int64"))
-            frame.insert(frame.columns.get_loc(COMPILED[0]), "apart",
-                         frame.index.isin(apart).astype(int))
-            frames.append(frame.rename_axis("kernel").reset_index())
-            frames[-1].insert(0, "stage", stage.name)
-            frames[-1].insert(1, "cell", each["cell"])
-    return pandas.concat(frames, ignore_index=True)
+            frame = frame[frame.any(axis=1)]
+            frames[stage.name, each["cell"]] = frame.assign(
+                apart=frame.index.isin(apart).astype(int))
+        found = pandas.concat(frames, names=["stage", "cell"])
+        return found.join(compiled(stage, work), on="kernel").reset_index()
 
 
 def read(stage):
@@ -106,10 +99,10 @@ def costs_file():
 
 
 def predicted(frame, by):
-    """The µs of what is counted, summed over what it is grouped by (sim/README.md says why). The
-    device takes kernel after kernel, and the host launches the next ones meanwhile."""
+    """The µs of what is counted, summed over what it is grouped by: sim/README.md says why."""
     cost = pandas.read_csv(costs_file(), index_col="what")["value"]
-    traffic = SECTOR * frame["L2 sectors"] / cost["read_L2"] / 1000
+    sectors = frame["misses"] + frame["store_sectors"] + frame["atomic_sectors"]
+    traffic = SECTOR * sectors / cost["read_L2"] / 1000
     waits = cost["load_L2"] * frame["waits"] + cost["load_shared"] * frame["shared_waits"]
     device = ((frame["busiest"] / cost["clock"]).clip(lower=traffic) + waits / 1000
               + cost["node"] * (frame["launches"] + frame["nodes"])
@@ -119,18 +112,18 @@ def predicted(frame, by):
 
 
 def summed(frame, by):
-    """What tables show of counts, over what they are grouped by, without what is copied between
-    host and device. The time on an H100 has two digits."""
-    kinds = "load", "store", "atomic"
+    """What tables show of counts, over what they are grouped by, without copies."""
     frame = frame[frame["bytes"] == 0]
-    frame = frame.assign(**{
-        "L2 sectors": frame[["misses", "store_sectors", "atomic_sectors"]].sum(axis=1)})
     sums = frame.groupby(by, sort=False).sum(numeric_only=True)
-    return pandas.DataFrame({
-        "µs predicted": predicted(frame, by).map(lambda time: f"{float(f'{time:.2g}'):,g}"),
-        **{head: sums[[*columns]].sum(axis=1).map("{:,}".format) for head, columns in {
-            "launches": ("launches", "nodes"),
-            "sectors": (f"{kind}_sectors" for kind in kinds), "L2 sectors": ("L2 sectors",),
-            "passes": (f"shared_{kind}_passes" for kind in kinds),
-            "barriers": ("barriers", "grid_barriers"), "cycles": ("busiest",),
-            "waits": ("waits",)}.items()}})
+    stored = sums["store_sectors"] + sums["atomic_sectors"]
+    table = pandas.DataFrame({
+        "launches": sums["launches"] + sums["nodes"],
+        "sectors": sums["load_sectors"] + stored,
+        "L2 sectors": sums["misses"] + stored,
+        "passes": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
+        "barriers": sums["barriers"] + sums["grid_barriers"],
+        "cycles": sums["busiest"],
+        "waits": sums["waits"]}).apply(lambda column: column.map("{:,}".format))
+    times = predicted(frame, by).map(lambda time: f"{float(f'{time:.2g}'):,g}")
+    table.insert(0, "µs predicted", times)
+    return table

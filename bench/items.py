@@ -22,18 +22,21 @@ class Item:
     wrong: np.ndarray = None  # rows × columns: which elements of a part are wrong
 
 
+def magnitude(kind, values):
+    return np.sqrt(np.square(values).mean()) if kind == "norm" else np.abs(values).max()
+
+
 def distance(kind, found, expected):
-    """The error of `norm` or `largest`. Where only zeros are expected, only zeros may be found."""
-    def size(values):
-        return np.sqrt(np.square(values).sum()) if kind == "norm" else np.abs(values).max()
-    absolute = size(found - expected)
-    return absolute and absolute / size(expected)
+    """The relative error. Where only zeros are expected, only zeros may be found."""
+    absolute = magnitude(kind, found - expected)
+    return absolute and absolute / magnitude(kind, expected)
 
 
 # All comparisons are such that a NaN is wrong.
 def compare_column(name, row, value, relative, absolute):
     """The Item of a column."""
-    found, value = float(row.get(name) or math.nan), float(value)
+    found = float(row.get(name) or math.nan)
+    value = float(value)
     error = abs(found / value - 1) if value else abs(found)
     right = abs(found - value) <= float(relative) * abs(value) + float(absolute)
     return Item(name, error, right, found, value)
@@ -42,8 +45,7 @@ def compare_column(name, row, value, relative, absolute):
 def compare_part(name, found, expected, kind, bound):
     """The Item of a part, from its elements as a matrix."""
     error = distance(kind, found, expected)
-    typical = np.sqrt(np.square(expected).mean()) if kind == "norm" else np.abs(expected).max()
-    wrong = ~(np.abs(found - expected) <= bound * typical)
+    wrong = ~(np.abs(found - expected) <= bound * magnitude(kind, expected))
     right = error <= bound
     if bound == 0:
         wrong = found.view(np.uint32) != expected.astype(np.float32).view(np.uint32)
@@ -55,19 +57,22 @@ def compare_part(name, found, expected, kind, bound):
 
 def compare_all(run, lines, values):
     """The Items, in the order of the lines that the reference has printed, and their values."""
-    items, first = [], 0
+    items = []
+    first = 0  # of the part's numbers
     for kind, name, *words in lines:
         if kind == "result":
             items.append(compare_column(name, run.row, *words))
         elif kind == "part":
-            shape = rows, columns = int(words[0]), int(words[1])
-            place = slice(first, first := first + rows * columns)
+            shape = int(words[0]), int(words[1])
+            place = slice(first, first + math.prod(shape))
+            first = place.stop
             items.append(compare_part(name, run.values[place].reshape(shape),
                                       values[place].reshape(shape), words[2], float(words[3])))
             items[-1].slice = place
         elif all(item.right for item in items):
-            error, bound = distance(name, run.values, values), float(words[0])
-            items += [] if error <= bound else [Item(kind, error, False, error, bound)]
+            error = distance(name, run.values, values)
+            if not error <= float(words[0]):
+                items.append(Item(kind, error, False, error, float(words[0])))
     return items
 
 
@@ -83,16 +88,21 @@ def explain_update(item, found, states, count, size):
     found, *states = (each[item.slice].reshape(item.wrong.shape)[box].ravel()
                       for each in (found, *states))
     first, before, after = [states[0], *states][-3:]
-    found, right, earlier = found - before, after - before, before - first
-    size_of = np.linalg.norm
-    if size_of(found) <= 0.01 * size_of(right):
+    found = found - before
+    right = after - before
+    earlier = before - first
+    norm = np.linalg.norm
+    if norm(found) <= 0.01 * norm(right):
         return f"{name} did not move."
     # So many times the right one and the one before it, by least squares. A few elements fit any.
     (times, again), *_ = np.linalg.lstsq(np.stack([right, earlier], axis=1), found, rcond=None)
     left = found - times * right - again * earlier
-    if found.size < 5 or not size_of(left) <= 0.01 * size_of(found - right):
+    if found.size < 5 or not norm(left) <= 0.01 * norm(found - right):
         return ""
-    return f"The update of {name} is {times:.5g} times the right one" + (
-        f" + {again:.5g} times the one before: is its gradient set to zero?"
-        if abs(again) > 0.01 else f": is it divided by {count}?"
-        if any(math.isclose(times, each, rel_tol=0.01) for each in (count, count / size)) else ".")
+    if abs(again) > 0.01:
+        cause = f" + {again:.5g} times the one before: is its gradient set to zero?"
+    elif any(math.isclose(times, each, rel_tol=0.01) for each in (count, count / size)):
+        cause = f": is it divided by {count}?"
+    else:
+        cause = "."
+    return f"The update of {name} is {times:.5g} times the right one{cause}"

@@ -8,8 +8,8 @@ CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 cpu_info=$(lscpu 2>/dev/null || true)
-march=${MARCH:-native} other=''
-[[ $march == native ]] || other=", built for $march"
+march=${MARCH:-native}
+other=${march#native}
 # A kit (setup/gpu/) runs where there may be no compiler.
 ! gcc --version &>/dev/null || gcc -march="$march" -E -x c /dev/null &>/dev/null || {
     echo "MARCH: found '$march', which gcc does not take; expected such as x86-64-v3" >&2
@@ -36,14 +36,14 @@ cpu=${cpu:-$(uname -m)}
 cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || true)
 ((cores)) || cores=$(nproc --all)
 if [[ ${1:-} == --name ]]; then
-    echo "$cpu $cores cores $(gpus name | sed 1q) ${other#, built for }" |
+    echo "$cpu $cores cores $(gpus name | sed 1q) $other" |
         tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
     exit
 fi
 
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
     changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
-echo "cpu: $cpu, $cores cores, $(nproc --all) hardware threads$other"
+echo "cpu: $cpu, $cores cores, $(nproc --all) hardware threads${other:+, built for $other}"
 echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
 echo "built for: $(gcc -march="$march" -Q --help=target |
     sed -nE 's/^ *-march=(ARCH)?[[:space:]]+//p' | sed 1q)"

@@ -1,8 +1,5 @@
-"""How many times as fast is one program as another? Every ratio comes from here.
-
-What disturbs a machine for longer than a run disturbs all runs of a round. So a ratio is taken
-within each round, and the median of these ratios is the result.
-"""
+"""How many times as fast is one program as another? Every ratio comes from here, and
+bench/README.md explains it."""
 
 import math
 from statistics import median
@@ -32,7 +29,10 @@ def interval(values, confidence=CONFIDENCE):
 
 def digits(ratio):
     """Three digits, and three decimals near 1, where they make the difference."""
-    return f"{ratio:.{3 if 0.9 <= ratio < 1.1 else max(0, 2 - math.floor(math.log10(ratio)))}f}"
+    decimals = max(0, 2 - math.floor(math.log10(ratio)))
+    if 0.9 <= ratio < 1.1:
+        decimals = 3
+    return f"{ratio:.{decimals}f}"
 
 
 class Ratio(NamedTuple):
@@ -50,8 +50,9 @@ class Ratio(NamedTuple):
     @property
     def short(self):
         """1.36×, or no difference seen."""
-        return (f"{digits(self.median)}×" if self.is_seen or self.pairs == 1 else
-                "no difference seen")
+        if self.pairs > 1 and not self.is_seen:
+            return "no difference seen"
+        return f"{digits(self.median)}×"
 
     @property
     def interval(self):

@@ -1,18 +1,5 @@
-"""Profiles stages: with gperftools where a CPU stage's time and memory go; with Nsight Compute how
-a CUDA stage's kernels use the GPU, and with Nsight Systems when they run. Without a GPU, counts.py
-counts what they do. profiles/README.md says how to read the results.
-
-    profile          (all CPU stages, if STAGE names none)
-    profile --gpu
-
-Writes profiles/mine/<stage>/{cpu.txt,lines.txt,heap.txt,graph.svg}, or kernels.txt, timeline.txt
-and timeline.nsys-rep, or counts.csv. git ignores profiles/mine. Options on make's command line:
-
-    STAGE="01 02"    these stages
-    STUDY=name       the stages of a study; writes to its own folder profiles/mine/
-    CPU_SECONDS=6    least CPU time to sample, if the run has epochs, iterations or seconds
-    RESULTS=dir      writes the folders there instead; RESULTS=profiles, those that are committed
-    HIDDEN=256 ...   the options of the run; [profile] in ladder.toml has their values
+"""Profiles stages: with gperftools where a CPU stage's time and memory go, with Nsight Compute how
+a CUDA stage's kernels use the GPU (--gpu). Without a GPU, counts.py counts what they do.
 
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
 source. Two preloaded libraries do the work on the CPU.
@@ -79,6 +66,7 @@ def sample(stage, options, work, variable, **environment):
 
 
 def profile_cpu(stage, options, folder, work, seconds):
+    build(stage)
     # pprof accepts no program's path with a space.
     program = shutil.copy(stage.program, work / "program")
     # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
@@ -109,63 +97,45 @@ def profile_cpu(stage, options, folder, work, seconds):
     (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")
 
 
-def profile_gpu(stage, options, folder, tools):
-    command = [stage.program.relative_to(ROOT), *stage.ladder.words(options), "--quiet"]
-    if "nsys" in tools:
-        report = folder / "timeline.nsys-rep"
-        run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
-            "--force-overwrite=true", f"--output={report}", *command, WARMUP_S="0")
-        write(folder / "timeline.txt", stage, options, "", run(
-            "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report))
-    if "ncu" in tools:
-        # By default ncu flushes the caches before each run of a kernel and holds the clock at its
-        # base rate. In a run of the stage, a kernel finds in the cache what the one before it has
-        # left, and the clock is higher.
-        write(folder / "kernels.txt", stage, options, "", run(
-            "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
-            "--print-summary=per-kernel", *SECTIONS, *command))
-
-
-def find_tools(gpu):
-    """What profiles a GPU, as far as it is there. Without what is needed, ends the program."""
-    tools = [*filter(shutil.which, ("nsys", "ncu"))]
-    if gpu and not tools and host.has_gpu():
-        fail("found no ncu and no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
-    if not gpu and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
-        sys.exit(1)
-    return tools
-
-
-def count(stage, folder):
-    """Counts what a CUDA stage's kernels do, without a GPU."""
-    found = counts.count(stage)
-    folder.mkdir(parents=True, exist_ok=True)
-    print(*(counts.summed(found, by).to_string() for by in (["cell", "kernel"], "cell")),
-          sep="\n\n")
-    found.to_csv(folder / "counts.csv", index=False)
+def profile_cuda(stage, options, folder):
+    """With Nsight Compute, or counted where there is no GPU."""
+    if not host.has_gpu():
+        found = counts.count(stage)
+        for by in ["cell", "kernel"], "cell":
+            print(f"{counts.summed(found, by).to_string()}\n")
+        found.to_csv(folder / "counts.csv", index=False)
+        return
+    if not shutil.which("ncu"):
+        fail("found no ncu; install NVIDIA's nsight-compute", 77)
+    build(stage)
+    # By default ncu flushes the caches before each run of a kernel and holds the clock at its base
+    # rate. In a run of the stage, a kernel finds in the cache what the one before it has left, and
+    # the clock is higher.
+    write(folder / "kernels.txt", stage, options, "", run(
+        "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
+        "--print-summary=per-kernel", *SECTIONS, stage.program, *stage.ladder.words(options),
+        "--quiet"))
 
 
 def main():
-    gpu = sys.argv[1:] == ["--gpu"]
+    is_cuda = sys.argv[1:] == ["--gpu"]
     seconds = value("CPU_SECONDS", given("CPU_SECONDS", "6"), int, 1)
     ladder = ladders.find_ladder(given("STUDY"))
-    among = [stage for stage in ladder.stages if stage.is_cuda == gpu]
-    output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
+    among = [stage for stage in ladder.stages if stage.is_cuda == is_cuda]
     stages = [ladder.find(name, among=among) for name in given("STAGE").split()] or among
+    output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
-    tools = find_tools(gpu)
+    if not is_cuda and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
+        sys.exit(1)
     for stage in stages:
-        options, folder = stage.ladder.options("profile"), output / stage.name
-        print(f"{stage.name}, to {os.path.relpath(folder)}:")
-        if gpu and not host.has_gpu():
-            count(stage, folder)
-            continue
-        build(stage)
+        options = ladder.options("profile")
+        folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)
-        if gpu:
-            profile_gpu(stage, options, folder, tools)
-        else:
-            with tempfile.TemporaryDirectory() as work:
-                profile_cpu(stage, options, folder, Path(work), seconds)
+        print(f"{stage.name}, to {os.path.relpath(folder)}:")
+        if is_cuda:
+            profile_cuda(stage, options, folder)
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            profile_cpu(stage, options, folder, Path(work), seconds)

@@ -1,14 +1,4 @@
-"""Takes a reader through the stages of a ladder. make calls it, with STUDY= for the ladder.
-
-    step step STAGE=        shows a stage: parts of its README, the diff against the stage before,
-                            and the times of both on this machine
-    step diff STAGE= FROM=  shows what a stage changed against the one before, or against FROM, with
-                            colours and a pager where git uses them
-    step new FROM= NAME=    makes your own stage from a copy of another, builds and tests it; with
-                            RUNS=8, it compares the times, too
-    step export STAGE= DIR= copies a stage and what it needs into a new folder
-    step study NAME=        makes a study of your own from a copy of the smallest one
-"""
+"""Takes a reader through the stages of a ladder: make's step, diff, new-stage, new-study, export"""
 
 import os
 import re
@@ -29,8 +19,11 @@ WIDTH = 100  # of a source's lines: .clang-format
 
 
 def show_diff(ladder):
-    stage, origin = ladder.find(given("STAGE")), given("FROM")
-    diff(stage, ladder.find(origin, "FROM") if origin else stage.before)
+    stage = ladder.find(given("STAGE"))
+    before = stage.before
+    if given("FROM"):
+        before = ladder.find(given("FROM"), "FROM")
+    diff(stage, before)
 
 
 def diff(stage, before):
@@ -47,9 +40,10 @@ def diff(stage, before):
 
 def show_answers(ladder, answer, runs):
     """Prints the reader's answer beside the measured times, in the ladder's unit."""
-    unit, units = ladder.toml["unit"], ladder.sum_of(ladder.toml["units"], runs[0])
-    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]] / units
-    print(f"\n{unit}\n{'your answer':13}{answer or '-':>12}")
+    unit = ladder.toml["unit"]
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
+    scale /= ladder.sum_of(ladder.toml["units"], runs[0])
+    print(f"\n{unit}\n{'your answer':13}{answer:>12}")
     for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
         times = [row[column] for row in runs]
         if all(times):
@@ -78,8 +72,9 @@ def step(ladder):
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
         print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
     show("Predict before you measure")
-    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
-    answer = is_asked and input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ")
+    answer = "-"
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        answer = input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ") or "-"
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
@@ -102,30 +97,29 @@ def step(ladder):
 
 
 def new(ladder):
-    origin, taken = ladder.find(given("FROM"), "FROM"), {stage.number for stage in ladder.stages}
+    origin = ladder.find(given("FROM"), "FROM")
+    taken = {stage.number for stage in ladder.stages}
     free = next(f"{number}_mine" for number in range(20, 100) if str(number) not in taken)
     name = given("NAME", free)
     number, _, move = name.partition("_")
-    if number in taken:
-        fail(f"NAME: found '{name}', and {number} is a stage that is there; leave NAME out for "
-             f"{free}, or remove the other one")
-    if not STAGE_NAME.fullmatch(name):
+    if number in taken or not STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              f"word, such as {free}")
-    # A step lies in its stage's folder, if there is one.
-    above = [stage.folder for stage in ladder.stages if "." in number
-             and stage.name.startswith(f"{number[:2]}_")] or [ladder.folder]
-    folder = above[0] / name
+    folder = ladder.folder / name
+    if "." in number:  # a step lies in its stage's folder, if there is one
+        for stage in ladder.stages:
+            if stage.name.startswith(f"{number[:2]}_"):
+                folder = stage.folder / name
     folder.mkdir()
     source = origin.source.read_text(encoding="utf-8").replace(
         f"Stage {origin.number}", f"Stage {number}", 1)
     about = re.match("(// .*\n)*", source)[0]
-    if len(about.partition("\n")[0]) > WIDTH:  # the number has grown
+    if about.find("\n") > WIDTH:  # the number has grown
         source = textwrap.fill(about.replace("\n// ", " "), WIDTH,
                                subsequent_indent="// ") + "\n" + source[len(about):]
     (folder / origin.source.name).write_text(source, encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
-        *(os.path.relpath(ROOT, each) for each in (origin.folder, folder)))
+        os.path.relpath(ROOT, origin.folder), os.path.relpath(ROOT, folder))
     makefile = re.sub("^ORIGIN *=.*\n", "", makefile, flags=re.MULTILINE)
     (folder / "Makefile").write_text(
         "# What `make diff`, `step` and `check` compare it with.\n"
@@ -134,7 +128,7 @@ def new(ladder):
     place = folder.relative_to(ROOT)
     print(f"Made {place} from {origin.name}. To throw it away: rm -r {place}")
     # Nobody has to know yet how fast a copy is.
-    return check(f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
+    return make("check", f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
 
 
 def study(_):
@@ -147,18 +141,15 @@ def study(_):
                     ignore=shutil.ignore_patterns("build", "run", "*.flags"))
     print(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
           "what to replace.")
-    return check(f"STUDY={name}", "STAGE=01", "RUNS=0")
+    return make("check", f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 
 def export(ladder):
-    folder, stage = Path(given("DIR")).resolve(), ladder.find(given("STAGE"))
+    stage = ladder.find(given("STAGE"))
+    folder = Path(given("DIR")).resolve()
     if folder.exists():
         fail(f"DIR: found '{given('DIR')}', expected a new folder")
     return make("-C", stage.folder, "export", f"DIR={folder}")
-
-
-def check(*variables):
-    return make("check", *variables)
 
 
 def make(*words):

@@ -118,7 +118,7 @@ def test_counts_are_those_of_the_repository_and_those_by_hand(stage, monkeypatch
     """Otherwise count again: RESULTS=<ladder>/profiles make profile-gpu STAGE= STUDY="""
     if stage not in (LADDER.find("03"), LADDER.find("05")):  # these leave out nothing that is zero
         needs_real_data(stage.ladder)
-    monkeypatch.setattr(counts, "compiled", lambda *_: {})
+    monkeypatch.setattr(counts, "toolkit", lambda _: None)
     make("-C", str(stage.folder), "sim", "COUNT=1")
     # The small cell, and what does not depend on the data. The large one takes ten seconds.
     rows = counts.count(stage, stage.ladder.toml["counts"][:1])

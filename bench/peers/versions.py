@@ -18,14 +18,15 @@ for path, prefix, suffix in (("libopenblas.so.0", "", ""),
         config.restype = corename.restype = ctypes.c_char_p
         version = b" ".join(config().split()[:2]).decode()
         found.append(f"{version}{suffix} ({corename().decode()})")
-for name, header, text in (
+for name, header, macros in (  # of the peers in C
         ("LIBXSMM", "libxsmm.h", "LIBXSMM_VERSION"),
         ("oneDNN", "oneapi/dnnl/dnnl.h",
          "DNNL_VERSION_MAJOR DNNL_VERSION_MINOR DNNL_VERSION_PATCH")):
-    with suppress(OSError, subprocess.CalledProcessError):  # from the headers of the peers in C
-        done = subprocess.run(["gcc", "-E", "-P", "-include", header, "-"], check=True, text=True,
-                              input=text, capture_output=True)
-        found.append(f"{name} {'.'.join(done.stdout.splitlines()[-1].split())}".replace('"', ""))
+    with suppress(OSError, subprocess.CalledProcessError):
+        text = subprocess.check_output(["gcc", "-E", "-P", "-include", header, "-"], text=True,
+                                       input=macros, stderr=subprocess.DEVNULL)
+        version = ".".join(text.splitlines()[-1].split()).strip('"')
+        found.append(f"{name} {version}")
 with suppress(OSError):  # it prints to standard error
     done = subprocess.run(["cython3", "--version"], capture_output=True, text=True, check=False)
     found.append((done.stdout + done.stderr).strip().replace(" version", ""))
