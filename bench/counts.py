@@ -120,7 +120,7 @@ def summed(frame, by):
         "launches": sums["launches"] + sums["nodes"],
         "sectors": sums["load_sectors"] + stored,
         "L2 sectors": sums["misses"] + stored,
-        "passes": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
+        "wavefronts": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
         "barriers": sums["barriers"] + sums["grid_barriers"],
         "cycles": sums["busiest"],
         "waits": sums["waits"]}).apply(lambda column: column.map("{:,}".format))

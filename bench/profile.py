@@ -1,5 +1,5 @@
-"""Profiles stages: with gperftools where a CPU stage's time and memory go, with Nsight Compute how
-a CUDA stage's kernels use the GPU (--gpu). Without a GPU, counts.py counts what they do.
+"""Profiles stages: with gperftools where a CPU stage's time and memory go, with Nsight what a CUDA
+stage's kernels do (--gpu).
 
 A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
 source. Two preloaded libraries do the work on the CPU.
@@ -98,23 +98,29 @@ def profile_cpu(stage, options, folder, work, seconds):
 
 
 def profile_cuda(stage, options, folder):
-    """With Nsight Compute, or counted where there is no GPU."""
+    """With Nsight Compute how the kernels use the GPU, and with Nsight Systems when they run. Where
+    there is no GPU, it counts what they do."""
     if not host.has_gpu():
         found = counts.count(stage)
         for by in ["cell", "kernel"], "cell":
             print(f"{counts.summed(found, by).to_string()}\n")
         found.to_csv(folder / "counts.csv", index=False)
         return
-    if not shutil.which("ncu"):
-        fail("found no ncu; install NVIDIA's nsight-compute", 77)
+    if not shutil.which("ncu") or not shutil.which("nsys"):
+        fail("found no ncu or no nsys; install NVIDIA's nsight-compute and nsight-systems", 77)
     build(stage)
+    command = [stage.program, *stage.ladder.words(options), "--quiet"]
     # By default ncu flushes the caches before each run of a kernel and holds the clock at its base
     # rate. In a run of the stage, a kernel finds in the cache what the one before it has left, and
     # the clock is higher.
     write(folder / "kernels.txt", stage, options, "", run(
         "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
-        "--print-summary=per-kernel", *SECTIONS, stage.program, *stage.ladder.words(options),
-        "--quiet"))
+        "--print-summary=per-kernel", *SECTIONS, *command))
+    report = folder / "timeline.nsys-rep"
+    run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
+        "--force-overwrite=true", f"--output={report}", *command, WARMUP_S="0")
+    write(folder / "timeline.txt", stage, options, "", run(
+        "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report))
 
 
 def main():

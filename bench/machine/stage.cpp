@@ -1,4 +1,4 @@
-// Times the phases of a stage with Google Benchmark. run.py builds the stage with laps.c and
+// Times the phases of a stage with Google Benchmark. ceilings.py builds the stage with laps.c and
 // writes what is to be measured: a file of lines with tabs between
 //
 //     name, phase, command, level, operations and bytes of a batch, the most of each in a second
