@@ -2,18 +2,8 @@
 
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
 settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
-header. An empty field means that the column does not apply. A sweep adds the columns of RECORD:
-
-    sweep    its number in sweeps.csv, which says how this sweep was made
-    round    in which round of the sweep: runs of a round were made right after one another
-    began    when the run began
-    load     the machine's load average over the minute before
-    others   percent of the processors that other programs used meanwhile
-    rate     GFLOP/s of multiply-adds alone, on as many threads as the run has used, just after it
-
-Beside the rows lie sweeps.csv, with lines "sweep,key,value", and programs.csv: what became of each
-program in each sweep, and a hash of the sources that it was measured on. A sweep's key "kind" is
-"grid", "steps" or "growth".
+header. An empty field means that the column does not apply. A sweep adds the columns of RECORD, and
+writes sweeps.csv and programs.csv beside them (record.py).
 
 A file that is not what it should be ends the program with one line.
 """
@@ -31,6 +21,11 @@ from bench.host import OTHERS
 
 TEXTS = "stage", "device", "dataset", "began"
 COUNTS = "threads", "sweep", "round", "run", "epoch"  # whole numbers from 1
+SIZES = "_s", "_mib", "gflops"  # how the names of columns end that have numbers from 0
+# The number of the sweep, the round of the sweep (its runs were made right after one another), when
+# the run began, the machine's load average over the minute before, how many percent of the
+# processors other programs used meanwhile, and the GFLOP/s of multiply-adds alone, on as many
+# threads as the run has used, just after it.
 RECORD = "sweep", "round", "began", "load", "others", "rate"
 SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
 PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
@@ -43,7 +38,6 @@ RATE = 90
 
 
 def read(path):
-    """The text of a file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,12 +61,13 @@ def write(path, text):
 def parameters(ladder):
     """{column: (kind of its values, the least)}: the axes and the settings of a ladder. The kind is
     that of the values in its ladder.toml."""
-    found = {option: (type(value), 0 if type(value) in (int, float) else None)
-             for option, value in ladder.settings.items()}
+    found = {}
+    for option, default in ladder.settings.items():
+        found[ladder.column(option)] = type(default), {int: 0, float: 0}.get(type(default))
     for axis in ladder.axes:
         kind = type(axis["values"][0])
-        found[axis["option"]] = kind, {int: 1, float: 0}.get(kind)
-    return {ladder.column(option): kind for option, kind in found.items()}
+        found[ladder.column(axis["option"])] = kind, {int: 1, float: 0}.get(kind)
+    return found
 
 
 def read_texts(path, needed):
@@ -103,23 +98,30 @@ def read_rows(path, ladder, needed=()):
     """The rows of a file, as a frame. A column of numbers has NaN where the field is empty. A file
     of another kind than --csv says which columns it needs."""
     known = parameters(ladder)
-    full = {*known, ladder.time} if not needed else {*known}  # columns without an empty field
-    frame = read_texts(path, needed or [
-        "stage", "device", "threads", *known, "dataset", ladder.time,
-        *(f"{phase}_s" for phase in ladder.phases),
-        *(measure["column"] for measure in ladder.measures), "gflops"])
+    full = {*known}  # columns without an empty field
+    if not needed:
+        full.add(ladder.time)
+        needed = ["stage", "device", "threads", *known, "dataset", ladder.time,
+                  *(f"{phase}_s" for phase in ladder.phases),
+                  *(measure["column"] for measure in ladder.measures), "gflops"]
+    frame = read_texts(path, needed)
     for name in frame:
-        is_size = name in RECORD or name.endswith(("_s", "_mib", "gflops"))
-        kind = known.get(name, (int, 1) if name in COUNTS else (float, 0 if is_size else None))
+        kind = float, None
+        if name in COUNTS:
+            kind = int, 1
+        elif name in RECORD or name.endswith(SIZES):
+            kind = float, 0
         if name not in TEXTS:
-            frame[name] = numbers(path, frame, name, *kind, name in full)
+            frame[name] = numbers(path, frame, name, *known.get(name, kind), name in full)
     return frame
 
 
 def records(frame):
     """[{column: value}] of a frame, with None for an empty field."""
-    return [{name: None if value != value else int(value) if name in COUNTS else value
-             for name, value in row.items()} for row in frame.to_dict("records")]
+    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    for row in found:
+        row |= {name: int(row[name]) for name in COUNTS if row.get(name)}
+    return found
 
 
 def read_record(path, columns):

@@ -59,10 +59,9 @@ def hold_back(*numbers):
     """Holds signals back until the function is called that this returns: before that, there is no
     process to end. The process itself gets them. (A preexec_fn that lets it would cost a copy of
     Python's page tables, twenty milliseconds.)"""
-    came, before = [], {}
-    for number in numbers:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as in the background of a script
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
+    came = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number))
+              for number in numbers}
 
     def release():
         for number, handler in before.items():
@@ -74,8 +73,8 @@ def hold_back(*numbers):
 
 
 def own_words(text):
-    """What a program has written, without the blocks in which Open MPI 5 adds that it failed. If
-    there is nothing else, they say why no program began."""
+    """What a program has written, without the blocks in which Open MPI 5 adds that it failed, if
+    there is anything else."""
     return re.sub(r"^-{50,}\n(.*\n)*?-{50,}\n", "", text, flags=re.MULTILINE) or text
 
 

@@ -32,7 +32,7 @@ SHAPE = DEFAULTS | {
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
             "measures": ("column", "title"), "counts": ("cell", "run")}
 # What a program or run_all.sh takes itself.
-TAKEN = ("csv", "data", "gpu", "growth", "help", "output", "peers", "quick", "quiet", "repeats",
+TAKEN = ("csv", "data", "growth", "help", "kind", "output", "peers", "quick", "quiet", "repeats",
          "resume", "runs", "save", "stages", "steps", "study", "threads")
 TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text",
          dict: "a table", list: "a list"}

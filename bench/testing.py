@@ -1,15 +1,12 @@
 """Runs a stage or a peer beside its ladder's reference, and says what differs.
 
 Both get the same options: those of [tests] in ladder.toml, where stages/ladder.toml explains the
-keys. The reference prints what is compared: see stages/reference.c. FULL=1 tests more numbers of
-threads. `make check` and `make compare` test programs, and tests/test_stages.py and test_peers.py
-all of them, with the other tables of [tests].
+keys. The reference prints what is compared: see stages/reference.c.
 """
 
 import contextlib
 import csv
 import functools
-import itertools
 import math
 import os
 import re
@@ -26,7 +23,6 @@ from bench import reference, running
 from bench.base import ROOT, fail
 from bench.items import compare_all, explain_update
 
-FULL = bool(os.environ.get("FULL"))
 LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
@@ -49,10 +45,7 @@ class Wrong(Exception):
 
 class Differs(Wrong):
     """The program computes something else than the reference. explain() prints a table and why."""
-
-    def __init__(self, text, explain):
-        super().__init__(text)
-        self.explain = explain
+    explain = None
 
 
 class Skipped(Exception):
@@ -66,15 +59,17 @@ class Start(NamedTuple):
     order: int = 0  # in which the simulated device runs threads
 
     def __str__(self):
-        return (f" --threads {self.threads}" if self.threads else "") + (
-            ", as on 64 processors" if self.many else "") + (
-            ", in another order of threads" if self.order else "")
+        words = f" --threads {self.threads}" if self.threads else ""
+        if self.many:
+            words += ", as on 64 processors"
+        if self.order:
+            words += ", in another order of threads"
+        return words
 
 
 AS_IT_IS = Start()
 AGAIN = Start(3, True)
-THREADS = [Start(threads, many) for many in (False, True) for threads in (1, 2, 3, 5, 17)] if FULL \
-    else [Start(1), AGAIN, Start(17, True)]
+STARTS = [AS_IT_IS, Start(1), Start(17, True), AGAIN]
 
 
 def first_line(errors):
@@ -102,12 +97,12 @@ class Tester:
     it with its ladder's reference."""
 
     def __init__(self, stage, selection, path=None, cell=None, under=()):
-        self.stage, self.ladder, self.path = stage, stage.ladder, Path(path or stage.program)
+        self.stage = stage
+        self.ladder = stage.ladder
+        self.path = Path(path or stage.program)
         self.command = [*under, *stage.command[:-1], str(self.path)]
         self.simulated = self.path.suffix == ".sim"
-        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
-        self.hangs = False  # had to be stopped once, and is not run again
-        self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
+        self.starts_slowly = bool(stage.command[1:])  # mpirun takes a third of a second
         self.tests = reference.selected(self.ladder, selection, not cell)
         self.now = ""  # what is run
         self.items = DRAWN
@@ -117,12 +112,9 @@ class Tester:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(reference.drawn_data(self.ladder, self.items))]
-        # LD_PRELOAD takes no path with a space or a colon. A waiting thread soon sleeps, and none
-        # is bound: checks run side by side, and all would begin at the same core.
-        self.many = Path(reference.scratch().name, "many.so")
-        if not self.many.is_symlink():
-            self.many.symlink_to(reference.BUILD / "many_processors.so")
-        # Tests preload before a sanitizer's library, and the host's leaks are no kernel's mistake.
+        # A waiting thread soon sleeps, and none is bound: checks run side by side, and all would
+        # begin at the same core. Tests preload before a sanitizer's library, and the host's leaks
+        # are no kernel's mistake.
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
                             "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
@@ -152,7 +144,8 @@ class Tester:
 
     def run(self, case, start):
         """Runs a program once, and reads what it leaves behind."""
-        saved, rows = (Path(reference.scratch().name, name) for name in ("saved", "rows.csv"))
+        saved = Path(reference.scratch().name, "saved")
+        rows = saved.with_name("rows.csv")
         for file in (saved, rows):
             file.unlink(missing_ok=True)
         command = [*self.command, *self.options(case), "--csv", str(rows)]
@@ -163,10 +156,9 @@ class Tester:
         environment = dict(self.environment)
         if start.order:
             environment["SIM_SEED"] = str(start.order)
-        if start.many:
-            environment["LD_PRELOAD"] = str(self.many)
-        status, errors, _ = running.run(command, LIMIT, env=environment)
-        self.hangs |= status == running.TOO_SLOW
+        if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
+            environment["LD_PRELOAD"] = "bench/build/many_processors.so"
+        status, errors, _ = running.run(command, LIMIT, env=environment, cwd=ROOT)
         row = {}
         if rows.exists():
             with open(rows, newline="", encoding="utf-8") as file:
@@ -175,10 +167,10 @@ class Tester:
         return Run(status, first_line(errors), values, row)
 
     def result(self, case, start=AS_IT_IS):
-        """A run that has ended well."""
+        """A run that has ended well, and saved as many numbers as the reference."""
         self.now = f"with {case}{start}"
-        run = None if self.hangs else self.run(case, start)
-        if self.hangs:
+        run = self.run(case, start)
+        if run.status == running.TOO_SLOW:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
             said = filter(None, [signal.strsignal(-run.status), run.error])
@@ -187,15 +179,12 @@ class Tester:
             hint = f"; {UNSET}" if self.simulated and " became " in run.error else ""
             raise Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}",
                         run.status if run.status in (2, NOT_HERE) else 1)
-        self.check_size(run, case)
+        _, expected = self.expected(case)
+        found = 0 if run.values is None else run.values.size
+        if expected is not None and found != expected.size:
+            raise Wrong(f"{self.now}: --{self.ladder.save}: found {found} numbers, "
+                        f"expected {expected.size}")
         return run
-
-    def check_size(self, run, case):
-        """Whether it has saved as many numbers as the reference."""
-        found, (_, expected) = run.values, self.expected(case)
-        if expected is not None and (found is None or found.size != expected.size):
-            raise Wrong(f"{self.now}: --{self.ladder.save}: found "
-                        f"{0 if found is None else found.size} numbers, expected {expected.size}")
 
     def compare(self, case, start):
         """(a run that has ended well, its Items, whether they are right)"""
@@ -205,33 +194,31 @@ class Tester:
         return run, items, all(item.right for item in items)
 
     def starts(self):
-        """(how it is started, and how again). mpirun takes a third of a second, so what it starts
-        runs with 3 threads, and with FULL=1 with one other number, in turn."""
+        """How it is started, and in the last way again."""
         if not self.takes_threads or not self.tests["threads"]:
-            return [AS_IT_IS], AS_IT_IS
-        if not self.starts_slowly:
-            return [AS_IT_IS, *THREADS], AGAIN
-        return [AGAIN, next(self.turns)] if FULL else [AGAIN], AGAIN
+            return [AS_IT_IS]
+        return [AGAIN] if self.starts_slowly else STARTS
 
     def test(self, case, twice=False):
         """Compares the program with the reference, however it is started. The order of its sums
         must not depend on the scheduler."""
         if twice is None:
-            return self.result(case)
-        starts, again = self.starts()
-        for start in starts:
+            self.result(case)
+            return
+        for start in self.starts():
             run, items, right = self.compare(case, start)
             if not right:
                 first = next(item for item in items if not item.right)
-                raise Differs(f"{self.now}: the first that differs is {first.element or first.name}"
-                              f": found {first.found:.9g}, expected {first.expected:.9g}",
-                              functools.partial(self.explain, case, start, run, items))
+                wrong = Differs(f"{self.now}: the first that differs is "
+                                f"{first.element or first.name}: found {first.found:.9g}, "
+                                f"expected {first.expected:.9g}")
+                wrong.explain = functools.partial(self.explain, case, start, run, items)
+                raise wrong
             if start.threads:
                 self.check_threads(case, start, run.row)
-            if twice and start == again and self.differs_again(case, start, run):
-                raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
-                            "is not set")
-        return None
+        if twice and self.differs_again(case, start, run):
+            raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
+                        "is not set")
 
     def check_threads(self, case, start, row):
         """A stage may use fewer threads than it is asked for, but never more. With enough work and
@@ -243,8 +230,11 @@ class Tester:
             raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}")
 
     def differs_again(self, case, start, run, order=1):
-        """Whether the same command, or another order of threads, gives another result."""
-        other = self.result(case, start._replace(order=order * self.simulated))
+        """Whether the same command gives another result, or another order of the simulated device's
+        threads."""
+        if self.simulated:
+            start = start._replace(order=order)
+        other = self.result(case, start)
         names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
@@ -308,9 +298,10 @@ class Tester:
         print(f"{self.stage.name}: {what} ({case}{start})")
         print(f"\n{'':{width}}    error         first wrong         found     expected")
         for item in items:
-            print(f"{item.name:{width}}  {item.error:7.1e}  " + (
-                "right" if item.right else
-                f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"))
+            verdict = "right"
+            if not item.right:
+                verdict = f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"
+            print(f"{item.name:{width}}  {item.error:7.1e}  {verdict}")
         print()
         if self.simulated and run.values is not None and np.isnan(run.values).any():
             words = [f"There are NaNs: {UNSET}."]
