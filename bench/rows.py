@@ -1,31 +1,27 @@
-"""Reads the rows that the programs append to their --csv, by the names of the columns.
+"""Reads the rows that the programs append to their --csv, and what a sweep writes beside them.
 
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
 settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
-header. An empty field means that the column does not apply. A sweep adds the columns of RECORD, and
-writes sweeps.csv and programs.csv beside them (record.py).
-
-A file that is not what it should be ends the program with one line.
+header. An empty field means that the column does not apply. A sweep adds the columns of RECORD. A
+file that is not what it should be ends the program with one line.
 """
 
 import contextlib
 import json
-import math
 import os
 from pathlib import Path
 
 import pandas
 
-from bench.base import fail, value
+from bench.base import fail
 from bench.host import OTHERS
 
 TEXTS = "stage", "device", "dataset", "began"
-COUNTS = "threads", "sweep", "round", "run", "epoch"  # whole numbers from 1
-SIZES = "_s", "_mib", "gflops"  # how the names of columns end that have numbers from 0
-# The number of the sweep, the round of the sweep (its runs were made right after one another), when
-# the run began, the machine's load average over the minute before, how many percent of the
-# processors other programs used meanwhile, and the GFLOP/s of multiply-adds alone, on as many
-# threads as the run has used, just after it.
+COUNTS = "threads", "sweep", "round", "run", "epoch"
+SIZES = "_s", "_mib", "gflops"  # how the columns' names end that say how long or large a run was
+# Runs of a round of a sweep were made right after one another. The load is the machine's average
+# over the minute before a run, others the percent of the processors that other programs used
+# meanwhile, and rate the GFLOP/s of multiply-adds alone just after it, on as many threads.
 RECORD = "sweep", "round", "began", "load", "others", "rate"
 SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
 PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
@@ -88,31 +84,28 @@ def read_texts(path, needed):
     return frame
 
 
-def numbers(path, frame, name, kind, least, is_full=True):
+def numbers(path, texts, is_full=True):
     """The numbers of a column of texts. Those of empty fields are NaN, if there may be any."""
-    return [value(f"{path}: line {line}: {name}", text, kind, least)
-            if text or is_full else math.nan for line, text in enumerate(frame[name], 2)]
+    found = pandas.to_numeric(texts, errors="coerce")
+    wrong = found.isna() & (is_full | (texts != ""))
+    if wrong.any():
+        line = wrong.argmax()
+        fail(f"{path}: line {2 + line}: {texts.name}: found '{texts[line]}', expected a number")
+    return found
 
 
 def read_rows(path, ladder, needed=()):
     """The rows of a file, as a frame. A column of numbers has NaN where the field is empty. A file
     of another kind than --csv says which columns it needs."""
     known = parameters(ladder)
-    full = {*known}  # columns without an empty field
-    if not needed:
-        full.add(ladder.time)
-        needed = ["stage", "device", "threads", *known, "dataset", ladder.time,
-                  *(f"{phase}_s" for phase in ladder.phases),
-                  *(measure["column"] for measure in ladder.measures), "gflops"]
-    frame = read_texts(path, needed)
-    for name in frame:
-        kind = float, None
-        if name in COUNTS:
-            kind = int, 1
-        elif name in RECORD or name.endswith(SIZES):
-            kind = float, 0
-        if name not in TEXTS:
-            frame[name] = numbers(path, frame, name, *known.get(name, kind), name in full)
+    full = {*known, ladder.time}  # columns without an empty field
+    frame = read_texts(path, needed or [
+        "stage", "device", "threads", *known, "dataset", ladder.time,
+        *(f"{phase}_s" for phase in ladder.phases),
+        *(measure["column"] for measure in ladder.measures), "gflops"])
+    for name in frame.columns.difference(TEXTS):
+        if known.get(name, [float])[0] is not str:
+            frame[name] = numbers(path, frame[name], name in full)
     return frame
 
 
@@ -128,7 +121,7 @@ def read_record(path, columns):
     """The rows of a file of the record, [{column: text}], with the sweep as a number. A file that
     is not there has none."""
     frame = read_texts(path, columns) if path.exists() else pandas.DataFrame(columns=columns)
-    return frame.assign(sweep=numbers(path, frame, "sweep", int, 1)).to_dict("records")
+    return frame.assign(sweep=numbers(path, frame["sweep"])).to_dict("records")
 
 
 def read_sweeps(folder):
