@@ -5,7 +5,7 @@ follow (options.py).
 
 Ctrl-C ends a program without a traceback. While Python starts, it is blocked by who starts it (`env
 --block-signal=INT`). While modules are imported, it ends the program at once: some of them swallow
-exceptions. Later it is an exception, and what is cleaned up then is not interrupted again.
+exceptions. Later it is one, so that what runs is ended too.
 """
 
 import signal
@@ -19,23 +19,17 @@ from pathlib import Path  # noqa: E402
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # also for `python3 /path/bench`
 
-
-def interrupt(number, _):
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
+    from bench import base, options
     module = sys.argv.pop(1)
-    from bench import options
     sys.argv = [module.rpartition(".")[2], *options.read(sys.argv[1:])]
     if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
         sys.stdout.reconfigure(line_buffering=True)
     main = importlib.import_module(module if "." in module else f"bench.{module}").main
-    signal.signal(signal.SIGINT, interrupt)
+    for number in base.ENDS:
+        if signal.getsignal(number) == signal.SIG_DFL:  # with nohup, it is not
+            signal.signal(number, base.leave)
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
     except OSError as error:
         sys.exit(f"{sys.argv[0]}: {error}")

@@ -3,6 +3,7 @@ text becomes a value."""
 
 import math
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,17 @@ ROOT = Path(__file__).resolve().parent.parent
 # {kind of a value: (its text, what it is)}. Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
 KINDS = {int: ("[-+0-9]+", "a whole number"), float: ("[-+.0-9Ee]+", "a number"),
          bool: ("[01]", "0 or 1"), str: (".+", "text")}
+
+
+ENDS = signal.SIGHUP, signal.SIGINT, signal.SIGTERM  # what ends a program
+
+
+def leave(number, _):
+    """Ends Python by a signal. Another one, which make passes on, must not come while it ends what
+    it has started."""
+    for each in ENDS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def fail(message, status=2):

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from bench import running
-from bench.base import ROOT, fail
+from bench.base import ROOT
 
 OTHERS = 10  # percent of the processors that other programs may use without disturbing a run
 
@@ -36,19 +36,13 @@ def has_gpu():
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
     folder = str(ROOT / "bench/machine")
-    status, errors, _ = running.run(
-        ["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"], keep="both")
-    if status:
-        fail(f"bench/machine/ceiling.c does not build: {errors}", 1)
+    running.output(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"])
     return f"{folder}/build/ceiling"
 
 
 def rate(threads):
     """GFLOP/s of multiply-adds alone on so many threads, now. Takes some 20 milliseconds."""
-    status, text, _ = running.run([ceiling(), str(threads)], keep="stdout")
-    if status:
-        fail(f"bench/machine/build/ceiling: exit status {status}", 1)
-    return float(text) / 1e9
+    return float(running.output([ceiling(), str(threads)])) / 1e9
 
 
 def processor_seconds():

@@ -12,15 +12,10 @@ import time
 
 import psutil
 
+from bench.base import ENDS
+
 TOO_SLOW = 124  # the exit status of timeout(1)
 GRACE_S = 2     # between SIGTERM and SIGKILL
-
-
-def leave(number, _):
-    """Ends Python. Another signal, which make passes on, must not come up in end_all()."""
-    for each in (signal.SIGHUP, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 def ends_within(process, seconds):
@@ -55,13 +50,13 @@ def end_all(process, grace):
     process.wait()
 
 
-def hold_back(*numbers):
+def hold_back():
     """Holds signals back until the function is called that this returns: before that, there is no
     process to end. The process itself gets them. (A preexec_fn that lets it would cost a copy of
     Python's page tables, twenty milliseconds.)"""
     came = []
     before = {number: signal.signal(number, lambda number, _: came.append(number))
-              for number in numbers}
+              for number in ENDS}
 
     def release():
         for number, handler in before.items():
@@ -82,14 +77,11 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
     then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
     errors go to the terminal, and with "" all. Whatever the program has started ends with it. No
-    signal of the terminal reaches it, so those that would end Python end the program first."""
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, leave)
+    signal of the terminal reaches it: one that ends Python ends it first."""
     # Not a pipe: what the program has started could hold it open.
     with tempfile.TemporaryFile() as kept:
         clock = time.monotonic()
-        release = hold_back(signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+        release = hold_back()
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -109,8 +101,14 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
                 own_words(kept.read().decode(errors="replace")).rstrip("\n"), seconds)
 
 
+def output(command, **options):
+    """What a program prints. If it fails, it has said why, and Python ends, too."""
+    status, text, _ = run(command, keep="stdout", **options)
+    if status:
+        sys.exit(max(status, 1))
+    return text
+
+
 def reason(said, name):
     """The last line that a program of this name has said: why it failed."""
     return said.rpartition("\n")[2].removeprefix(f"{name}: ")
-
-

@@ -10,14 +10,13 @@ import math
 import os
 import re
 import shlex
-import signal
 import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
 from bench import cells, command_line, faults, host, measuring, rows, running
-from bench.base import ROOT, fail
+from bench.base import ENDS, ROOT, fail
 from bench.record import Record
 from data.locate import locate
 
@@ -36,14 +35,6 @@ MOST_GPU_ROUNDS = 250
 AGAIN = 2
 AGAIN_PART = 0.25
 PAUSE_S = 1.0
-
-
-def ask(*command, **options):
-    """What a command prints. If it fails, it has said why."""
-    status, text, _ = running.run(command, keep="stdout", **options)
-    if status:
-        sys.exit(max(status, 1))
-    return text
 
 
 def say(text, is_progress=False):
@@ -116,9 +107,10 @@ class Sweep:
         environment = {}
         for stage in self.ladder.stages:
             environment |= stage.environment
-        text = ask(f"{ROOT}/bench/machine.sh", env=environment)
+        text = running.output([f"{ROOT}/bench/machine.sh"], env=environment)
         if any(stage.is_peer for stage in self.stages):
-            text += "\n" + ask("make", "-s", "-C", str(self.ladder.peers_folder), "versions")
+            text += "\n" + running.output(
+                ["make", "-s", "-C", str(self.ladder.peers_folder), "versions"])
         found = dict(line.split(": ", 1) for line in text.splitlines())
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
@@ -126,7 +118,7 @@ class Sweep:
 
     def open_record(self):
         """Locks the folder, and moves earlier results aside or counts them for --resume."""
-        machine = ask(f"{ROOT}/bench/machine.sh", "--name")
+        machine = running.output([f"{ROOT}/bench/machine.sh", "--name"])
         if self.options.quick:
             machine += "-quick"
         self.output = Path(self.options.output
@@ -333,13 +325,10 @@ def main(arguments):
     try:
         sweep.run()
         status = sweep.failed
-    except (SystemExit, KeyboardInterrupt) as error:
-        ends = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
-        status = getattr(error, "code", 130)
-        if status not in [128 + number for number in ends]:
+    except SystemExit as ended:
+        status = ended.code
+        if status not in [128 + number for number in ENDS]:
             raise
-        for number in ends:
-            signal.signal(number, signal.SIG_IGN)
         if sweep.sweep:
             with contextlib.suppress(SystemExit):
                 sweep.finish()
