@@ -11,7 +11,7 @@ from bench import faults, host, rows, running
 
 class Measured(NamedTuple):
     """What a run leaves behind."""
-    row: dict = None   # with the record, see RECORD in rows.py, and the whole program's seconds
+    row: dict = None   # with the columns RECORD of rows.py, and the whole program's seconds
     status: int = 0    # the exit status; there may be no row although it is 0
     errors: str = ""   # what it wrote. Without a row, the last line says why
     texts: dict = None  # {file of the record: the lines that the program wrote for it}

@@ -1,10 +1,5 @@
-"""The record of a ladder's results: a folder of four files, which only this file writes.
-
-    runs.csv      a row for each run, as its program wrote it, and the columns RECORD of rows.py
-    epochs.csv    a row for each epoch, if the ladder's programs have such
-    sweeps.csv    lines "sweep,key,value": how each sweep was made
-    programs.csv  what became of each program in each sweep, and what it was made of
-"""
+"""The record of a ladder's results, which only this file writes. report/results/README.md says what
+its four files have."""
 
 import csv
 import fcntl
@@ -43,12 +38,10 @@ class Record:
         return lock
 
     def files(self):
-        """Those of its files that are there."""
         return [path for path in (self.folder / name for name in FILES) if path.exists()]
 
     @property
     def sweeps(self):
-        """{sweep: {key: value}}"""
         return rows.read_sweeps(self.folder)
 
     @property

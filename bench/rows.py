@@ -1,9 +1,9 @@
-"""Reads the rows that the programs append to their --csv, and what a sweep writes beside them.
+"""Reads the rows that the programs append to their --csv, and what a sweep writes beside them. A
+file that is not what it should be ends the program with one line.
 
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
-settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
-header. An empty field means that the column does not apply. A sweep adds the columns of RECORD. A
-file that is not what it should be ends the program with one line.
+settings), dataset, times, phases, results and peaks. A sweep adds the columns of RECORD. An empty
+field means that the column does not apply.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""What a ladder.toml may say. stages/ladder.toml explains the keys.
-
-Each key is here with a value of its type. A ValueError says what is wrong first: where, what was
-found there and what was expected.
+"""What a ladder.toml may say: each key, with a value of its type. stages/ladder.toml explains them.
 """
 
 import difflib

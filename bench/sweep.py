@@ -1,7 +1,5 @@
 """Runs the stages of a ladder over its grid: the main job, without its tables (report/run_all.py).
-
-Only runs.csv records what has been done (record.py), so --resume leaves out the runs that it holds.
-A sweep's kind is grid, steps or growth, and it counts only rows of its kind.
+Only runs.csv records what has been done, so --resume leaves out the runs that it holds.
 """
 
 import contextlib
@@ -25,8 +23,7 @@ from data.locate import locate
 ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
           "steps": ((1, 8), (0, 16)), "growth": ((1, 1), (0, 3))}
 # A cell of the grid has more until so many seconds have been timed in it, but not without a limit.
-# A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher. A program
-# with an option --seconds repeats its work for so long, and its time is that of one repeat.
+# A GPU may take 5 ms for a run and begins with slow clocks, so there the limit is higher.
 ENOUGH_S = 1.0
 MOST_ROUNDS = 12
 MOST_GPU_ROUNDS = 250
@@ -100,8 +97,6 @@ class Sweep:
         shown = self.ladder.toml["growth"]["values"] if is_growth else self.axes[::-1]
         return [f"{option} {cell[option]}" for option in shown]
 
-    # --- the folder of the results ---
-
     def describe(self):
         """{key: value} of this sweep."""
         environment = {}
@@ -149,8 +144,6 @@ class Sweep:
                          f"'{now[key]}': expected the same --{key}, or another --output")
             self.count(row)
 
-    # --- what the rows so far show ---
-
     def count(self, row):
         """Counts a run, if it has one of the sweep's cells."""
         cell = self.key_of(row, self.ladder.column)
@@ -177,6 +170,7 @@ class Sweep:
         first = times[0] if times else 0
         rounds = next(rounds for limit, rounds in ROUNDS[kind] if first >= limit)
         if kind == "grid" and times:
+            # A program with an option --seconds repeats its work for so long.
             timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
             enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
             rounds = max(rounds, min(enough, MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS))
@@ -191,8 +185,6 @@ class Sweep:
         """How many runs are still needed, as far as it is known."""
         return sum(self.missing(stage, cell, threads) for stage in self.stages
                    for cell in self.cells for threads in self.numbers(stage, cell))
-
-    # --- the runs ---
 
     def build(self):
         host.ceiling()

@@ -1,7 +1,5 @@
-"""Runs a stage or a peer beside its ladder's reference, and says what differs.
-
-Both get the same options: those of [tests] in ladder.toml, where stages/ladder.toml explains the
-keys. The reference prints what is compared: see stages/reference.c.
+"""Runs a stage or a peer beside its ladder's reference, with the options of [tests] in ladder.toml,
+and says what differs. The reference prints what is compared: see stages/reference.c.
 """
 
 import contextlib
@@ -37,10 +35,7 @@ UNSET = ("look first for memory that is read before it is set, or before its str
 class Wrong(Exception):
     """What is wrong with a program."""
     tester = case = None  # who has found it, and with what
-
-    def __init__(self, text, status=1):
-        super().__init__(text)
-        self.status = status  # of the program that could not run here, or not with these options
+    status = 1  # of the program that could not run here, or not with these options
 
 
 class Differs(Wrong):
@@ -93,8 +88,7 @@ class Run(NamedTuple):
 
 
 class Tester:
-    """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
-    it with its ladder's reference."""
+    """Tests a stage or a peer, or another build of it, with the options of a selection."""
 
     def __init__(self, stage, selection, path=None, cell=None, under=()):
         self.stage = stage
@@ -177,8 +171,10 @@ class Tester:
             raise Wrong(f"{self.now}: ended by a signal: {': '.join(said)}")
         if run.status or run.error:
             hint = f"; {UNSET}" if self.simulated and " became " in run.error else ""
-            raise Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}",
-                        run.status if run.status in (2, NOT_HERE) else 1)
+            wrong = Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}")
+            if run.status in (2, NOT_HERE):
+                wrong.status = run.status
+            raise wrong
         _, expected = self.expected(case)
         found = 0 if run.values is None else run.values.size
         if expected is not None and found != expected.size:
