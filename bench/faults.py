@@ -9,9 +9,8 @@ ROUNDING_S = 1e-5
 
 
 def clock_fault(row, ladder, seconds):
-    """What is wrong with the times of a row whose program ran for so many seconds by our own clock,
-    or "". A GPU's phases are no part of its time: they are those of another epoch, which events
-    make slower."""
+    """What is wrong with the times of a row whose program ran for so many seconds by our clock, or
+    "". A GPU's phases are no part of its time: they are another epoch's, which events slow down."""
     sums = [(["load_s", "setup_s", "warmup_s", ladder.time],
              "the whole run by the clock outside", seconds)]
     if row["device"] == "cpu":

@@ -16,9 +16,8 @@ OTHERS = 10  # percent of the processors that other programs may use without dis
 
 
 def processors():
-    """How many processors the programs may use: those of the mask that we run with (taskset), or
-    fewer by a container's quota, such as docker's --cpus 4. OpenMP does not know of a quota. With a
-    thread for each processor, all would stand still as soon as it is used up."""
+    """How many processors the programs may use: those of our mask (taskset), or fewer by a
+    container's quota, of which OpenMP does not know: all threads stand still once it is used up."""
     count = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):  # no such file; "max"
         paid, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
@@ -46,8 +45,8 @@ def rate(threads):
 
 
 def processor_seconds():
-    """(all, own): for how many seconds the processors that we may use have been busy, and how much
-    of that was this program with the runs that have ended. What a hypervisor takes is busy, too."""
+    """(all, own): the seconds for which the processors that we may use have been busy, what a
+    hypervisor takes included, and those of this program with the runs that have ended."""
     found = psutil.cpu_times(percpu=True)
     mine = os.sched_getaffinity(0)
     if len(mine) < len(found):  # else all, whatever their numbers

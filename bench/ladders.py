@@ -1,7 +1,5 @@
-"""Finds ladders and stages, and prints their folders, relative to the repository.
-
-    ladders ladders                           of the ladders; the main one comes first
-    ladders stages [--cpu|--cuda] [LADDER]    of the stages of a ladder, or of all
+"""Finds ladders and stages, and prints their folders, relative to the repository: `ladders ladders`,
+or `ladders stages [--cpu|--cuda] [LADDER]`.
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
@@ -43,7 +41,6 @@ class Ladder:
         self.phases = toml["phases"]
         self.measures = toml["measures"]
         self.save = toml["save"]
-        self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
         # How many float32 numbers have the place of one of the ladder's in a vector.
         self.width = 2 if toml["numbers"] == "float64" else 1
         self.profiles = (folder / toml["profiles"]).resolve()
@@ -52,8 +49,7 @@ class Ladder:
         self.data_file = (folder / toml["data"]).resolve()
 
     def chosen_by(self, option):
-        """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
-        "" for the main one."""
+        """What chooses the ladder on a command line: " --study NAME", or "" for the main one."""
         return "" if self is ladders()[0] else f" {option}{self.name}"
 
     def column(self, option):
@@ -100,8 +96,8 @@ class Ladder:
         return importlib.import_module(str(path).replace("/", "."))
 
     def describe_data(self, folder):
-        """The kind of the data in a folder, and a sum of its labels: two sets of the same name,
-        such as MNIST and Fashion-MNIST, differ in them."""
+        """The kind of the data in a folder, and a checksum of the labels: Fashion-MNIST is of
+        MNIST's kind."""
         labels = b"".join(path.read_bytes() for path in sorted(Path(folder).iterdir())
                           if re.search(r"labels|\.csv", path.name))
         return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"
@@ -128,15 +124,14 @@ class Ladder:
 
     @functools.cached_property
     def stages(self):
-        """All stages, steps included, in the order in which they are read. make's lists take their
-        folders' names."""
+        """All stages and steps, in the order in which they are read."""
         found = [Stage(self, source) for place in ("", "[0-9][0-9].*/")
                  for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.toml['program']}.c*")
                  if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
         found.sort(key=lambda stage: stage.name)
         names = [stage.name for stage in found]
         for stage in found:
-            if not STAGE_NAME.fullmatch(stage.name):
+            if not STAGE_NAME.fullmatch(stage.name):  # make's lists take the names
                 fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
                      "such as 20_mine or 20.1_mine, in small letters")
         if self.toml["baseline"] not in ("", *names):
@@ -146,13 +141,11 @@ class Ladder:
 
     @property
     def peers(self):
-        """The libraries and frameworks that the stages are compared with."""
         return [Stage(self, source) for source in sorted(self.peers_folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]
 
     def skips(self, name):
-        """What the stage or the peer of this name leaves out of the operations that its rows count,
-        in words, or ""."""
+        """What a stage or peer leaves out of the operations that its rows count, or ""."""
         return next((each.declared("SKIPS") for each in (*self.stages, *self.peers)
                      if each.name == name), "")
 

@@ -23,20 +23,18 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
-        paths = {"runs.csv": Path(folder, "runs.csv")}
-        command += ["--csv", str(paths["runs.csv"])]
+        command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
-            paths["epochs.csv"] = Path(folder, "epochs.csv")
-            command += [f"--{stage.ladder.epochs}", str(paths["epochs.csv"])]
+            command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
         status, errors, seconds = running.run(
             command, env=environment or stage.environment, **options)
         noted |= {"others": round(others(), 1), "program_s": seconds}
         if status:
             return Measured(None, status, errors)
-        texts = {name: rows.read(path) for name, path in paths.items() if path.exists()}
+        texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
         found = []
         if "runs.csv" in texts:
-            found = rows.records(rows.read_rows(paths["runs.csv"], stage.ladder))
+            found = rows.records(rows.read_rows(f"{folder}/runs.csv", stage.ladder))
     if not found:
         return Measured(errors="wrote no row to its --csv")
     row = found[-1] | noted | {"rate": None}

@@ -1,6 +1,5 @@
 """What a command was told: STAGE=01 HIDDEN=256, on make's command line or in the first words of
-`python3 -m bench compare A=00 B=01`. What else the environment has under such a name says nothing:
-setup/README.md lists the variables that count."""
+`python3 -m bench compare A=00 B=01`. A variable of the environment says nothing."""
 
 import itertools
 import os

@@ -6,7 +6,6 @@ settings), dataset, times, phases, results and peaks. A sweep adds the columns o
 field means that the column does not apply.
 """
 
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -25,7 +24,7 @@ SIZES = "_s", "_mib", "gflops"  # how the columns' names end that say how long o
 RECORD = "sweep", "round", "began", "load", "others", "rate"
 SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
 PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
-# Columns of epochs.csv, which has a row for each epoch: those of a run have the same number.
+# Those of epochs.csv, where the epochs of a run have the same number.
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
 NOISY = 0.1  # a cell with a run farther than this part from its median is marked
 # A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
@@ -49,14 +48,12 @@ def write(path, text):
         new.write_text(text, encoding="utf-8")
         new.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
+        new.unlink(missing_ok=True)
         fail(f"{path}: cannot write: {error.strerror}", 1)
 
 
 def parameters(ladder):
-    """{column: (kind of its values, the least)}: the axes and the settings of a ladder. The kind is
-    that of the values in its ladder.toml."""
+    """{column: (kind of its values, the least)} of a ladder's axes and settings."""
     found = {}
     for option, default in ladder.settings.items():
         found[ladder.column(option)] = type(default), {int: 0, float: 0}.get(type(default))
@@ -69,8 +66,7 @@ def parameters(ladder):
 def read_texts(path, needed):
     """A CSV file as a frame of texts. An empty one has the needed columns."""
     try:
-        # The engine of C does not tell a field that is missing from an empty one.
-        frame = pandas.read_csv(path, dtype=str, keep_default_na=False, engine="python")
+        frame = pandas.read_csv(path, dtype=str, keep_default_na=False, engine="python").fillna("")
     except pandas.errors.EmptyDataError:
         frame = pandas.DataFrame(columns=[*dict.fromkeys(needed)], dtype=str)
     except (OSError, ValueError) as error:  # such as "Expected 28 fields in line 3, saw 29"
@@ -78,9 +74,6 @@ def read_texts(path, needed):
     for name in needed:
         if name not in frame:
             fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
-    short = frame.isna().any(axis=1)
-    if short.any():
-        fail(f"{path}: line {2 + short.argmax()}: found fewer than {len(frame.columns)} columns")
     return frame
 
 
@@ -118,8 +111,7 @@ def records(frame):
 
 
 def read_record(path, columns):
-    """The rows of a file of the record, [{column: text}], with the sweep as a number. A file that
-    is not there has none."""
+    """The rows of a file of the record, [{column: text}], with the sweep as a number."""
     frame = read_texts(path, columns) if path.exists() else pandas.DataFrame(columns=columns)
     return frame.assign(sweep=numbers(path, frame["sweep"])).to_dict("records")
 
@@ -136,23 +128,21 @@ def best_rates(rows):
     """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
     best = {}
     for row in rows:
-        if row.get("rate"):
-            best[row["threads"]] = max(row["rate"], best.get(row["threads"], 0))
+        best[row["threads"]] = max(row.get("rate") or 0, best.get(row["threads"], 0))
     return best
 
 
 def is_disturbed(row, best):
-    """Whether a run was disturbed, by how the machine was: never by the run's own time. What a row
-    does not know disturbs nobody."""
+    """Whether a run was disturbed, by how the machine was: never by the run's own time."""
     rate, others = row.get("rate"), row.get("others")
     return bool((rate and rate < RATE / 100 * best.get(row["threads"], 0))
                 or (others and others > OTHERS))
 
 
 def read_ceilings(path):
-    """[(level, threads, rate)] of the JSON that Google Benchmark writes for bench/ceilings: the
-    medians. The levels are "flops", "L1", ..., "memory", and what a program waits for: "addition",
-    "barrier", "parallel_region". The rates are operations of float32, bytes or waits a second."""
+    """[(level, threads, rate)]: the medians of Google Benchmark's JSON of bench/ceilings. Levels are
+    "flops" (of float32), "L1", ..., "memory" (bytes), and "addition", "barrier", "parallel_region"
+    (how many in turn). The rates are those of a second."""
     found = []
     try:
         for run in json.loads(read(path))["benchmarks"]:

@@ -29,8 +29,7 @@ def members(session):
     """The processes of a session. mpirun gives each process a group of its own."""
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):  # it has just ended
-            is_zombie = process.status() == psutil.STATUS_ZOMBIE
-            if os.getsid(process.pid) == session and not is_zombie:
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
                 yield process.pid
 
 
@@ -52,8 +51,7 @@ def end_all(process, grace):
 
 def hold_back():
     """Holds signals back until the function is called that this returns: before that, there is no
-    process to end. The process itself gets them. (A preexec_fn that lets it would cost a copy of
-    Python's page tables, twenty milliseconds.)"""
+    process to end. (It inherits blocked ones, and a preexec_fn costs twenty milliseconds.)"""
     came = []
     before = {number: signal.signal(number, lambda number, _: came.append(number))
               for number in ENDS}
@@ -75,9 +73,8 @@ def own_words(text):
 
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
-    then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
-    errors go to the terminal, and with "" all. Whatever the program has started ends with it. No
-    signal of the terminal reaches it: one that ends Python ends it first."""
+    then the status is TOO_SLOW. Its "stdout", "stderr", "both" or nothing, "", is kept. What it has
+    started ends with it. A signal that ends Python ends it first."""
     # Not a pipe: what the program has started could hold it open.
     with tempfile.TemporaryFile() as kept:
         clock = time.monotonic()

@@ -50,8 +50,7 @@ class Stage:
 
     @functools.cached_property
     def move(self):
-        """Its one idea in a few words: the title of its README, "# 01_vectorized: the widest tile",
-        or ""."""
+        """Its one idea in a few words: what its README's title says after a colon, or ""."""
         return self.read("README.md").partition("\n")[0].partition(": ")[2]
 
     @property
@@ -70,10 +69,9 @@ class Stage:
     @property
     def environment(self):
         """The environment that the program is started in. Variables that are set stay as they are.
-        Threads are bound where the program uses OpenMP itself and no variable says where they run.
-        In other programs OpenMP comes with a library. It would bind the first thread before main,
-        and the threads of other libraries would start on the same core. With RUN, all processes
-        would begin at the same core."""
+        Threads are bound where the program uses OpenMP itself. That of a library would bind the
+        first thread before main, and other libraries' threads would start on the same core. With
+        RUN, all processes would begin at the same core."""
         found = dict(SPINNING)
         chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
         if not chosen and not self.declared("RUN") and self.declared("OPENMP"):
@@ -84,9 +82,8 @@ class Stage:
 
     @functools.cached_property
     def sources(self):
-        """A hash of what the program is made of: its source and its Makefile, and all that they
-        include or import of the repository, without comments and white space. So a measurement
-        knows whether its program has changed since."""
+        """A hash of its source and its Makefile, and of all that they include or import of the
+        repository, without comments and white space: has it changed since it was measured?"""
         found = {}
         left = [self.source, self.folder / "Makefile"]
         for path in left:
@@ -105,8 +102,7 @@ class Stage:
 
     @property
     def before(self):
-        """The stage that this one is compared with: its origin, if its Makefile names one, or else
-        the one before it. None for the first."""
+        """The stage that it is compared with: its Makefile's ORIGIN, or the one before, or None."""
         if origin := self.declared("ORIGIN"):
             return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
         place = self.ladder.stages.index(self)

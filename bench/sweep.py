@@ -27,15 +27,11 @@ ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
 ENOUGH_S = 1.0
 MOST_ROUNDS = 12
 MOST_GPU_ROUNDS = 250
-# A disturbed run (rows.is_disturbed) is made again so often at most, and so is such a part of a
-# sweep's runs. A burst of another machine's load lasts for several runs, so a pause lies between.
-AGAIN = 2
-AGAIN_PART = 0.25
-PAUSE_S = 1.0
+PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
 def say(text, is_progress=False):
-    """Says something in a line. On a terminal, progress is a line that the next one replaces."""
+    """Says a line. On a terminal, one of progress is replaced by the next."""
     is_terminal = sys.stderr.isatty()
     begin = "\r\033[K" if is_terminal else ""
     end = "" if is_terminal and is_progress else "\n"
@@ -61,20 +57,17 @@ class Sweep:
         # {(stage's name, cell): {threads: {(sweep, round): seconds}}}
         self.times = defaultdict(lambda: defaultdict(dict))
         self.rows = []   # those that count
-        self.said = set()
         self.failed = 0  # the exit status
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
-        self.spare = AGAIN  # how many runs may still be made again
 
     def chosen_stages(self):
         """Those of --stages, or all; without --steps all that are none. Then the peers."""
-        found = self.ladder.stages
+        found = [stage for stage in self.ladder.stages
+                 if self.kind == "steps" or not stage.is_step]
         if self.options.stages:
             chosen = [stage for wanted in self.options.stages
                       for stage in self.ladder.select(wanted, "--stages")]
-            found = [stage for stage in found if stage in chosen]
-        elif self.kind != "steps":
-            found = [stage for stage in found if not stage.is_step]
+            found = [stage for stage in self.ladder.stages if stage in chosen]
         return found + self.ladder.peers if self.options.peers else found
 
     def chosen_threads(self):
@@ -92,13 +85,13 @@ class Sweep:
                      for value in values)
 
     def where(self, cell):
-        """The options that tell people which cell it is, and their values: ["hidden 8"]."""
+        """Which cell it is, in words: ["hidden 8", "batch 4"]."""
         is_growth = self.kind == "growth"
         shown = self.ladder.toml["growth"]["values"] if is_growth else self.axes[::-1]
         return [f"{option} {cell[option]}" for option in shown]
 
     def describe(self):
-        """{key: value} of this sweep."""
+        """{key: value}: how this sweep is made."""
         environment = {}
         for stage in self.ladder.stages:
             environment |= stage.environment
@@ -191,7 +184,7 @@ class Sweep:
         has_gpu = host.has_gpu()
         for stage in self.stages:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
-                self.notes[stage.name] = "no device", "found no GPU (nvidia-smi lists none)"
+                self.notes[stage.name] = "left out", "found no GPU (nvidia-smi lists none)"
                 continue
             say(f"Building {stage.name}", is_progress=True)
             status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
@@ -217,45 +210,41 @@ class Sweep:
         # The program inherits the lock: if the sweep is killed, it holds until that ends.
         found = measuring.measure(
             stage, self.ladder.words(options), environment,
-            with_epochs=self.ladder.epochs and self.kind == "grid", pass_fds=[self.lock])
+            with_epochs=self.ladder.toml["epochs"] and self.kind == "grid", pass_fds=[self.lock])
         if found.row:
             found.row.update({"sweep": self.sweep, "round": number})
             self.record.add_run(found.texts, found.row)
             self.count(found.row)
-        reason = running.reason(found.errors, stage.name)
-        if found.errors and reason not in self.said:
-            say(found.errors)
-            self.said.add(reason)
-        return found, reason
+        return found
 
     def run_stage(self, stage, cell, threads, number):
-        """A run of a round. It is made again if it was disturbed, and never for its own time."""
+        """A run of a round. It is made once more if it was disturbed, never for its own time."""
         where = self.where(self.cells[cell])
         if len(self.threads) > 1:
             where.append(f"threads {threads}")
         words = [stage.name, *where, f"round {number}"]
-        for more in ([], *[["disturbed, so again"]] * AGAIN):
+        for more in ([], ["disturbed, so again"]):
             say(f"{', '.join(words + more)}; {self.left()} to go", is_progress=True)
-            found, reason = self.start(stage, cell, threads, number)
+            found = self.start(stage, cell, threads, number)
             # With a row, it may have shown that the stage cannot use as many threads.
             times = self.times[stage.name, cell].get(threads, {})
             if not found.row or (threads in self.numbers(stage, cell)
                                  and (self.sweep, number) not in times):
-                self.note_failure(stage, where, found, reason)
+                self.note_failure(stage, where, found)
                 return
-            self.spare += AGAIN_PART
-            if (self.options.quick or self.spare < 1
-                    or not rows.is_disturbed(found.row, rows.best_rates(self.rows))):
+            is_disturbed = rows.is_disturbed(found.row, rows.best_rates(self.rows))
+            if more or self.options.quick or not is_disturbed:
                 return
-            self.spare -= 1
             time.sleep(PAUSE_S)
 
-    def note_failure(self, stage, where, found, reason):
+    def note_failure(self, stage, where, found):
         """Notes why a run has no row, or another one than it should."""
+        reason = running.reason(found.errors, stage.name)
+        if found.errors:
+            say(found.errors)
         if found.status == 77:
-            outcome = "left out" if stage.is_peer and not stage.is_gpu else "no device"
             # What to try instead is for the one who waits, not for the tables.
-            self.notes[stage.name] = outcome, reason.partition("; try ")[0]
+            self.notes[stage.name] = "left out", reason.partition("; try ")[0]
             return
         how = f"exit status {found.status}" if found.status else ""
         if found.row:
@@ -266,8 +255,7 @@ class Sweep:
 
     def run_all(self):
         """Runs what is missing, in rounds: each runs all cells, and all programs of a cell one
-        after another. So a minute in which the machine is busy spoils one run of three, and the
-        median drops it. After one round, the tables are complete."""
+        after another. So a busy minute spoils one run of three, and the median drops it."""
         number = 0
         while self.left():
             number += 1
@@ -285,13 +273,11 @@ class Sweep:
             self.notes.setdefault(name, ("differs", ": ".join(filter(None, [where, words]))))
             self.failed = max(self.failed, 1)
         run = {row["stage"] for row in self.rows if row["sweep"] == self.sweep}
-        lines = []
-        for stage in self.stages:
-            outcome = self.notes.get(stage.name, ("ran" if stage.name in run else "not run", ""))
-            flags = Path(f"{stage.program}.flags")  # make has written what it compiled with
-            lines.append((stage.name, *outcome, stage.sources,
-                          flags.read_text(encoding="utf-8").strip() if flags.exists() else ""))
-        self.record.note_programs(self.sweep, lines)
+        self.record.note_programs(self.sweep, [
+            (stage.name,
+             *self.notes.get(stage.name, ("ran" if stage.name in run else "not run", "")),
+             stage.sources, stage.read(f"{stage.program.name}.flags").strip())
+            for stage in self.stages])
         say(f"Written to {self.output}")
 
     def run(self):
@@ -308,8 +294,7 @@ class Sweep:
 
 
 def main(arguments):
-    """Makes a sweep. Returns (exit status, [(folder of results, ladder)]), also after an
-    interrupt, or [] if there are no results."""
+    """Makes a sweep. Returns (exit status, [(folder of results, ladder)] if there are some)."""
     sys.argv = ["./run_all.sh", *arguments]
     options, ladder = command_line.parse(arguments)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma

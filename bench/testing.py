@@ -25,9 +25,10 @@ LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large.
-CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
+CELL_BATCHES = 10
+CELL_ITEMS = 1000
+CELL_SEEDS = 1, 2, 3
 RERUNS = 3  # of a wrong run, which may show that it is a race
-# What a NaN is there, first of all.
 UNSET = ("look first for memory that is read before it is set, or before its stream has been "
          "waited for, because the simulated device fills it with NaNs")
 
@@ -68,9 +69,8 @@ STARTS = [AS_IT_IS, Start(1), Start(17, True), AGAIN]
 
 
 def first_line(errors):
-    """The line of what a program wrote to standard error that says what was wrong. Of a sanitizer's
-    report: in which function and line of the stage, and what it was. The simulated device adds
-    which kernel and which memory."""
+    """What was wrong, of what a program wrote to standard error: its first line, or in which line
+    and function of the stage a sanitizer has found it. The simulated device adds more."""
     fault = re.search(r"AddressSanitizer: [\w-]+|runtime error: .*", errors)
     if not fault:
         return errors.partition("\n")[0]
@@ -153,12 +153,9 @@ class Tester:
         if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
             environment["LD_PRELOAD"] = "bench/build/many_processors.so"
         status, errors, _ = running.run(command, LIMIT, env=environment, cwd=ROOT)
-        row = {}
-        if rows.exists():
-            with open(rows, newline="", encoding="utf-8") as file:
-                row = next(csv.DictReader(file), row)
+        lines = rows.read_text(encoding="utf-8").splitlines() if rows.exists() else []
         values = np.fromfile(saved, np.float32) if saved.exists() else None
-        return Run(status, first_line(errors), values, row)
+        return Run(status, first_line(errors), values, next(csv.DictReader(lines), {}))
 
     def result(self, case, start=AS_IT_IS):
         """A run that has ended well, and saved as many numbers as the reference."""
@@ -190,14 +187,13 @@ class Tester:
         return run, items, all(item.right for item in items)
 
     def starts(self):
-        """How it is started, and in the last way again."""
         if not self.takes_threads or not self.tests["threads"]:
             return [AS_IT_IS]
         return [AGAIN] if self.starts_slowly else STARTS
 
     def test(self, case, twice=False):
-        """Compares the program with the reference, however it is started. The order of its sums
-        must not depend on the scheduler."""
+        """Compares the program with the reference, however it is started, and if asked a last run
+        with another: the order of its sums must not depend on the scheduler."""
         if twice is None:
             self.result(case)
             return
@@ -236,9 +232,8 @@ class Tester:
             run.values is not None and run.values.tobytes() != other.values.tobytes())
 
     def test_seeds(self, case, seeds):
-        """Tests a case whose seeds nobody has tried. If rounding decides whether a hidden unit is
-        on, a right program is further off than the bound. That is rare, and other initial weights
-        show it. A wrong program is wrong with all."""
+        """Tests a case with new seeds. If rounding decides whether a hidden unit is on, a right
+        program is further off than the bound. A wrong one is, with all seeds."""
         if "seed" in self.ladder.settings:
             for seed in seeds[:-1]:
                 with contextlib.suppress(Differs):
@@ -259,7 +254,6 @@ class Tester:
                 break
 
     def pairs(self, part=1):
-        """What is tested: see reference.pairs()."""
         return reference.pairs(self.tests, part)
 
     def explain(self, case, start, run, items):
@@ -319,8 +313,8 @@ def make(*words):
 
 
 def check_cell(stages, cell):
-    """Ends the program if one of these stages or peers does not compute what the reference does
-    where it is to be timed: with the options of this cell."""
+    """Ends the program if one of these stages or peers does not compute what the reference does in
+    the cell in which it is to be timed."""
     for stage in stages:
         make("-C", "bench", f"build/{stage.ladder.name}/reference")
         tester = Tester(stage, "cell", cell=cell)
