@@ -1,7 +1,6 @@
 """Starts a program of this repository: python3 -m bench compare A=00 B=01
 
-The name is that of a module with a main(): of bench/, or with its folder before it. Options may
-follow (options.py).
+The name is that of a module with a main(): of bench/, or with its folder before it.
 
 Ctrl-C ends a program without a traceback. While Python starts, it is blocked by who starts it (`env
 --block-signal=INT`). While modules are imported, it ends the program at once: some of them swallow

@@ -1,5 +1,4 @@
-"""What everything in bench/ begins with: where the repository is, how a program ends, and how a
-text becomes a value."""
+"""Where the repository is, how a program ends, and how a text becomes a value."""
 
 import math
 import re
@@ -17,8 +16,7 @@ ENDS = signal.SIGHUP, signal.SIGINT, signal.SIGTERM  # what ends a program
 
 
 def leave(number, _):
-    """Ends Python by a signal. Another one, which make passes on, must not come while it ends what
-    it has started."""
+    """Ends Python. Another signal, which make passes on, must not interrupt how it ends others."""
     for each in ENDS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
@@ -31,7 +29,10 @@ def fail(message, status=2):
 
 
 def value(where, text, kind, least=None):
-    """The value of a text, of one of KINDS. What is wrong ends the program."""
+    """The value of a text of one of KINDS, or of a list, as [kind]. What is wrong ends the
+    program."""
+    if isinstance(kind, list):
+        return [value(where, part, kind[0], least) for part in text.split(",")]
     pattern, expected = KINDS[kind]
     try:
         if not re.fullmatch(pattern, text):

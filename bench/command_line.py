@@ -28,15 +28,11 @@ def parse(arguments):
                             default=None)
 
     def add_value(option, text, kind, least=None):
-        parser.add_argument(f"--{option}", dest=option, help=text, metavar="N",
+        parser.add_argument(f"--{option}", dest=option, help=text,
+                            metavar="LIST" if isinstance(kind, list) else "N",
                             type=lambda found: value(f"--{option}", found, kind, least))
 
-    def add_list(option, text, kind, least=None):
-        parser.add_argument(
-            f"--{option}", dest=option, help=text, metavar="LIST", type=lambda found: [
-                value(f"--{option}", part, kind, least) for part in found.split(",")])
-
-    add_list("stages", "names of stages, or how they begin: 00,02 (all but the steps)", str)
+    add_value("stages", "names of stages, or how they begin: 00,02 (all but the steps)", [str])
     kinds = parser.add_mutually_exclusive_group()
     for kind, text in (
             ("steps", "all stages and steps, such as 01.1_name, in two cells and 16 rounds"),
@@ -46,8 +42,9 @@ def parse(arguments):
     add_flag("peers", "also run what you might use instead of the stages")
     known = rows.parameters(ladder)
     for axis in ladder.axes:
-        add_list(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
-                 *known[ladder.column(axis["option"])])
+        kind, least = known[ladder.column(axis["option"])]
+        add_value(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
+                  [kind], least)
     for option, default in ladder.settings.items():
         if isinstance(default, bool):
             add_flag(option, f"({default})")
@@ -55,8 +52,8 @@ def parse(arguments):
             add_value(option, f"({default})", *known[ladder.column(option)])
     add_value("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 from 5 s on, "
               "1 from 20 s on; with --steps 16, or 8 from 1 s on)", int, 1)
-    add_list("threads", "for stages that can use several (all); tables have the most, a plot has "
-             "each", int, 1)
+    add_value("threads", "for stages that can use several (all); tables have the most, a plot has "
+              "each", [int], 1)
     add_flag("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
              "repeated; results go to report/results/<machine>-quick")
     add_flag("resume", "keep earlier runs and do the missing ones; without it, earlier results of "

@@ -189,8 +189,7 @@ def main():
     found = [find_ladder(word) for word in words if not word.startswith("--")] or ladders()
     if command == "stages":
         found = [stage for ladder in found for stage in ladder.stages]
-    if "--cpu" in words:
-        found = [stage for stage in found if not stage.is_cuda]
-    if "--cuda" in words:
-        found = [stage for stage in found if stage.is_cuda]
+    for word, is_cuda in (("--cpu", False), ("--cuda", True)):
+        if word in words:
+            found = [stage for stage in found if stage.is_cuda == is_cuda]
     print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")

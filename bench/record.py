@@ -11,8 +11,6 @@ import time
 from bench import rows
 from bench.base import fail
 
-FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
-
 
 def csv_lines(*lines):
     """Lines of a CSV file."""
@@ -38,7 +36,8 @@ class Record:
         return lock
 
     def files(self):
-        return [path for path in (self.folder / name for name in FILES) if path.exists()]
+        names = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
+        return [self.folder / name for name in names if (self.folder / name).exists()]
 
     @property
     def sweeps(self):

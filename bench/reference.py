@@ -35,11 +35,8 @@ def expect(ladder, *options):
     command = [str(BUILD / ladder.name / "reference"), *options]
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
-    status, text, _ = running.run(command, keep="stdout")
-    if status:
-        fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds it", 1)
-    return ([line.split() for line in text.splitlines()],
-            np.fromfile(saved) if saved.exists() else None)
+    lines = [line.split() for line in running.output(command).splitlines()]
+    return lines, np.fromfile(saved) if saved.exists() else None
 
 
 def selected(ladder, selection, threads=True):

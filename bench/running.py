@@ -49,20 +49,20 @@ def end_all(process, grace):
     process.wait()
 
 
-def hold_back():
-    """Holds signals back until the function is called that this returns: before that, there is no
-    process to end. (It inherits blocked ones, and a preexec_fn costs twenty milliseconds.)"""
+@contextlib.contextmanager
+def held_back():
+    """Holds signals back while a program starts: before that, there is none to end. (It inherits
+    blocked ones, and a preexec_fn costs twenty milliseconds.)"""
     came = []
     before = {number: signal.signal(number, lambda number, _: came.append(number))
               for number in ENDS}
-
-    def release():
+    try:
+        yield
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         for number in came:
             signal.raise_signal(number)
-
-    return release
 
 
 def own_words(text):
@@ -75,24 +75,22 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
     then the status is TOO_SLOW. Its "stdout", "stderr", "both" or nothing, "", is kept. What it has
     started ends with it. A signal that ends Python ends it first."""
-    # Not a pipe: what the program has started could hold it open.
-    with tempfile.TemporaryFile() as kept:
-        clock = time.monotonic()
-        release = hold_back()
+    clock = time.monotonic()
+    process = None
+    with tempfile.TemporaryFile() as kept:  # no pipe: what the program started could hold it open
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, start_new_session=True,
-                stdout={"": None, "stderr": subprocess.DEVNULL}.get(keep, kept),
-                stderr=kept if keep in ("stderr", "both") else None, **options)
-        except OSError as error:
-            release()
-            return 127, f"cannot start {command[0]}: {error.strerror}", 0
-        try:
-            release()
+            with held_back():
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, start_new_session=True,
+                    stdout={"": None, "stderr": subprocess.DEVNULL}.get(keep, kept),
+                    stderr=kept if keep in ("stderr", "both") else None, **options)
             is_late = not ends_within(process, limit)
+        except OSError as error:
+            return 127, f"cannot start {command[0]}: {error.strerror}", 0
         finally:
             seconds = time.monotonic() - clock
-            end_all(process, grace)
+            if process:
+                end_all(process, grace)
         kept.seek(0)
         return (TOO_SLOW if is_late else process.returncode,
                 own_words(kept.read().decode(errors="replace")).rstrip("\n"), seconds)
@@ -101,8 +99,10 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
 def output(command, **options):
     """What a program prints. If it fails, it has said why, and Python ends, too."""
     status, text, _ = run(command, keep="stdout", **options)
+    if status == 127:
+        print(text, file=sys.stderr)
     if status:
-        sys.exit(max(status, 1))
+        sys.exit(2 if status == 2 else 1)
     return text
 
 

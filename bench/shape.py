@@ -2,7 +2,6 @@
 """
 
 import difflib
-import itertools
 
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
@@ -52,15 +51,17 @@ def compare(place, found, shape):
     kind = type(shape)
     if type(found) is not kind and (kind, type(found)) != (float, int):
         wrong(place, repr(found), TYPES[kind])
-    for each, one in itertools.product(found, shape) if kind is list else ():
-        compare(place, each, one)
-    for key, value in found.items() if kind is dict and shape else ():
-        if key not in shape:
-            wrong(place, f"the key '{key}'", nearest(key, shape))
-        compare(f"{place}.{key}".lstrip("."), value, shape[key])
-    for key in REQUIRED.get(place, ()) if kind is dict else ():
-        if not found.get(key):
-            wrong(f"{place}.{key}".lstrip("."), "nothing", "this key")
+    if kind is list and shape:
+        for each in found:
+            compare(place, each, shape[0])
+    if kind is dict and shape:
+        for key, value in found.items():
+            if key not in shape:
+                wrong(place, f"the key '{key}'", nearest(key, shape))
+            compare(f"{place}.{key}".lstrip("."), value, shape[key])
+        for key in REQUIRED.get(place, ()):
+            if not found.get(key):
+                wrong(f"{place}.{key}".lstrip("."), "nothing", "this key")
 
 
 def check(given):

@@ -92,9 +92,8 @@ class Sweep:
 
     def describe(self):
         """{key: value}: how this sweep is made."""
-        environment = {}
-        for stage in self.ladder.stages:
-            environment |= stage.environment
+        environment = {name: value for stage in self.ladder.stages
+                       for name, value in stage.environment.items()}
         text = running.output([f"{ROOT}/bench/machine.sh"], env=environment)
         if any(stage.is_peer for stage in self.stages):
             text += "\n" + running.output(
