@@ -25,9 +25,8 @@ def clock_fault(row, ladder, seconds):
 
 
 def difference(row, expected, ladder):
-    """(column, found, expected) of the first result that is further from the expected one than
-    rounding explains, or None. Both are rows, and their results are what they computed, not how
-    long it took. [results] in ladder.toml says how far that is, or else 1 %."""
+    """(column, found, expected) of the first result of a row that is further from the expected
+    row's than rounding explains, or None: by [results] in ladder.toml, or else 1 %."""
     known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
     for column, value in row.items():
         other = expected.get(column)

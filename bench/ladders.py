@@ -1,5 +1,5 @@
-"""Finds ladders and stages, and prints their folders, relative to the repository: `ladders ladders`,
-or `ladders stages [--cpu|--cuda] [LADDER]`.
+"""Finds ladders and stages, and prints their folders in the repository: `ladders ladders`, or
+`ladders stages [--cpu|--cuda] [LADDER]`.
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
@@ -96,8 +96,7 @@ class Ladder:
         return importlib.import_module(str(path).replace("/", "."))
 
     def describe_data(self, folder):
-        """The kind of the data in a folder, and a checksum of the labels: Fashion-MNIST is of
-        MNIST's kind."""
+        """The data's kind, and a checksum of the labels: Fashion-MNIST is of MNIST's kind."""
         labels = b"".join(path.read_bytes() for path in sorted(Path(folder).iterdir())
                           if re.search(r"labels|\.csv", path.name))
         return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"

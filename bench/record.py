@@ -1,5 +1,4 @@
-"""The record of a ladder's results, which only this file writes. report/results/README.md says what
-its four files have."""
+"""The record of a ladder's results, which only this file writes: see report/results/README.md."""
 
 import csv
 import fcntl

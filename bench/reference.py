@@ -28,8 +28,7 @@ def drawn_data(ladder, items):
 
 @functools.lru_cache(maxsize=200)  # a few hundred MiB at most
 def expect(ladder, *options):
-    """(words of each line that the reference prints with these options, the float64 numbers that it
-    saves, or None)"""
+    """(words of each line that it prints with these options, the float64 that it saves, or None)"""
     saved = Path(scratch().name, "expected")
     saved.unlink(missing_ok=True)
     command = [str(BUILD / ladder.name / "reference"), *options]

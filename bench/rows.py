@@ -134,24 +134,20 @@ def best_rates(rows):
 
 def is_disturbed(row, best):
     """Whether a run was disturbed, by how the machine was: never by the run's own time."""
-    rate, others = row.get("rate"), row.get("others")
-    return bool((rate and rate < RATE / 100 * best.get(row["threads"], 0))
-                or (others and others > OTHERS))
+    if (row.get("others") or 0) > OTHERS:
+        return True
+    return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
 
 
 def read_ceilings(path):
-    """[(level, threads, rate)]: the medians of Google Benchmark's JSON of bench/ceilings. Levels are
-    "flops" (of float32), "L1", ..., "memory" (bytes), and "addition", "barrier", "parallel_region"
-    (how many in turn). The rates are those of a second."""
+    """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
+    "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second."""
     found = []
-    try:
-        for run in json.loads(read(path))["benchmarks"]:
-            if run.get("aggregate_name") == "median":
-                _, what, *words = run["run_name"].split("/")
-                level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
-                threads = [int(word[8:]) for word in words if word.startswith("threads:")]
-                rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
-                found.append((level, *(threads or [1]), rate))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    for run in json.loads(read(path))["benchmarks"]:
+        if run.get("aggregate_name") == "median":
+            _, what, *words = run["run_name"].split("/")
+            level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
+            threads = [int(word[8:]) for word in words if word.startswith("threads:")]
+            rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
+            found.append((level, *(threads or [1]), rate))
     return found

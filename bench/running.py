@@ -34,8 +34,7 @@ def members(session):
 
 
 def end_all(process, grace):
-    """Ends a program that leads a session, and what it has started. All have as many seconds to end
-    by themselves."""
+    """Ends a program that leads a session, and what it has started, after so many seconds."""
     if not ends_within(process, 0):
         os.killpg(process.pid, signal.SIGTERM)
         clock = time.monotonic()

@@ -11,7 +11,6 @@ DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures":
 # The keys of [tests], and what they are without one. Each of its selections may replace them.
 CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
          "all_threads": [], "threads": True, "real_data": False}
-# What `make gpu-kit` runs.
 KIT = {"cases": [], "sanitized": [], "peers": [], "counted": [], "cpu": [], "threads": []}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
               "order_2", "order_3", "gpu", "cell", "peers", "long")
@@ -46,8 +45,7 @@ def nearest(wanted, names):
 
 
 def compare(place, found, shape):
-    """Compares a value's type with that of its shape, and the keys of a table, or of each in a
-    list."""
+    """Compares a value's type with that of its shape, and so on what is in a table or a list."""
     kind = type(shape)
     if type(found) is not kind and (kind, type(found)) != (float, int):
         wrong(place, repr(found), TYPES[kind])

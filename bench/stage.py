@@ -28,7 +28,6 @@ class Stage:
         self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
-        # The file that is started.
         self.program = source if source.suffix == ".py" else source.with_suffix("")
         # The words that build it, from the root of the repository. Where the machine cannot, they
         # print "NAME: left out, " and the reason.
@@ -42,8 +41,7 @@ class Stage:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def declared(self, name):
-        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
-        peer's has its name before it."""
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them."""
         name = f"{self.name}_{name}" if self.is_peer else name
         found = re.findall(rf"^{name} *= *(.*)", self.read("Makefile"), re.MULTILINE)
         return found[-1] if found else ""

@@ -47,7 +47,11 @@ class Sweep:
         self.options = options
         self.kind = options.kind
         self.stages = self.chosen_stages()
-        self.threads = self.chosen_threads()
+        numbers = options.threads or [0]  # of threads; 0 is as many as OpenMP chooses
+        if self.kind == "growth" and not options.threads:
+            count = host.processors()
+            numbers = [count, *(2**n for n in range(count.bit_length()))]
+        self.threads = sorted({*numbers}, reverse=True)
         self.axes = [axis["option"] for axis in ladder.axes]
         given = {name: value for name, value in vars(options).items() if value is not None}
         self.cells = {self.key_of(cell): cell for cell in cells.cells(
@@ -69,14 +73,6 @@ class Sweep:
                       for stage in self.ladder.select(wanted, "--stages")]
             found = [stage for stage in self.ladder.stages if stage in chosen]
         return found + self.ladder.peers if self.options.peers else found
-
-    def chosen_threads(self):
-        """The numbers of threads, the largest first. 0 is as many as OpenMP chooses."""
-        numbers = self.options.threads or [0]
-        if self.kind == "growth" and not self.options.threads:
-            count = host.processors()
-            numbers = [count, *(2**n for n in range(count.bit_length()))]
-        return sorted({*numbers}, reverse=True)
 
     def key_of(self, row, name_of=str):
         """What tells the cell of a row, or a cell, from others. A program may have rounded it."""
@@ -111,8 +107,7 @@ class Sweep:
         self.output = Path(self.options.output
                            or ROOT / "report/results" / machine / self.ladder.name)
         self.record = Record(self.output)
-        # Two sweeps at once would measure each other.
-        self.lock = self.record.lock()
+        self.lock = self.record.lock()  # two sweeps at once would measure each other
         now = self.describe()
         mine = {sweep: known for sweep, known in self.record.sweeps.items()
                 if known.get("kind", "grid") == self.kind}
@@ -148,16 +143,18 @@ class Sweep:
             self.rows.append(row)
 
     def numbers(self, stage, cell):
-        """The numbers of threads that a cell is run with. The largest is the first, and its run
-        shows how many the stage can use there. So a stage of one thread is run once. --growth
-        changes one option at a time: only its base has several."""
+        """The numbers of threads that a cell is run with. The largest comes first, and shows how
+        many the stage can use. --growth changes one option at a time: its base has several."""
         used = max(self.times[stage.name, cell], default=self.threads[0])
         threads = [number for number in self.threads if number <= used]
         is_alone = self.kind == "growth" and cell != next(iter(self.cells))
         return threads[:1] if is_alone else threads
 
-    def rounds(self, stage, times):
-        """How many rounds a cell needs, as its times so far show."""
+    def missing(self, stage, cell, threads):
+        """How many rounds are still needed, as the times so far show."""
+        if stage.name in self.notes:
+            return 0
+        times = [*self.times[stage.name, cell].get(threads, {}).values()]
         kind = "quick" if self.options.quick else self.kind
         first = times[0] if times else 0
         rounds = next(rounds for limit, rounds in ROUNDS[kind] if first >= limit)
@@ -166,12 +163,7 @@ class Sweep:
             timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
             enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
             rounds = max(rounds, min(enough, MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS))
-        return self.options.repeats or rounds
-
-    def missing(self, stage, cell, threads):
-        """How many rounds are still needed."""
-        times = [*self.times[stage.name, cell].get(threads, {}).values()]
-        return 0 if stage.name in self.notes else max(0, self.rounds(stage, times) - len(times))
+        return max(0, (self.options.repeats or rounds) - len(times))
 
     def left(self):
         """How many runs are still needed, as far as it is known."""

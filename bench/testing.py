@@ -105,9 +105,8 @@ class Tester:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(reference.drawn_data(self.ladder, self.items))]
-        # A waiting thread soon sleeps, and none is bound: checks run side by side, and all would
-        # begin at the same core. Tests preload before a sanitizer's library, and the host's leaks
-        # are no kernel's mistake.
+        # Checks run side by side, so waiting threads soon sleep, and none is bound. Tests preload
+        # before a sanitizer's library, and the host's leaks are no kernel's mistake.
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
                             "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
@@ -221,8 +220,7 @@ class Tester:
             raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}")
 
     def differs_again(self, case, start, run, order=1):
-        """Whether the same command gives another result, or another order of the simulated device's
-        threads."""
+        """Whether another run, on the simulated device in another order, gives another result."""
         if self.simulated:
             start = start._replace(order=order)
         other = self.result(case, start)
