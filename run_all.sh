@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The main job: runs every stage of a ladder over a grid, and prints and writes the speedup tables.
-# `./run_all.sh --help` lists the options. This file installs what is missing and hands over to
-# bench/sweep.py.
+# `./run_all.sh --help` lists the options. This file installs what is missing, and starts Python.
 set -euo pipefail
 trap 'exit 130' INT # also if the command that runs does not end by it
 

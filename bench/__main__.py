@@ -1,47 +1,34 @@
 """Starts a program of this repository: python3 -m bench compare A=00 B=01
 
-The name is that of a module: of bench/, or with its folder before it. Options may follow
-(options.py). Modules import each other as `from bench import ladders`, and only this file says
-where they are, also when the folder is started: python3 /path/bench. A program is a module with a
-main().
+The name is that of a module with a main(): of bench/, or with its folder before it.
 
 Ctrl-C ends a program without a traceback. While Python starts, it is blocked by who starts it (`env
---block-signal=INT`). While modules are imported, it ends the program at once: an exception would
-come up in any of the imports, and some of them swallow it. Later it is an exception, and what is
-cleaned up then, such as the programs that run, is not interrupted again.
+--block-signal=INT`). While modules are imported, it ends the program at once: some of them swallow
+exceptions. Later it is one, so that what runs is ended too.
 """
 
 import signal
 import sys
 
-IS_IGNORED = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in the background of a script
-if not IS_IGNORED:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 import importlib  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-
-def interrupt(number, _):
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # also for `python3 /path/bench`
 
 if __name__ == "__main__":
+    from bench import base, options
     module = sys.argv.pop(1)
-    from bench import options
     sys.argv = [module.rpartition(".")[2], *options.read(sys.argv[1:])]
     if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
         sys.stdout.reconfigure(line_buffering=True)
     main = importlib.import_module(module if "." in module else f"bench.{module}").main
-    if not IS_IGNORED:
-        signal.signal(signal.SIGINT, interrupt)
+    for number in base.ENDS:
+        if signal.getsignal(number) == signal.SIG_DFL:  # with nohup, it is not
+            signal.signal(number, base.leave)
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
     except OSError as error:
         sys.exit(f"{sys.argv[0]}: {error}")

@@ -1,12 +1,25 @@
-"""What everything in bench/ begins with: where the repository is, how a program ends, and how a
-text becomes a value."""
+"""Where the repository is, how a program ends, and how a text becomes a value."""
 
 import math
 import re
+import signal
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# {kind of a value: (its text, what it is)}. Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
+KINDS = {int: ("[-+0-9]+", "a whole number"), float: ("[-+.0-9Ee]+", "a number"),
+         bool: ("[01]", "0 or 1"), str: (".+", "text")}
+
+
+ENDS = signal.SIGHUP, signal.SIGINT, signal.SIGTERM  # what ends a program
+
+
+def leave(number, _):
+    """Ends Python. Another signal, which make passes on, must not interrupt how it ends others."""
+    for each in ENDS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def fail(message, status=2):
@@ -15,25 +28,20 @@ def fail(message, status=2):
     sys.exit(status)
 
 
-def number(text, kind, least=None):
-    """The value of a text: an int, a float, 0 or 1 for bool, or any text but an empty one for str.
-    A ValueError says what was expected."""
-    what = {int: "a whole number", float: "a number", bool: "0 or 1", str: "text"}[kind]
-    expected = what if least is None else f"{what} from {least}"
-    # Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
-    pattern = {str: ".+", bool: "[01]"}.get(kind, "[-+.0-9Ee]+")
-    try:
-        value = (int if kind is bool else kind)(re.fullmatch(pattern, text)[0])
-        if (least is not None and value < least) or (kind is float and not math.isfinite(value)):
-            raise ValueError
-    except (TypeError, ValueError):  # TypeError: no match
-        raise ValueError(expected) from None
-    return value
-
-
 def value(where, text, kind, least=None):
-    """The value of a text, as number() reads it. What is wrong ends the program."""
+    """The value of a text of one of KINDS, or of a list, as [kind]. What is wrong ends the
+    program."""
+    if isinstance(kind, list):
+        return [value(where, part, kind[0], least) for part in text.split(",")]
+    pattern, expected = KINDS[kind]
     try:
-        return number(text, kind, least)
-    except ValueError as expected:
-        return fail(f"{where}: found '{text}', expected {expected}")
+        if not re.fullmatch(pattern, text):
+            raise ValueError
+        found = int(text) if kind is bool else kind(text)
+        if (least is not None and found < least) or (kind is float and not math.isfinite(found)):
+            raise ValueError
+    except ValueError:
+        if least is not None:
+            expected += f" from {least}"
+        fail(f"{where}: found '{text}', expected {expected}")
+    return found

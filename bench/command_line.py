@@ -4,24 +4,12 @@ import argparse
 import os
 
 from bench import ladders, rows
-from bench.base import fail, number
+from bench.base import fail, value
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         fail(message.removeprefix("argument "))
-
-
-def value_of(kind, least=None):
-    """Returns what turns an option's text into a value: `kind` is its type, or [it] for a list."""
-    def convert(text):
-        try:
-            if isinstance(kind, list):
-                return [number(part, kind[0], least) for part in text.split(",")]
-            return number(text, kind, least)
-        except ValueError as expected:
-            raise argparse.ArgumentTypeError(f"found '{text}', expected {expected}") from None
-    return convert
 
 
 def parse(arguments):
@@ -35,40 +23,47 @@ def parse(arguments):
         "Ctrl-C keeps every finished run, and --resume goes on from there.",
         epilog="Exit status: 0; 1 a stage failed; 2 wrong options or data; 130 or 143 interrupted.")
 
-    def add(option, text, metavar=None, group=parser, **keywords):
-        keywords |= {"metavar": metavar} if metavar else {"action": "store_true", "default": None}
-        group.add_argument(f"--{option}", dest=option, help=text, **keywords)
+    def add_flag(option, text):
+        parser.add_argument(f"--{option}", dest=option, help=text, action="store_true",
+                            default=None)
 
-    add("stages", "names of stages, or how they begin: 00,02 (all but the steps)", "LIST",
-        type=value_of([str]))
+    def add_value(option, text, kind, least=None):
+        parser.add_argument(f"--{option}", dest=option, help=text,
+                            metavar="LIST" if isinstance(kind, list) else "N",
+                            type=lambda found: value(f"--{option}", found, kind, least))
+
+    add_value("stages", "names of stages, or how they begin: 00,02 (all but the steps)", [str])
     kinds = parser.add_mutually_exclusive_group()
-    add("steps", "measure instead all stages and steps, such as 01.1_name, in two cells and 16 "
-        "rounds", group=kinds)
-    add("growth", "measure instead how the cost grows with each option", group=kinds)
-    add("peers", "also run what you might use instead of the stages")
-    add("gpu", "only what needs a GPU")
+    for kind, text in (
+            ("steps", "all stages and steps, such as 01.1_name, in two cells and 16 rounds"),
+            ("growth", "how the cost grows with each option")):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind,
+                           default="grid", help=f"measure instead {text}")
+    add_flag("peers", "also run what you might use instead of the stages")
     known = rows.parameters(ladder)
     for axis in ladder.axes:
         kind, least = known[ladder.column(axis["option"])]
-        add(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})", "LIST",
-            type=value_of([kind], least))
-    for option, value in ladder.settings.items():
-        kind = known[ladder.column(option)]
-        words = {} if kind[0] is bool else {"metavar": "N", "type": value_of(*kind)}
-        add(option, f"({value})", **words)
-    add("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 over 5 s, 1 over "
-        "20 s; with --steps 16, or 8 over 1 s)", "N", type=value_of(int, 1))
-    add("threads", "for stages that can use several (all); tables have the most, a plot has each",
-        "LIST", type=value_of([int], 1))
-    add("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
-        "repeated; results go to report/results/<machine>-quick")
-    add("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
-        "synthetic set)", "DIR", type=os.path.abspath)
-    add("output", "where the results go, instead of report/results/<machine>/<ladder>", "DIR",
-        type=os.path.abspath)
-    add("resume", "keep earlier runs and do the missing ones; without it, earlier results of the "
-        "same kind move to a folder beside the new ones, named after their date")
+        add_value(axis["option"], f"{axis['name']} ({','.join(map(str, axis['values']))})",
+                  [kind], least)
+    for option, default in ladder.settings.items():
+        if isinstance(default, bool):
+            add_flag(option, f"({default})")
+        else:
+            add_value(option, f"({default})", *known[ladder.column(option)])
+    add_value("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 from 5 s on, "
+              "1 from 20 s on; with --steps 16, or 8 from 1 s on)", int, 1)
+    add_value("threads", "for stages that can use several (all); tables have the most, a plot has "
+              "each", [int], 1)
+    add_flag("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
+             "repeated; results go to report/results/<machine>-quick")
+    add_flag("resume", "keep earlier runs and do the missing ones; without it, earlier results of "
+             "the same kind move to a folder beside the new ones, named after their date")
+    for option, text in (
+            ("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
+             "synthetic set)"),
+            ("output", "where the results go, instead of report/results/<machine>/<ladder>")):
+        parser.add_argument(f"--{option}", help=text, metavar="DIR", type=os.path.abspath)
     options = parser.parse_args(arguments)
-    if options.growth and not ladder.toml["growth"]:
+    if options.kind == "growth" and not ladder.toml["growth"]:
         fail(f"--growth: found no [growth] in {ladder.name}/ladder.toml")
     return options, ladder

@@ -10,18 +10,17 @@ from pathlib import Path
 import psutil
 
 from bench import running
-from bench.base import ROOT, fail
+from bench.base import ROOT
 
 OTHERS = 10  # percent of the processors that other programs may use without disturbing a run
 
 
-def processors(quota=Path("/sys/fs/cgroup/cpu.max")):
-    """How many processors the programs may use: those of the mask that we run with (taskset), or
-    fewer by a container's quota, such as docker's --cpus 4. OpenMP does not know of a quota. With a
-    thread for each processor, all would stand still as soon as it is used up."""
+def processors():
+    """How many processors the programs may use: those of our mask (taskset), or fewer by a
+    container's quota, of which OpenMP does not know: all threads stand still once it is used up."""
     count = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-        paid, period = map(int, quota.read_text(encoding="utf-8").split())
+        paid, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
         count = max(1, min(count, paid // period))
     return count
 
@@ -36,38 +35,32 @@ def has_gpu():
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
     folder = str(ROOT / "bench/machine")
-    status, errors, _ = running.run(
-        ["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"], keep="both")
-    if status:
-        fail(f"bench/machine/ceiling.c does not build: {errors}", 1)
+    running.output(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"])
     return f"{folder}/build/ceiling"
 
 
 def rate(threads):
-    """GFLOP/s of multiply-adds alone on so many threads, as the machine is now. Takes some 20
-    milliseconds."""
-    status, text, _ = running.run([ceiling(), str(threads)], keep="stdout")
-    if status:
-        fail(f"bench/machine/build/ceiling: exit status {status}", 1)
-    return float(text) / 1e9
+    """GFLOP/s of multiply-adds alone on so many threads, now. Takes some 20 milliseconds."""
+    return float(running.output([ceiling(), str(threads)])) / 1e9
 
 
 def processor_seconds():
-    """(all, own): for how many seconds the processors that we may use have been busy, and how much
-    of that was this program with the runs that have ended. What a hypervisor takes is busy, too."""
-    found, mine = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
+    """(all, own): the seconds for which the processors that we may use have been busy, what a
+    hypervisor takes included, and those of this program with the runs that have ended."""
+    found = psutil.cpu_times(percpu=True)
+    mine = os.sched_getaffinity(0)
     if len(mine) < len(found):  # else all, whatever their numbers
         found = [times for number, times in enumerate(found) if number in mine]
-    # Not idle, nor waiting for a disk.
-    busy = sum(sum((each.user, each.nice, each.system, each.irq, each.softirq, each.steal))
-               for each in found)
-    return busy, sum(os.times()[:4])
+    # Not idle, nor waiting for a disk. A guest's time is the user's, too.
+    return sum(each.user + each.nice + each.system + each.irq + each.softirq + each.steal
+               for each in found), sum(os.times()[:4])
 
 
 def watch_others():
     """Begins to watch the other programs. Returns a function that says how many percent of the
     processors they have used since then."""
-    (busy, own), clock = processor_seconds(), time.monotonic()
+    busy, own = processor_seconds()
+    clock = time.monotonic()
     count = len(os.sched_getaffinity(0))
     tick = count / os.sysconf("SC_CLK_TCK")  # the kernel counts whole ones, ours perhaps as others'
 
@@ -81,5 +74,6 @@ def watch_others():
 
 def why_busy(used):
     """Why times say little if other programs have used so many percent of the processors, or ""."""
-    return (f"other programs used {used:.0f} % of the processors meanwhile; close them, or wait"
-            if used > OTHERS else "")
+    if used <= OTHERS:
+        return ""
+    return f"other programs used {used:.0f} % of the processors meanwhile; close them, or wait"

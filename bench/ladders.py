@@ -1,13 +1,9 @@
-"""Finds ladders and stages. Everything that builds, runs, tests, times or draws asks here.
-
-    ladders ladders                     the folders of the ladders; the main one comes first
-    ladders stages [--cpu|--cuda] [LADDER [STAGE ...]]
-                                        the folders of the stages of a ladder, or of all ladders; or
-                                        of these stages only, by the beginnings of their names
+"""Finds ladders and stages, and prints their folders in the repository: `ladders ladders`, or
+`ladders stages [--cpu|--cuda] [LADDER]`.
 
 A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
 in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
-that lead to it, such as 01.1_loop_order. Paths are relative to the repository.
+that lead to it, such as 01.1_loop_order.
 """
 
 import functools
@@ -31,26 +27,29 @@ class Ladder:
     """A folder of stages that do the same work, and what its ladder.toml says of it."""
 
     def __init__(self, folder):
-        self.folder, self.name, self.file = folder, folder.name, folder / "ladder.toml"
+        self.folder = folder
+        self.name = folder.name
+        self.file = folder / "ladder.toml"
         try:
             self.toml = toml = shape.check(tomllib.loads(self.file.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             fail(f"{self.file.relative_to(ROOT)}: {error}; see stages/ladder.toml")
-        self.title, self.program, self.time = toml["title"], toml["program"], toml["time"]
+        self.title = toml["title"]
+        self.time = toml["time"]
         self.axes = toml["axes"]  # the first is a table's pages, the last its columns
         self.settings = toml["settings"]  # {option: value}
-        self.phases, self.measures, self.save = toml["phases"], toml["measures"], toml["save"]
+        self.phases = toml["phases"]
+        self.measures = toml["measures"]
+        self.save = toml["save"]
         # How many float32 numbers have the place of one of the ladder's in a vector.
         self.width = 2 if toml["numbers"] == "float64" else 1
-        self.epochs = toml["epochs"]  # the option of the file with a row for each epoch
-        # The folder of its stages' profiles, and that of its peers: libraries and frameworks.
-        self.profiles, self.peers_folder = (folder / toml["profiles"]).resolve(), folder / "peers"
+        self.profiles = (folder / toml["profiles"]).resolve()
+        self.peers_folder = folder / "peers"
         # The module that says what the data are, if the programs take any (data/mnist.py).
         self.data_file = (folder / toml["data"]).resolve()
 
     def chosen_by(self, option):
-        """What chooses the ladder on a command line: " --study NAME" by the option "--study ", or
-        "" for the main one."""
+        """What chooses the ladder on a command line: " --study NAME", or "" for the main one."""
         return "" if self is ladders()[0] else f" {option}{self.name}"
 
     def column(self, option):
@@ -66,11 +65,14 @@ class Ladder:
     def sum_of(terms, row):
         """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
         def factor(word):
+            name = word.removeprefix("/")
             try:
-                value = float(row.get(word.lstrip("/"), word.lstrip("/")))
+                value = float(row.get(name, name))
             except ValueError:
                 fail(f"ladder.toml: found '{word}' in a sum, expected a number or a column")
-            return value if word[0] != "/" else 1 / value if value else math.inf
+            if name == word:
+                return value
+            return 1 / value if value else math.inf
 
         return sum(math.prod(map(factor, term.split())) for term in terms)
 
@@ -80,10 +82,8 @@ class Ladder:
         chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
                   for axis in reversed(self.axes)}
         chosen |= self.toml["compare"] | self.toml.get(table, {})
-        for option in [*chosen, *self.settings, "runs"]:
-            if value := self.given(option):
-                chosen[option] = value
-        return chosen
+        told = {option: self.given(option) for option in (*chosen, *self.settings, "runs")}
+        return chosen | {option: value for option, value in told.items() if value}
 
     @staticmethod
     def given(option):
@@ -96,8 +96,7 @@ class Ladder:
         return importlib.import_module(str(path).replace("/", "."))
 
     def describe_data(self, folder):
-        """The kind of the data in a folder, and a sum of its labels: two sets of the same name,
-        such as MNIST and Fashion-MNIST, differ in them."""
+        """The data's kind, and a checksum of the labels: Fashion-MNIST is of MNIST's kind."""
         labels = b"".join(path.read_bytes() for path in sorted(Path(folder).iterdir())
                           if re.search(r"labels|\.csv", path.name))
         return f"{self.data_module.kind({*os.listdir(folder)})}, labels {zlib.crc32(labels):08x}"
@@ -105,9 +104,7 @@ class Ladder:
     @functools.cached_property
     def data(self):
         """The words that say where the data are, if the programs take any."""
-        if not self.toml["data"]:
-            return []
-        return ["--data", str(locate(self.data_file))]
+        return ["--data", str(locate(self.data_file))] if self.toml["data"] else []
 
     def words(self, options):
         """The words of a program's command line: these options, and the data if it takes any."""
@@ -116,38 +113,38 @@ class Ladder:
     def words_of(self, options):
         """Those of the options. One that is true or false in [settings] has no value. "runs" is
         none of them: it says how often the program runs."""
-        return [word for option, value in options.items() if option != "runs" for word in (
-            [f"--{option}"] * int(value) if isinstance(self.settings.get(option), bool)
-            else [f"--{option}", str(value)])]
+        words = []
+        for option, value in options.items():
+            if isinstance(self.settings.get(option), bool):
+                words += [f"--{option}"] if int(value) else []
+            elif option != "runs":
+                words += [f"--{option}", str(value)]
+        return words
 
     @functools.cached_property
     def stages(self):
-        """All stages, steps included, in the order in which they are read. make's lists take their
-        folders' names."""
-        found = [Stage(self, source.parent, source) for place in ("", "[0-9][0-9].*/")
-                 for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.program}.c*")
+        """All stages and steps, in the order in which they are read."""
+        found = [Stage(self, source) for place in ("", "[0-9][0-9].*/")
+                 for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.toml['program']}.c*")
                  if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
         found.sort(key=lambda stage: stage.name)
+        names = [stage.name for stage in found]
         for stage in found:
-            if not STAGE_NAME.fullmatch(stage.name):
+            if not STAGE_NAME.fullmatch(stage.name):  # make's lists take the names
                 fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
                      "such as 20_mine or 20.1_mine, in small letters")
-        if not found:
-            fail(f"found no stages in {self.folder.relative_to(ROOT)}")
-        if self.toml["baseline"] not in ("", *(stage.name for stage in found)):
+        if self.toml["baseline"] not in ("", *names):
             fail(f"{self.file.relative_to(ROOT)}: baseline: found '{self.toml['baseline']}', "
-                 f"expected a stage: {' '.join(stage.name for stage in found)}")
+                 f"expected a stage: {' '.join(names)}")
         return found
 
     @property
     def peers(self):
-        return [Stage(self, self.peers_folder, source, is_peer=True)
-                for source in sorted(self.peers_folder.glob("peer_*"))
+        return [Stage(self, source) for source in sorted(self.peers_folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]
 
     def skips(self, name):
-        """What the stage or the peer of this name leaves out of the operations that its rows count,
-        in words, or ""."""
+        """What a stage or peer leaves out of the operations that its rows count, or ""."""
         return next((each.declared("SKIPS") for each in (*self.stages, *self.peers)
                      if each.name == name), "")
 
@@ -164,8 +161,7 @@ class Ladder:
         """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
         the way to it. Any other beginning has to be that of one stage only."""
         found = self.select(wanted, option, among)
-        found = ([stage for stage in found if stage.name == wanted]
-                 or [stage for stage in found if stage.name.startswith(f"{wanted}_")] or found)
+        found = [stage for stage in found if wanted in (stage.name, stage.number)] or found
         if len(found) > 1:
             fail(f"{option}: found '{wanted}', expected more of a name of: "
                  f"{' '.join(stage.name for stage in found)}")
@@ -187,17 +183,12 @@ def find_ladder(wanted, option="STUDY"):
     return ladders()[names.index(wanted) if wanted else 0]
 
 
-def print_folders(found):
-    print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")
-
-
 def main():
-    kinds = {"--cpu": False, "--cuda": True}
-    command, *words = [word for word in sys.argv[1:] if word not in kinds]
-    wanted = [kinds[word] for word in sys.argv if word in kinds] or kinds.values()
-    chosen = [find_ladder(words.pop(0))] if words else ladders()
-    if command == "ladders":
-        print_folders(chosen)
-        return
-    found = [stage for ladder in chosen for stage in ladder.stages if stage.is_cuda in wanted]
-    print_folders([chosen[0].find(word, among=found) for word in words] or found)
+    command, *words = sys.argv[1:]
+    found = [find_ladder(word) for word in words if not word.startswith("--")] or ladders()
+    if command == "stages":
+        found = [stage for ladder in found for stage in ladder.stages]
+    for word, is_cuda in (("--cpu", False), ("--cuda", True)):
+        if word in words:
+            found = [stage for stage in found if stage.is_cuda == is_cuda]
+    print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")

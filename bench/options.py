@@ -1,15 +1,11 @@
 """What a command was told: STAGE=01 HIDDEN=256, on make's command line or in the first words of
-`python3 -m bench compare A=00 B=01`. What else the environment has under such a name says nothing:
-setup/README.md lists the variables that count."""
+`python3 -m bench compare A=00 B=01`. A variable of the environment says nothing."""
 
+import itertools
 import os
 import re
 
 GIVEN = {}  # {name: value}
-
-
-def is_option(word):
-    return re.match("[A-Z][A-Z_]*=", word)
 
 
 def read(words):
@@ -21,9 +17,9 @@ def read(words):
     for word in re.findall(r"(?:\\.|\S)+", flags):
         name = word.partition("=")[0].rstrip(":?+!")
         GIVEN[name] = os.environ.get(name, "")
-    count = next((place for place, word in enumerate(words) if not is_option(word)), len(words))
-    GIVEN.update(word.split("=", 1) for word in words[:count])
-    return words[count:]
+    found = [*itertools.takewhile(re.compile("[A-Z][A-Z_]*=").match, words)]
+    GIVEN.update(word.split("=", 1) for word in found)
+    return words[len(found):]
 
 
 def given(name, otherwise=""):

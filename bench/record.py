@@ -1,10 +1,4 @@
-"""The record of a ladder's results: a folder of four files, which only this file writes.
-
-    runs.csv      a row for each run, as its program wrote it, and the columns RECORD of rows.py
-    epochs.csv    a row for each epoch, if the ladder's programs have such
-    sweeps.csv    lines "sweep,key,value": how each sweep was made
-    programs.csv  what became of each program in each sweep, and what it was made of
-"""
+"""The record of a ladder's results, which only this file writes: see report/results/README.md."""
 
 import csv
 import fcntl
@@ -16,35 +10,12 @@ import time
 from bench import rows
 from bench.base import fail
 
-FILES = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
-
 
 def csv_lines(*lines):
     """Lines of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
-
-
-def append(path, head, text):
-    """Appends to a file that begins with `head`, and writes that first if the file is new: all of
-    it, or nothing."""
-    try:
-        with open(path, "a+b", 0) as file:
-            size = file.tell()
-            file.seek(0)
-            if size and file.read(len(head)) != head:
-                fail(f"{path}: line 1: found other columns than these rows have; name another "
-                     "folder for the results")
-            text = text if size else head + text
-            try:
-                while text:
-                    text = text[file.write(text):]
-            except OSError:
-                file.truncate(size)
-                raise
-    except OSError as error:
-        fail(f"{path}: cannot write: {error.strerror}", 1)
 
 
 class Record:
@@ -55,8 +26,6 @@ class Record:
         """Keeps others from writing, until the file descriptor that it returns is closed."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not all(os.access(path, os.W_OK) for path in (self.folder, *self.files())):
-                raise OSError
             lock = os.open(self.folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,12 +35,11 @@ class Record:
         return lock
 
     def files(self):
-        """Those of its files that are there."""
-        return [path for path in (self.folder / name for name in FILES) if path.exists()]
+        names = "runs.csv", "epochs.csv", "sweeps.csv", "programs.csv"
+        return [self.folder / name for name in names if (self.folder / name).exists()]
 
     @property
     def sweeps(self):
-        """{sweep: {key: value}}"""
         return rows.read_sweeps(self.folder)
 
     @property
@@ -80,9 +48,28 @@ class Record:
         return rows.read_record(self.folder / "programs.csv", rows.PROGRAMS)
 
     def add(self, name, columns, *lines):
-        """Adds lines to a file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        append(self.folder / name, csv_lines(columns).encode(), csv_lines(*lines).encode())
+        """Appends lines to a file that has these columns, and may be new: all of them, or none."""
+        path = self.folder / name
+        head = csv_lines(columns).encode()
+        text = csv_lines(*lines).encode()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(path, "a+b", 0) as file:
+                size = file.tell()
+                file.seek(0)
+                if size == 0:
+                    text = head + text
+                elif file.read(len(head)) != head:
+                    fail(f"{path}: line 1: found other columns than these rows have; name another "
+                         "folder for the results")
+                try:
+                    while text:
+                        text = text[file.write(text):]
+                except OSError:
+                    file.truncate(size)
+                    raise
+        except OSError as error:
+            fail(f"{path}: cannot write: {error.strerror}", 1)
 
     def begin(self, known):
         """Begins a sweep with what is known of it, {key: value}. Returns its number."""
@@ -101,10 +88,8 @@ class Record:
             self.add(name, columns, *lines)
 
     def note_programs(self, sweep, lines):
-        """Notes what became of the programs of a sweep, in the place of what was noted before."""
-        others = (each.values() for each in self.programs if each["sweep"] != sweep)
-        rows.write(self.folder / "programs.csv", csv_lines(
-            rows.PROGRAMS, *others, *((sweep, *line) for line in lines)))
+        """Notes what became of the programs of a sweep."""
+        self.add("programs.csv", rows.PROGRAMS, *((sweep, *line) for line in lines))
 
     def remove(self, column, values):
         """Takes out the lines that have one of these values, of the files that have the column."""
@@ -117,12 +102,11 @@ class Record:
     def move_aside(self, sweeps):
         """Copies all to a folder, and takes out the rows of these sweeps. The epochs are those of
         the grid. Returns the folder."""
-        kinds = {known.get("kind", "grid") for known in sweeps.values()}
         aside = self.folder / time.strftime("%F_%H%M%S")
         aside.mkdir()
         for path in self.files():
             shutil.copy2(path, aside)
         self.remove("sweep", sweeps)
-        if "grid" in kinds:
+        if any(known.get("kind", "grid") == "grid" for known in sweeps.values()):
             (self.folder / "epochs.csv").unlink(missing_ok=True)
         return aside

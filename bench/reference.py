@@ -1,5 +1,4 @@
-"""What is right: what a ladder's reference computes, and what [tests] of ladder.toml says is
-compared with it. The reference prints how: see stages/reference.c."""
+"""What is right: what a ladder's reference computes, and what [tests] of ladder.toml compares."""
 
 import functools
 import tempfile
@@ -29,18 +28,14 @@ def drawn_data(ladder, items):
 
 @functools.lru_cache(maxsize=200)  # a few hundred MiB at most
 def expect(ladder, *options):
-    """(words of each line that the reference prints with these options, the float64 numbers that it
-    saves, or None). Many programs are compared with them."""
+    """(words of each line that it prints with these options, the float64 that it saves, or None)"""
     saved = Path(scratch().name, "expected")
     saved.unlink(missing_ok=True)
     command = [str(BUILD / ladder.name / "reference"), *options]
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
-    status, text, _ = running.run(command, keep="stdout")
-    if status:
-        fail(f"{' '.join(command)}: exit status {status}; `make -C tests programs` builds it", 1)
-    return ([line.split() for line in text.splitlines()],
-            np.fromfile(saved) if saved.exists() else None)
+    lines = [line.split() for line in running.output(command).splitlines()]
+    return lines, np.fromfile(saved) if saved.exists() else None
 
 
 def selected(ladder, selection, threads=True):
@@ -48,16 +43,15 @@ def selected(ladder, selection, threads=True):
     if "tests" not in ladder.toml:
         fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
     tests = ladder.toml["tests"]
-    return {**shape.CASES, "twice": tests["cases"], "threads": threads, **tests,
-            **tests.get(selection, {})}
+    return (shape.CASES | {"twice": tests["cases"], "threads": threads} | tests
+            | tests.get(selection, {}))
 
 
 def pairs(tests, part=1):
     """(size and case as one, whether to run it twice, or None to do no more than run it): of a part
     of all pairs, such as a third, in which each size and each case still is."""
-    sizes, cases = tests["sizes"], (*tests["cases"], *tests["run_only"])
-    part = min(part, len(sizes), len(cases))
-    return [(f"{size} {case}".strip(),
-             None if case in tests["run_only"] else case in tests["twice"])
-            for row, size in enumerate(sizes)
-            for column, case in enumerate(cases) if (row + column) % part == 0]
+    twice = {case: case in tests["twice"] for case in tests["cases"]}
+    twice |= dict.fromkeys(tests["run_only"])
+    part = min(part, len(tests["sizes"]), len(twice))
+    return [(f"{size} {case}".strip(), twice[case]) for row, size in enumerate(tests["sizes"])
+            for column, case in enumerate(twice) if (row + column) % part == 0]

@@ -1,40 +1,30 @@
-"""Reads the rows that the programs append to their --csv, by the names of the columns.
+"""Reads the rows that the programs append to their --csv, and what a sweep writes beside them. A
+file that is not what it should be ends the program with one line.
 
 A row begins with stage, device and threads. Then come the ladder's parameters (its axes and its
-settings), dataset, times, phases, results and peaks. The C code that writes the values writes the
-header. An empty field means that the column does not apply. A sweep adds the columns of RECORD:
-
-    sweep    its number in sweeps.csv, which says how this sweep was made
-    round    in which round of the sweep: runs of a round were made right after one another
-    began    when the run began
-    load     the machine's load average over the minute before
-    others   percent of the processors that other programs used meanwhile
-    rate     GFLOP/s of multiply-adds alone, on as many threads as the run has used, just after it
-
-Beside the rows lie sweeps.csv, with lines "sweep,key,value", and programs.csv: what became of each
-program in each sweep, and a hash of the sources that it was measured on. A sweep's key "kind" is
-"grid", "steps" or "growth".
-
-A file that is not what it should be ends the program with one line.
+settings), dataset, times, phases, results and peaks. A sweep adds the columns of RECORD. An empty
+field means that the column does not apply.
 """
 
-import contextlib
 import json
-import math
 import os
 from pathlib import Path
 
 import pandas
 
-from bench.base import fail, value
+from bench.base import fail
 from bench.host import OTHERS
 
 TEXTS = "stage", "device", "dataset", "began"
-COUNTS = "threads", "sweep", "round", "run", "epoch"  # whole numbers from 1
+COUNTS = "threads", "sweep", "round", "run", "epoch"
+SIZES = "_s", "_mib", "gflops"  # how the columns' names end that say how long or large a run was
+# Runs of a round of a sweep were made right after one another. The load is the machine's average
+# over the minute before a run, others the percent of the processors that other programs used
+# meanwhile, and rate the GFLOP/s of multiply-adds alone just after it, on as many threads.
 RECORD = "sweep", "round", "began", "load", "others", "rate"
 SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
 PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
-# Columns of epochs.csv, which has a row for each epoch: those of a run have the same number.
+# Those of epochs.csv, where the epochs of a run have the same number.
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
 NOISY = 0.1  # a cell with a run farther than this part from its median is marked
 # A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
@@ -43,7 +33,6 @@ RATE = 90
 
 
 def read(path):
-    """The text of a file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -59,27 +48,25 @@ def write(path, text):
         new.write_text(text, encoding="utf-8")
         new.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
+        new.unlink(missing_ok=True)
         fail(f"{path}: cannot write: {error.strerror}", 1)
 
 
 def parameters(ladder):
-    """{column: (kind of its values, the least)}: the axes and the settings of a ladder. The kind is
-    that of the values in its ladder.toml."""
-    found = {option: (type(value), 0 if type(value) in (int, float) else None)
-             for option, value in ladder.settings.items()}
+    """{column: (kind of its values, the least)} of a ladder's axes and settings."""
+    found = {}
+    for option, default in ladder.settings.items():
+        found[ladder.column(option)] = type(default), {int: 0, float: 0}.get(type(default))
     for axis in ladder.axes:
         kind = type(axis["values"][0])
-        found[axis["option"]] = kind, {int: 1, float: 0}.get(kind)
-    return {ladder.column(option): kind for option, kind in found.items()}
+        found[ladder.column(axis["option"])] = kind, {int: 1, float: 0}.get(kind)
+    return found
 
 
 def read_texts(path, needed):
     """A CSV file as a frame of texts. An empty one has the needed columns."""
     try:
-        # The engine of C does not tell a field that is missing from an empty one.
-        frame = pandas.read_csv(path, dtype=str, keep_default_na=False, engine="python")
+        frame = pandas.read_csv(path, dtype=str, keep_default_na=False, engine="python").fillna("")
     except pandas.errors.EmptyDataError:
         frame = pandas.DataFrame(columns=[*dict.fromkeys(needed)], dtype=str)
     except (OSError, ValueError) as error:  # such as "Expected 28 fields in line 3, saw 29"
@@ -87,46 +74,46 @@ def read_texts(path, needed):
     for name in needed:
         if name not in frame:
             fail(f"{path}: line 1: found no column '{name}', expected the header of --csv")
-    short = frame.isna().any(axis=1)
-    if short.any():
-        fail(f"{path}: line {2 + short.argmax()}: found fewer than {len(frame.columns)} columns")
     return frame
 
 
-def numbers(path, frame, name, kind, least, is_full=True):
+def numbers(path, texts, is_full=True):
     """The numbers of a column of texts. Those of empty fields are NaN, if there may be any."""
-    return [value(f"{path}: line {line}: {name}", text, kind, least)
-            if text or is_full else math.nan for line, text in enumerate(frame[name], 2)]
+    found = pandas.to_numeric(texts, errors="coerce")
+    wrong = found.isna() & (is_full | (texts != ""))
+    if wrong.any():
+        line = wrong.argmax()
+        fail(f"{path}: line {2 + line}: {texts.name}: found '{texts[line]}', expected a number")
+    return found
 
 
 def read_rows(path, ladder, needed=()):
     """The rows of a file, as a frame. A column of numbers has NaN where the field is empty. A file
     of another kind than --csv says which columns it needs."""
     known = parameters(ladder)
-    full = {*known, ladder.time} if not needed else {*known}  # columns without an empty field
+    full = {*known, ladder.time}  # columns without an empty field
     frame = read_texts(path, needed or [
         "stage", "device", "threads", *known, "dataset", ladder.time,
         *(f"{phase}_s" for phase in ladder.phases),
         *(measure["column"] for measure in ladder.measures), "gflops"])
-    for name in frame:
-        is_size = name in RECORD or name.endswith(("_s", "_mib", "gflops"))
-        kind = known.get(name, (int, 1) if name in COUNTS else (float, 0 if is_size else None))
-        if name not in TEXTS:
-            frame[name] = numbers(path, frame, name, *kind, name in full)
+    for name in frame.columns.difference(TEXTS):
+        if known.get(name, [float])[0] is not str:
+            frame[name] = numbers(path, frame[name], name in full)
     return frame
 
 
 def records(frame):
     """[{column: value}] of a frame, with None for an empty field."""
-    return [{name: None if value != value else int(value) if name in COUNTS else value
-             for name, value in row.items()} for row in frame.to_dict("records")]
+    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    for row in found:
+        row |= {name: int(row[name]) for name in COUNTS if row.get(name)}
+    return found
 
 
 def read_record(path, columns):
-    """The rows of a file of the record, [{column: text}], with the sweep as a number. A file that
-    is not there has none."""
+    """The rows of a file of the record, [{column: text}], with the sweep as a number."""
     frame = read_texts(path, columns) if path.exists() else pandas.DataFrame(columns=columns)
-    return frame.assign(sweep=numbers(path, frame, "sweep", int, 1)).to_dict("records")
+    return frame.assign(sweep=numbers(path, frame["sweep"])).to_dict("records")
 
 
 def read_sweeps(folder):
@@ -141,32 +128,26 @@ def best_rates(rows):
     """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
     best = {}
     for row in rows:
-        if row.get("rate"):
-            best[row["threads"]] = max(row["rate"], best.get(row["threads"], 0))
+        best[row["threads"]] = max(row.get("rate") or 0, best.get(row["threads"], 0))
     return best
 
 
 def is_disturbed(row, best):
-    """Whether a run was disturbed, by how the machine was: never by the run's own time. What a row
-    does not know disturbs nobody."""
-    rate, others = row.get("rate"), row.get("others")
-    return bool((rate and rate < RATE / 100 * best.get(row["threads"], 0))
-                or (others and others > OTHERS))
+    """Whether a run was disturbed, by how the machine was: never by the run's own time."""
+    if (row.get("others") or 0) > OTHERS:
+        return True
+    return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
 
 
 def read_ceilings(path):
-    """[(level, threads, rate)] of the JSON that Google Benchmark writes for bench/ceilings: the
-    medians. The levels are "flops", "L1", ..., "memory", and what a program waits for: "addition",
-    "barrier", "parallel_region". The rates are operations of float32, bytes or waits a second."""
+    """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
+    "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second."""
     found = []
-    try:
-        for run in json.loads(read(path))["benchmarks"]:
-            if run.get("aggregate_name") == "median":
-                _, what, *words = run["run_name"].split("/")
-                level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
-                threads = [int(word[8:]) for word in words if word.startswith("threads:")]
-                rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
-                found.append((level, *(threads or [1]), rate))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    for run in json.loads(read(path))["benchmarks"]:
+        if run.get("aggregate_name") == "median":
+            _, what, *words = run["run_name"].split("/")
+            level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
+            threads = [int(word[8:]) for word in words if word.startswith("threads:")]
+            rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
+            found.append((level, *(threads or [1]), rate))
     return found

@@ -12,15 +12,10 @@ import time
 
 import psutil
 
+from bench.base import ENDS
+
 TOO_SLOW = 124  # the exit status of timeout(1)
 GRACE_S = 2     # between SIGTERM and SIGKILL
-
-
-def leave(number, _):
-    """Ends Python. Another signal, which make passes on, must not come up in end_all()."""
-    for each in (signal.SIGHUP, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 def ends_within(process, seconds):
@@ -34,14 +29,12 @@ def members(session):
     """The processes of a session. mpirun gives each process a group of its own."""
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):  # it has just ended
-            is_zombie = process.status() == psutil.STATUS_ZOMBIE
-            if os.getsid(process.pid) == session and not is_zombie:
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
                 yield process.pid
 
 
 def end_all(process, grace):
-    """Ends a program that leads a session, and what it has started. All have as many seconds to end
-    by themselves."""
+    """Ends a program that leads a session, and what it has started, after so many seconds."""
     if not ends_within(process, 0):
         os.killpg(process.pid, signal.SIGTERM)
         clock = time.monotonic()
@@ -55,63 +48,63 @@ def end_all(process, grace):
     process.wait()
 
 
-def hold_back(*numbers):
-    """Holds signals back until the function is called that this returns: before that, there is no
-    process to end. The process itself gets them. (A preexec_fn that lets it would cost a copy of
-    Python's page tables, twenty milliseconds.)"""
-    came, before = [], {}
-    for number in numbers:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as in the background of a script
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
-
-    def release():
+@contextlib.contextmanager
+def held_back():
+    """Holds signals back while a program starts: before that, there is none to end. (It inherits
+    blocked ones, and a preexec_fn costs twenty milliseconds.)"""
+    came = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number))
+              for number in ENDS}
+    try:
+        yield
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         for number in came:
             signal.raise_signal(number)
 
-    return release
-
 
 def own_words(text):
-    """What a program has written, without the blocks in which Open MPI 5 adds that it failed. If
-    there is nothing else, they say why no program began."""
+    """What a program has written, without the blocks in which Open MPI 5 adds that it failed, if
+    there is anything else."""
     return re.sub(r"^-{50,}\n(.*\n)*?-{50,}\n", "", text, flags=re.MULTILINE) or text
 
 
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     """(exit status, what it wrote, seconds): runs a program to its end, or for `limit` seconds, and
-    then the status is TOO_SLOW. It keeps its "stdout", its "stderr" or "both". With "stdout",
-    errors go to the terminal, and with "" all. Whatever the program has started ends with it. No
-    signal of the terminal reaches it, so those that would end Python end the program first."""
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, leave)
-    # Not a pipe: what the program has started could hold it open.
-    with tempfile.TemporaryFile() as kept:
-        clock = time.monotonic()
-        release = hold_back(signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+    then the status is TOO_SLOW. Its "stdout", "stderr", "both" or nothing, "", is kept. What it has
+    started ends with it. A signal that ends Python ends it first."""
+    clock = time.monotonic()
+    process = None
+    with tempfile.TemporaryFile() as kept:  # no pipe: what the program started could hold it open
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, start_new_session=True,
-                stdout={"": None, "stderr": subprocess.DEVNULL}.get(keep, kept),
-                stderr=kept if keep in ("stderr", "both") else None, **options)
-        except OSError as error:
-            release()
-            return 127, f"cannot start {command[0]}: {error.strerror}", 0
-        try:
-            release()
+            with held_back():
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, start_new_session=True,
+                    stdout={"": None, "stderr": subprocess.DEVNULL}.get(keep, kept),
+                    stderr=kept if keep in ("stderr", "both") else None, **options)
             is_late = not ends_within(process, limit)
+        except OSError as error:
+            return 127, f"cannot start {command[0]}: {error.strerror}", 0
         finally:
             seconds = time.monotonic() - clock
-            end_all(process, grace)
+            if process:
+                end_all(process, grace)
         kept.seek(0)
         return (TOO_SLOW if is_late else process.returncode,
                 own_words(kept.read().decode(errors="replace")).rstrip("\n"), seconds)
 
 
+def output(command, **options):
+    """What a program prints. If it fails, it has said why, and Python ends, too."""
+    status, text, _ = run(command, keep="stdout", **options)
+    if status == 127:
+        print(text, file=sys.stderr)
+    if status:
+        sys.exit(2 if status == 2 else 1)
+    return text
+
+
 def reason(said, name):
     """The last line that a program of this name has said: why it failed."""
     return said.rpartition("\n")[2].removeprefix(f"{name}: ")
-
-

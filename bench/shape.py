@@ -1,11 +1,7 @@
-"""What a ladder.toml may say. stages/ladder.toml explains the keys.
-
-Each key is here with a value of its type. A ValueError says what is wrong first: where, what was
-found there and what was expected.
+"""What a ladder.toml may say: each key, with a value of its type. stages/ladder.toml explains them.
 """
 
 import difflib
-import itertools
 
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "growth": {}, "compare": {}, "step": {}, "check": {},
@@ -15,7 +11,6 @@ DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures":
 # The keys of [tests], and what they are without one. Each of its selections may replace them.
 CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
          "all_threads": [], "threads": True, "real_data": False}
-# What `make gpu-kit` runs.
 KIT = {"cases": [], "sanitized": [], "peers": [], "counted": [], "cpu": [], "threads": []}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
               "order_2", "order_3", "gpu", "cell", "peers", "long")
@@ -32,7 +27,7 @@ SHAPE = DEFAULTS | {
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
             "measures": ("column", "title"), "counts": ("cell", "run")}
 # What a program or run_all.sh takes itself.
-TAKEN = ("csv", "data", "gpu", "growth", "help", "output", "peers", "quick", "quiet", "repeats",
+TAKEN = ("csv", "data", "growth", "help", "kind", "output", "peers", "quick", "quiet", "repeats",
          "resume", "runs", "save", "stages", "steps", "study", "threads")
 TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text",
          dict: "a table", list: "a list"}
@@ -50,20 +45,21 @@ def nearest(wanted, names):
 
 
 def compare(place, found, shape):
-    """Compares a value's type with that of its shape, and the keys of a table, or of each in a
-    list."""
+    """Compares a value's type with that of its shape, and so on what is in a table or a list."""
     kind = type(shape)
     if type(found) is not kind and (kind, type(found)) != (float, int):
         wrong(place, repr(found), TYPES[kind])
-    for each, one in itertools.product(found, shape) if kind is list else ():
-        compare(place, each, one)
-    for key, value in found.items() if kind is dict and shape else ():
-        if key not in shape:
-            wrong(place, f"the key '{key}'", nearest(key, shape))
-        compare(f"{place}.{key}".lstrip("."), value, shape[key])
-    for key in REQUIRED.get(place, ()) if kind is dict else ():
-        if not found.get(key):
-            wrong(f"{place}.{key}".lstrip("."), "nothing", "this key")
+    if kind is list and shape:
+        for each in found:
+            compare(place, each, shape[0])
+    if kind is dict and shape:
+        for key, value in found.items():
+            if key not in shape:
+                wrong(place, f"the key '{key}'", nearest(key, shape))
+            compare(f"{place}.{key}".lstrip("."), value, shape[key])
+        for key in REQUIRED.get(place, ()):
+            if not found.get(key):
+                wrong(f"{place}.{key}".lstrip("."), "nothing", "this key")
 
 
 def check(given):

@@ -1,6 +1,5 @@
 """A program of a ladder: a stage, or a peer that the stages are compared with."""
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -20,38 +19,37 @@ BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
 class Stage:
-    """A program of a ladder: a stage, or a peer that the stages are compared with."""
-
-    def __init__(self, ladder, folder, source, is_peer=False):
-        self.ladder, self.folder, self.source, self.is_peer = ladder, folder, source, is_peer
-        self.name = source.stem if is_peer else folder.name
+    def __init__(self, ladder, source):
+        self.ladder = ladder
+        self.source = source
+        self.folder = source.parent
+        self.is_peer = source.stem.startswith("peer_")
+        self.name = source.stem if self.is_peer else self.folder.name
         self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
-        # The file that is started.
         self.program = source if source.suffix == ".py" else source.with_suffix("")
         # The words that build it, from the root of the repository. Where the machine cannot, they
         # print "NAME: left out, " and the reason.
-        self.build = ["make", "--no-print-directory", *(
-            ["-C", str(folder), self.name] if is_peer else [str(folder.relative_to(ROOT))])]
+        self.build = ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
+        if self.is_peer:
+            self.build[2:] = ["-C", str(self.folder), self.name]
+
+    def read(self, name):
+        """The text of a file of its folder, or "" where it is not there."""
+        path = self.folder / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def declared(self, name):
-        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them. A
-        peer's has its name before it."""
+        """What its own Makefile declares in this variable, or "": CONTRIBUTING.md lists them."""
         name = f"{self.name}_{name}" if self.is_peer else name
-        with contextlib.suppress(FileNotFoundError):  # peers may have no Makefile
-            text = (self.folder / "Makefile").read_text(encoding="utf-8")
-            return "".join(re.findall(rf"^{name} *= *(.*)", text, re.MULTILINE)[-1:])
-        return ""
+        found = re.findall(rf"^{name} *= *(.*)", self.read("Makefile"), re.MULTILINE)
+        return found[-1] if found else ""
 
     @functools.cached_property
     def move(self):
-        """Its one idea in a few words: the title of its README, "# 01_vectorized: the widest tile",
-        or ""."""
-        with contextlib.suppress(FileNotFoundError):
-            text = (self.folder / "README.md").read_text(encoding="utf-8")
-            return text.partition("\n")[0].partition(": ")[2]
-        return ""
+        """Its one idea in a few words: what its README's title says after a colon, or ""."""
+        return self.read("README.md").partition("\n")[0].partition(": ")[2]
 
     @property
     def is_gpu(self):
@@ -61,35 +59,38 @@ class Stage:
     def command(self):
         """The words that start the program. RUN in a stage's Makefile goes before its name. If it
         begins with a dot, it names a script, as seen from the stage's folder."""
-        first, *more = self.declared("RUN").split() or [""]
-        script = str((self.folder / first).resolve()) if first.startswith(".") else first
-        return [*filter(None, [script]), *more, str(self.program)]
+        words = self.declared("RUN").split()
+        if words and words[0].startswith("."):
+            words[0] = str((self.folder / words[0]).resolve())
+        return [*words, str(self.program)]
 
     @property
     def environment(self):
         """The environment that the program is started in. Variables that are set stay as they are.
-        Threads are bound where the program uses OpenMP itself and no variable says where they run.
-        In other programs OpenMP comes with a library. It would bind the first thread before main,
-        and the threads of other libraries would start on the same core. With RUN, all processes
-        would begin at the same core."""
+        Threads are bound where the program uses OpenMP itself. That of a library would bind the
+        first thread before main, and other libraries' threads would start on the same core. With
+        RUN, all processes would begin at the same core."""
+        found = dict(SPINNING)
         chosen = os.environ.keys() & {*BINDING, "GOMP_CPU_AFFINITY"}
-        is_bound = not chosen and not self.declared("RUN") and self.declared("OPENMP")
-        is_limited = processors() < len(os.sched_getaffinity(0))
-        return {**SPINNING, **(BINDING if is_bound else {}),
-                **({"OMP_NUM_THREADS": str(processors())} if is_limited else {}), **os.environ}
+        if not chosen and not self.declared("RUN") and self.declared("OPENMP"):
+            found |= BINDING
+        if processors() < len(os.sched_getaffinity(0)):
+            found["OMP_NUM_THREADS"] = str(processors())
+        return found | dict(os.environ)
 
     @functools.cached_property
     def sources(self):
-        """A hash of what the program is made of: its source and its Makefile, and all that they
-        include or import of the repository, without comments and white space. So a measurement
-        knows whether its program has changed since."""
-        found, left = {}, [self.source, self.source.parent / "Makefile"]
+        """A hash of its source and its Makefile, and of all that they include or import of the
+        repository, without comments and white space: has it changed since it was measured?"""
+        found = {}
+        left = [self.source, self.folder / "Makefile"]
         for path in left:
             if path in found or not path.is_file():
                 continue
             text = path.read_text(encoding="utf-8", errors="replace")
-            is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
-            comment = r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*"
+            comment = r"#[^\n]*"
+            if path.suffix in (".c", ".cu", ".h", ".cuh"):
+                comment = r"//[^\n]*|/\*.*?\*/"
             found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
             for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
                 left += [(folder / name).with_suffix(suffix)
@@ -99,10 +100,8 @@ class Stage:
 
     @property
     def before(self):
-        """The stage that this one is compared with: its origin, if its Makefile names one, or else
-        the one before it. None for the first."""
-        origin = self.declared("ORIGIN")
-        if origin:
+        """The stage that it is compared with: its Makefile's ORIGIN, or the one before, or None."""
+        if origin := self.declared("ORIGIN"):
             return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
         place = self.ladder.stages.index(self)
         return self.ladder.stages[place - 1] if place else None

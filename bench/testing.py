@@ -1,15 +1,10 @@
-"""Runs a stage or a peer beside its ladder's reference, and says what differs.
-
-Both get the same options: those of [tests] in ladder.toml, where stages/ladder.toml explains the
-keys. The reference prints what is compared: see stages/reference.c. FULL=1 tests more numbers of
-threads. `make check` and `make compare` test programs, and tests/test_stages.py and test_peers.py
-all of them, with the other tables of [tests].
+"""Runs a stage or a peer beside its ladder's reference, with the options of [tests] in ladder.toml,
+and says what differs. The reference prints what is compared: see stages/reference.c.
 """
 
 import contextlib
 import csv
 import functools
-import itertools
 import math
 import os
 import re
@@ -26,14 +21,13 @@ from bench import reference, running
 from bench.base import ROOT, fail
 from bench.items import compare_all, explain_update
 
-FULL = bool(os.environ.get("FULL"))
 LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large.
-CELL_BATCHES, CELL_ITEMS, CELL_SEEDS = 10, 1000, (1, 2, 3)
-RERUNS = 3  # of a wrong run, which may show that it is a race
-# What a NaN is there, first of all.
+CELL_BATCHES = 10
+CELL_ITEMS = 1000
+CELL_SEEDS = 1, 2, 3
 UNSET = ("look first for memory that is read before it is set, or before its stream has been "
          "waited for, because the simulated device fills it with NaNs")
 
@@ -41,18 +35,12 @@ UNSET = ("look first for memory that is read before it is set, or before its str
 class Wrong(Exception):
     """What is wrong with a program."""
     tester = case = None  # who has found it, and with what
-
-    def __init__(self, text, status=1):
-        super().__init__(text)
-        self.status = status  # of the program that could not run here, or not with these options
+    status = 1  # of the program that could not run here, or not with these options
 
 
 class Differs(Wrong):
     """The program computes something else than the reference. explain() prints a table and why."""
-
-    def __init__(self, text, explain):
-        super().__init__(text)
-        self.explain = explain
+    explain = None
 
 
 class Skipped(Exception):
@@ -66,21 +54,22 @@ class Start(NamedTuple):
     order: int = 0  # in which the simulated device runs threads
 
     def __str__(self):
-        return (f" --threads {self.threads}" if self.threads else "") + (
-            ", as on 64 processors" if self.many else "") + (
-            ", in another order of threads" if self.order else "")
+        words = f" --threads {self.threads}" if self.threads else ""
+        if self.many:
+            words += ", as on 64 processors"
+        if self.order:
+            words += ", in another order of threads"
+        return words
 
 
 AS_IT_IS = Start()
 AGAIN = Start(3, True)
-THREADS = [Start(threads, many) for many in (False, True) for threads in (1, 2, 3, 5, 17)] if FULL \
-    else [Start(1), AGAIN, Start(17, True)]
+STARTS = [AS_IT_IS, Start(1), Start(17, True), AGAIN]
 
 
 def first_line(errors):
-    """The line of what a program wrote to standard error that says what was wrong. Of a sanitizer's
-    report: in which function and line of the stage, and what it was. The simulated device adds
-    which kernel and which memory."""
+    """What was wrong, of what a program wrote to standard error: its first line, or in which line
+    and function of the stage a sanitizer has found it. The simulated device adds more."""
     fault = re.search(r"AddressSanitizer: [\w-]+|runtime error: .*", errors)
     if not fault:
         return errors.partition("\n")[0]
@@ -98,16 +87,15 @@ class Run(NamedTuple):
 
 
 class Tester:
-    """Runs a stage or a peer, or another build of it, with the options of a selection, and compares
-    it with its ladder's reference."""
+    """Tests a stage or a peer, or another build of it, with the options of a selection."""
 
     def __init__(self, stage, selection, path=None, cell=None, under=()):
-        self.stage, self.ladder, self.path = stage, stage.ladder, Path(path or stage.program)
+        self.stage = stage
+        self.ladder = stage.ladder
+        self.path = Path(path or stage.program)
         self.command = [*under, *stage.command[:-1], str(self.path)]
         self.simulated = self.path.suffix == ".sim"
-        self.starts_slowly = bool(stage.command[1:])  # RUN takes longer than most runs
-        self.hangs = False  # had to be stopped once, and is not run again
-        self.turns = itertools.cycle(start for start in (AS_IT_IS, *THREADS) if start != AGAIN)
+        self.starts_slowly = bool(stage.command[1:])  # mpirun takes a third of a second
         self.tests = reference.selected(self.ladder, selection, not cell)
         self.now = ""  # what is run
         self.items = DRAWN
@@ -117,12 +105,8 @@ class Tester:
             self.data = self.ladder.data
         elif self.ladder.toml["data"]:
             self.data = ["--data", str(reference.drawn_data(self.ladder, self.items))]
-        # LD_PRELOAD takes no path with a space or a colon. A waiting thread soon sleeps, and none
-        # is bound: checks run side by side, and all would begin at the same core.
-        self.many = Path(reference.scratch().name, "many.so")
-        if not self.many.is_symlink():
-            self.many.symlink_to(reference.BUILD / "many_processors.so")
-        # Tests preload before a sanitizer's library, and the host's leaks are no kernel's mistake.
+        # Checks run side by side, so waiting threads soon sleep, and none is bound. Tests preload
+        # before a sanitizer's library, and the host's leaks are no kernel's mistake.
         leaks = int(selection == "sanitized")
         self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
                             "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
@@ -152,7 +136,8 @@ class Tester:
 
     def run(self, case, start):
         """Runs a program once, and reads what it leaves behind."""
-        saved, rows = (Path(reference.scratch().name, name) for name in ("saved", "rows.csv"))
+        saved = Path(reference.scratch().name, "saved")
+        rows = saved.with_name("rows.csv")
         for file in (saved, rows):
             file.unlink(missing_ok=True)
         command = [*self.command, *self.options(case), "--csv", str(rows)]
@@ -163,39 +148,34 @@ class Tester:
         environment = dict(self.environment)
         if start.order:
             environment["SIM_SEED"] = str(start.order)
-        if start.many:
-            environment["LD_PRELOAD"] = str(self.many)
-        status, errors, _ = running.run(command, LIMIT, env=environment)
-        self.hangs |= status == running.TOO_SLOW
-        row = {}
-        if rows.exists():
-            with open(rows, newline="", encoding="utf-8") as file:
-                row = next(csv.DictReader(file), row)
+        if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
+            environment["LD_PRELOAD"] = "bench/build/many_processors.so"
+        status, errors, _ = running.run(command, LIMIT, env=environment, cwd=ROOT)
+        lines = rows.read_text(encoding="utf-8").splitlines() if rows.exists() else []
         values = np.fromfile(saved, np.float32) if saved.exists() else None
-        return Run(status, first_line(errors), values, row)
+        return Run(status, first_line(errors), values, next(csv.DictReader(lines), {}))
 
     def result(self, case, start=AS_IT_IS):
-        """A run that has ended well."""
+        """A run that has ended well, and saved as many numbers as the reference."""
         self.now = f"with {case}{start}"
-        run = None if self.hangs else self.run(case, start)
-        if self.hangs:
+        run = self.run(case, start)
+        if run.status == running.TOO_SLOW:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
             said = filter(None, [signal.strsignal(-run.status), run.error])
             raise Wrong(f"{self.now}: ended by a signal: {': '.join(said)}")
         if run.status or run.error:
             hint = f"; {UNSET}" if self.simulated and " became " in run.error else ""
-            raise Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}",
-                        run.status if run.status in (2, NOT_HERE) else 1)
-        self.check_size(run, case)
+            wrong = Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}")
+            if run.status in (2, NOT_HERE):
+                wrong.status = run.status
+            raise wrong
+        _, expected = self.expected(case)
+        found = 0 if run.values is None else run.values.size
+        if expected is not None and found != expected.size:
+            raise Wrong(f"{self.now}: --{self.ladder.save}: found {found} numbers, "
+                        f"expected {expected.size}")
         return run
-
-    def check_size(self, run, case):
-        """Whether it has saved as many numbers as the reference."""
-        found, (_, expected) = run.values, self.expected(case)
-        if expected is not None and (found is None or found.size != expected.size):
-            raise Wrong(f"{self.now}: --{self.ladder.save}: found "
-                        f"{0 if found is None else found.size} numbers, expected {expected.size}")
 
     def compare(self, case, start):
         """(a run that has ended well, its Items, whether they are right)"""
@@ -205,33 +185,30 @@ class Tester:
         return run, items, all(item.right for item in items)
 
     def starts(self):
-        """(how it is started, and how again). mpirun takes a third of a second, so what it starts
-        runs with 3 threads, and with FULL=1 with one other number, in turn."""
         if not self.takes_threads or not self.tests["threads"]:
-            return [AS_IT_IS], AS_IT_IS
-        if not self.starts_slowly:
-            return [AS_IT_IS, *THREADS], AGAIN
-        return [AGAIN, next(self.turns)] if FULL else [AGAIN], AGAIN
+            return [AS_IT_IS]
+        return [AGAIN] if self.starts_slowly else STARTS
 
     def test(self, case, twice=False):
-        """Compares the program with the reference, however it is started. The order of its sums
-        must not depend on the scheduler."""
+        """Compares the program with the reference, however it is started, and if asked a last run
+        with another: the order of its sums must not depend on the scheduler."""
         if twice is None:
-            return self.result(case)
-        starts, again = self.starts()
-        for start in starts:
+            self.result(case)
+            return
+        for start in self.starts():
             run, items, right = self.compare(case, start)
             if not right:
                 first = next(item for item in items if not item.right)
-                raise Differs(f"{self.now}: the first that differs is {first.element or first.name}"
-                              f": found {first.found:.9g}, expected {first.expected:.9g}",
-                              functools.partial(self.explain, case, start, run, items))
+                wrong = Differs(f"{self.now}: the first that differs is "
+                                f"{first.element or first.name}: found {first.found:.9g}, "
+                                f"expected {first.expected:.9g}")
+                wrong.explain = functools.partial(self.explain, case, start, run, items)
+                raise wrong
             if start.threads:
                 self.check_threads(case, start, run.row)
-            if twice and start == again and self.differs_again(case, start, run):
-                raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
-                            "is not set")
-        return None
+        if twice and self.differs_again(case, start, run):
+            raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
+                        "is not set")
 
     def check_threads(self, case, start, row):
         """A stage may use fewer threads than it is asked for, but never more. With enough work and
@@ -243,16 +220,17 @@ class Tester:
             raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}")
 
     def differs_again(self, case, start, run, order=1):
-        """Whether the same command, or another order of threads, gives another result."""
-        other = self.result(case, start._replace(order=order * self.simulated))
+        """Whether another run, on the simulated device in another order, gives another result."""
+        if self.simulated:
+            start = start._replace(order=order)
+        other = self.result(case, start)
         names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
 
     def test_seeds(self, case, seeds):
-        """Tests a case whose seeds nobody has tried. If rounding decides whether a hidden unit is
-        on, a right program is further off than the bound. That is rare, and other initial weights
-        show it. A wrong program is wrong with all."""
+        """Tests a case with new seeds. If rounding decides whether a hidden unit is on, a right
+        program is further off than the bound. A wrong one is, with all seeds."""
         if "seed" in self.ladder.settings:
             for seed in seeds[:-1]:
                 with contextlib.suppress(Differs):
@@ -273,7 +251,6 @@ class Tester:
                 break
 
     def pairs(self, part=1):
-        """What is tested: see reference.pairs()."""
         return reference.pairs(self.tests, part)
 
     def explain(self, case, start, run, items):
@@ -308,14 +285,14 @@ class Tester:
         print(f"{self.stage.name}: {what} ({case}{start})")
         print(f"\n{'':{width}}    error         first wrong         found     expected")
         for item in items:
-            print(f"{item.name:{width}}  {item.error:7.1e}  " + (
-                "right" if item.right else
-                f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"))
+            verdict = "right"
+            if not item.right:
+                verdict = f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"
+            print(f"{item.name:{width}}  {item.error:7.1e}  {verdict}")
         print()
         if self.simulated and run.values is not None and np.isnan(run.values).any():
             words = [f"There are NaNs: {UNSET}."]
-        elif any(self.differs_again(case, start, run, order)
-                 for order in range(1, 1 + RERUNS)):
+        elif any(self.differs_again(case, start, run, order) for order in (1, 2, 3)):
             words = ["Another run gives another result: a race, or memory that is not set."]
         if start.threads > 1:
             words = ["With 1 thread it is right: look at what the threads share.", *words]
@@ -332,8 +309,8 @@ def make(*words):
 
 
 def check_cell(stages, cell):
-    """Ends the program if one of these stages or peers does not compute what the reference does
-    where it is to be timed: with the options of this cell."""
+    """Ends the program if one of these stages or peers does not compute what the reference does in
+    the cell in which it is to be timed."""
     for stage in stages:
         make("-C", "bench", f"build/{stage.ladder.name}/reference")
         tester = Tester(stage, "cell", cell=cell)

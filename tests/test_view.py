@@ -208,11 +208,10 @@ def test_the_papers_figures_stand_below_ours(lab):
 
 
 @pytest.mark.parametrize(("file", "edit", "said"), [
-    ("runs.csv", ("800,mnist", "800x,mnist"), "line 2: images: found '37800x', expected a wh"),
+    ("runs.csv", ("800,mnist", "800x,mnist"), "line 2: images: found '37800x', expected a number"),
     ("runs.csv", (",2,0,100", ",2,0,100,7"), "cannot read: Expected 16 fields in line 3, saw 17"),
-    ("runs.csv", (",0,100", ",0"), "line 2: found fewer than 16 columns"),
     ("runs.csv", ("train_s", "x_s"), "line 1: found no column 'train_s', expected the header"),
-    ("sweeps.csv", ("1,kind", "one,kind"), "line 3: sweep: found 'one', expected a whole number f"),
+    ("sweeps.csv", ("1,kind", "one,kind"), "line 3: sweep: found 'one', expected a number"),
 ])
 def test_a_damaged_file_is_one_line(lab, capsys, file, edit, said):
     lab.write(runs("00_plain", 4, 4))
