@@ -64,9 +64,9 @@ def run_pairs(stages, words, count):
 
 def undisturbed(rounds):
     """The rounds in which neither run was disturbed. With BUSY=1, all."""
-    best = results.best_rates(itertools.chain(*rounds))
+    best = faults.best_rates(itertools.chain(*rounds))
     return [each for each in rounds if given("BUSY") or not any(
-        results.is_disturbed(row, best) for row in each)]
+        faults.is_disturbed(row, best) for row in each)]
 
 
 def print_comparison(ladder, names, rows, why):

@@ -1,11 +1,31 @@
-"""What is wrong with a row: times that cannot be right, or results that others do not have."""
+"""Whether a row counts: the machine was disturbed, times cannot be right, results are not those of
+other programs."""
 
 from collections import defaultdict
 
 from bench import rows as results
+from bench.host import OTHERS
 
+# A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
+# or if other programs used more than OTHERS percent of the processors meanwhile.
+RATE = 90
 # A row's times have nine decimals, and one of them may be the sum of a million laps.
 ROUNDING_S = 1e-5
+
+
+def best_rates(rows):
+    """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
+    best = {}
+    for row in rows:
+        best[row["threads"]] = max(row.get("rate") or 0, best.get(row["threads"], 0))
+    return best
+
+
+def is_disturbed(row, best):
+    """Whether a run was disturbed, by how the machine was: never by the run's own time."""
+    if (row.get("others") or 0) > OTHERS:
+        return True
+    return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
 
 
 def clock_fault(row, ladder, seconds):

@@ -13,7 +13,6 @@ from pathlib import Path
 import pandas
 
 from bench.base import fail
-from bench.host import OTHERS
 
 TEXTS = "stage", "device", "dataset", "began"
 COUNTS = "threads", "sweep", "round", "run", "epoch"
@@ -27,9 +26,6 @@ PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those 
 # Those of epochs.csv, where the epochs of a run have the same number.
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
 NOISY = 0.1  # a cell with a run farther than this part from its median is marked
-# A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
-# or if other programs used more than OTHERS percent of the processors meanwhile.
-RATE = 90
 
 
 def read(path):
@@ -124,26 +120,15 @@ def read_sweeps(folder):
     return found
 
 
-def best_rates(rows):
-    """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
-    best = {}
-    for row in rows:
-        best[row["threads"]] = max(row.get("rate") or 0, best.get(row["threads"], 0))
-    return best
-
-
-def is_disturbed(row, best):
-    """Whether a run was disturbed, by how the machine was: never by the run's own time."""
-    if (row.get("others") or 0) > OTHERS:
-        return True
-    return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
-
-
 def read_ceilings(path):
     """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
     "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second."""
     found = []
-    for run in json.loads(read(path))["benchmarks"]:
+    try:
+        runs = json.loads(read(path))["benchmarks"]
+    except (ValueError, LookupError, TypeError):
+        fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    for run in runs:
         if run.get("aggregate_name") == "median":
             _, what, *words = run["run_name"].split("/")
             level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)

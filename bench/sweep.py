@@ -27,6 +27,7 @@ ROUNDS = {"grid": ((20, 1), (5, 2), (0, 3)), "quick": ((0.5, 1), (0, 3)),
 ENOUGH_S = 1.0
 MOST_ROUNDS = 12
 MOST_GPU_ROUNDS = 250
+AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be disturbed all the time
 PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
@@ -62,6 +63,8 @@ class Sweep:
         self.times = defaultdict(lambda: defaultdict(dict))
         self.rows = []   # those that count
         self.failed = 0  # the exit status
+        self.made = 0    # runs of this sweep
+        self.again = 0   # those that were made once more
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
 
     def chosen_stages(self):
@@ -223,9 +226,12 @@ class Sweep:
                                  and (self.sweep, number) not in times):
                 self.note_failure(stage, where, found)
                 return
-            is_disturbed = rows.is_disturbed(found.row, rows.best_rates(self.rows))
-            if more or self.options.quick or not is_disturbed:
+            is_disturbed = faults.is_disturbed(found.row, faults.best_rates(self.rows))
+            self.made += 1
+            if (more or self.options.quick or not is_disturbed
+                    or self.again > AGAIN_PART * self.made):
                 return
+            self.again += 1
             time.sleep(PAUSE_S)
 
     def note_failure(self, stage, where, found):

@@ -162,21 +162,21 @@ class Group:
     def against_peers(self):
         """What the fastest stage gains over the fastest peer, both without those that leave
         operations out, and what these gain over the fastest of the others."""
-        said = []
-        for where, here in (("CPU", self.on_cpu),
-                            ("GPU", [line for line in self.lines if line not in self.on_cpu])):
-            dense = [line for line in here if not self.ladder.skips(line[0])]
-            stages = [line for line in dense if not is_peer(line)]
-            sparse = [line for line in here if line not in dense and not is_peer(line)]
-            kind = " dense" if len(dense) < len(here) else ""
-            for ratios, sentence in (
-                    (self.ratios(stages, [*filter(is_peer, dense)]),
-                     f"On the {where}, the fastest{kind} stage is {{}} the fastest{kind} peer."),
-                    (self.ratios(sparse, stages),
-                     "Without multiplications by zero, the fastest is {} that.")):
-                if ratios:
-                    said.append(sentence.format(times_as_fast(ratios)))
-        return " ".join(said)
+        on_gpu = [line for line in self.lines if line not in self.on_cpu]
+        return " ".join([*self.against_peers_on("CPU", self.on_cpu),
+                         *self.against_peers_on("GPU", on_gpu)])
+
+    def against_peers_on(self, where, here):
+        """The sentences about these lines."""
+        dense = [line for line in here if not self.ladder.skips(line[0])]
+        stages = [line for line in dense if not is_peer(line)]
+        sparse = [line for line in here if line not in dense and not is_peer(line)]
+        kind = " dense" if len(dense) < len(here) else ""
+        if ratios := self.ratios(stages, [line for line in dense if is_peer(line)]):
+            yield (f"On the {where}, the fastest{kind} stage is {times_as_fast(ratios)} the "
+                   f"fastest{kind} peer.")
+        if ratios := self.ratios(sparse, stages):
+            yield f"Without multiplications by zero, the fastest is {times_as_fast(ratios)} that."
 
     # --- cells ---
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas
 
-from bench import rows
+from bench import faults, rows
 from bench.base import fail
 from bench.options import given
 from report.group import Group
@@ -43,10 +43,10 @@ class Results:
         frame["machine"] = [machine_of(self.sweeps.get(sweep, {})) for sweep in frame["sweep"]]
         frame["kind"] = [self.sweeps.get(sweep, {}).get("kind", "grid") for sweep in frame["sweep"]]
         found = rows.records(frame)
-        best = {kind: rows.best_rates(row for row in found if row["kind"] == kind)
+        best = {kind: faults.best_rates(row for row in found if row["kind"] == kind)
                 for kind in {*frame["kind"]}}
-        self.best = rows.best_rates(found)
-        frame["disturbed"] = [rows.is_disturbed(row, best[row["kind"]]) for row in found]
+        self.best = faults.best_rates(found)
+        frame["disturbed"] = [faults.is_disturbed(row, best[row["kind"]]) for row in found]
         frame = frame[frame["device"] != "simulated"]  # by sim/, whose times mean nothing
         self.growth, self.groups = frame[frame["kind"] == "growth"], defaultdict(list)
         names = ["kind", "dataset", *map(ladder.column, ladder.settings)]

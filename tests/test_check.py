@@ -212,7 +212,7 @@ def test_a_cuda_stage_has_no_speed_without_a_gpu(checkout):
     ("04", "50%", "forward", "such as 1.2x ("), ("01", "50%", "backward", "such as 1.2x (")])
 def test_a_target_that_cannot_be_asked_for_is_one_line(
         monkeypatch, capsys, stage, target, phase, said):
-    monkeypatch.delitem(LADDER.toml["work"], "backward")
+    monkeypatch.delitem(ladders.find_ladder("").toml["work"], "backward")
     for name, value in (("STAGE", stage), ("TARGET", target), ("PHASE", phase)):
         monkeypatch.setitem(options.GIVEN, name, value)
     with pytest.raises(SystemExit) as end:

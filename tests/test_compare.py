@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import compare, host, ladders, options, pairs, rows
+from bench import compare, faults, host, ladders, options, pairs
 
 
 def made_up_times(generator, pairs, ratio):
@@ -134,6 +134,6 @@ def test_disturbed_runs():
     runs = [{"threads": 2, "rate": rate, "others": others}
             for rate, others in ((100, 0), (91, 9), (89, 0), (100, 11), (None, None))]
     runs.append({"threads": 1, "rate": 50, "others": 0})  # one thread has its own best
-    best = rows.best_rates(runs)
-    assert [rows.is_disturbed(row, best) for row in runs] == [
+    best = faults.best_rates(runs)
+    assert [faults.is_disturbed(row, best) for row in runs] == [
         False, False, True, True, False, False]

@@ -228,6 +228,13 @@ def test_a_disturbed_run_is_made_again(tree):
         "00_one,1": 1, "01_two,1": 1, "00_one,2": 2, "01_two,2": 1, "00_one,3": 1, "01_two,3": 2}
 
 
+def test_a_machine_that_is_disturbed_all_the_time(tree):
+    """No more than a part of the runs is made again."""
+    tree.write("others", "11")
+    tree.sweep("--repeats 8")
+    assert 16 + 4 <= len(tree.rows("stage").split()) <= 16 + 7
+
+
 # --- interruption ---
 
 def test_a_sweep_that_is_interrupted_and_resumed(tree):
