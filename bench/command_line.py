@@ -62,7 +62,9 @@ def parse(arguments):
             ("data", "MNIST, or a study's own data ($MNIST_DIR, data/mnist, a download, or else a "
              "synthetic set)"),
             ("output", "where the results go, instead of report/results/<machine>/<ladder>")):
-        parser.add_argument(f"--{option}", help=text, metavar="DIR", type=os.path.abspath)
+        parser.add_argument(
+            f"--{option}", help=text, metavar="DIR",
+            type=lambda found, where=f"--{option}": os.path.abspath(value(where, found, str)))
     options = parser.parse_args(arguments)
     if options.kind == "growth" and not ladder.toml["growth"]:
         fail(f"--growth: found no [growth] in {ladder.name}/ladder.toml")

@@ -102,7 +102,8 @@ class Record:
     def move_aside(self, sweeps):
         """Copies all to a folder, and takes out the rows of these sweeps. The epochs are those of
         the grid. Returns the folder."""
-        aside = self.folder / time.strftime("%F_%H%M%S")
+        while (aside := self.folder / time.strftime("%F_%H%M%S")).exists():
+            time.sleep(0.1)
         aside.mkdir()
         for path in self.files():
             shutil.copy2(path, aside)

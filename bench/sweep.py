@@ -102,15 +102,29 @@ class Sweep:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
         return {"kind": self.kind, "command": shlex.join(sys.argv), **found, "data": self.data}
 
-    def open_record(self):
-        """Locks the folder, and moves earlier results aside or counts them for --resume."""
+    def lock_record(self):
+        """Two sweeps at once would measure each other."""
         machine = running.output([f"{ROOT}/bench/machine.sh", "--name"])
         if self.options.quick:
             machine += "-quick"
         self.output = Path(self.options.output
                            or ROOT / "report/results" / machine / self.ladder.name)
         self.record = Record(self.output)
-        self.lock = self.record.lock()  # two sweeps at once would measure each other
+        self.lock = self.record.lock()
+
+    def check_options(self):
+        """Ends the program if options are wrong that only a program can judge. Nothing has been
+        moved yet."""
+        built = [stage for stage in self.stages
+                 if not stage.is_peer and stage.name not in self.notes]
+        for cell in self.cells.values() if built else ():
+            status, errors, _ = running.run(
+                [str(built[0].program), *self.ladder.words(cell), "--columns"])
+            if status == 2:
+                fail(running.reason(errors, built[0].name))
+
+    def open_record(self):
+        """Moves earlier results aside, or counts them for --resume."""
         now = self.describe()
         mine = {sweep: known for sweep, known in self.record.sweeps.items()
                 if known.get("kind", "grid") == self.kind}
@@ -282,10 +296,12 @@ class Sweep:
             folder = locate(self.ladder.data_file, self.options.data)
             self.ladder.data = ["--data", str(folder)]
             self.data = self.ladder.describe_data(folder)
-        self.open_record()
+        self.lock_record()
         if self.data:
             say(f"Data: {folder} ({self.data.partition(',')[0]})")
         self.build()
+        self.check_options()
+        self.open_record()
         self.run_all()
         self.finish()
 
@@ -306,6 +322,7 @@ def main(arguments):
         if sweep.sweep:
             with contextlib.suppress(SystemExit):
                 sweep.finish()
+        if sweep.record:
             resume = [] if options.resume else ["--resume"]
             say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
     return status, [(sweep.output, ladder)] if sweep.sweep else []

@@ -299,14 +299,26 @@ def test_resume_counts_only_rows_of_the_same_sweep(tree):
     assert "expected the same --data" in tree.sweep("--repeats 3 --resume", 2)
 
 
+def test_options_are_judged_before_anything_moves(tree):
+    """By the program, where only it knows the range."""
+    tree.sweep()
+    before = {path: path.read_text() for path in tree.results.glob("*.csv")}
+    tree.stage("00_one", ":")
+    tree.edit("stages/00_one/run", "*--columns) exit ;;", "*--columns) "
+              "echo '00_one: --hidden: found 8, expected more' >&2; exit 2 ;;")
+    assert "\nrun_all.sh: --hidden: found 8, expected more\n" in tree.sweep("", 2)
+    assert {path: path.read_text() for path in tree.results.glob("*.csv")} == before
+    assert "--output: found '', expected" in tree.run(f"{SWEEP} --output=", 2)
+
+
 def test_rows_that_cannot_be_read(tree):
     """They are refused before the sweep."""
     tree.sweep()
     file, calls = tree.results / "runs.csv", tree.calls()
     *begin, last = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*begin, last.replace(",0.4,", ",nan,", 1)]))  # not a load of 0.4
-    assert tree.sweep("--repeats 2 --resume", 2).startswith(
-        f"run_all.sh: {file}: line 3: time_s: found 'nan', expected a number")
+    assert (f"\nrun_all.sh: {file}: line 3: time_s: found 'nan', expected a number"
+            ) in tree.sweep("--repeats 2 --resume", 2)
     assert tree.calls() == calls
 
 
