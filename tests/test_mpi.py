@@ -150,6 +150,12 @@ def test_a_run_that_fails_says_so_in_one_line(processes):
     two.fails(1, "^07_mpi: --csv: cannot write full.csv", "--csv full.csv")
 
 
+@pytest.mark.parametrize("count", ["0", "two", ""])
+def test_a_wrong_number_of_processes_is_one_line(count):
+    said = run([MPIRUN, PROGRAM], 2, PROCESSES=count).stderr
+    assert said == f"mpirun.sh: PROCESSES: found '{count}', expected a whole number from 1\n"
+
+
 def by_rank(folder, first, second):
     """A program that runs the first command in process 0, and the second in the next one. (Open MPI
     5.0.7 crashes where mpirun gets two programs.)"""

@@ -34,6 +34,10 @@ done
 [[ -t 1 ]] || export TERM=dumb
 if [[ ${1:-} != -* ]]; then
     command -v -- "${1:-}" >/dev/null || { echo "mpirun.sh: found no program '${1:-}'" >&2; exit 2; }
+    [[ ${PROCESSES-1} =~ ^[1-9][0-9]*$ ]] || {
+        echo "mpirun.sh: PROCESSES: found '$PROCESSES', expected a whole number from 1" >&2
+        exit 2
+    }
     tasks=${SLURM_NTASKS:-1}
     set -- -n "${PROCESSES:-$((tasks > 1 ? tasks : 2))}" "$@"
 fi
