@@ -111,6 +111,7 @@ site: install-site ## every README as a page, stages with source and diff: repor
 	@rm -rf report/site/_build
 	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c report/site . report/site/_build
 	@rm -r report/site/_build/.doctrees
+	@echo 'Open report/site/_build/index.html'
 
 clean: ## remove what was built
 	@rm -rf report/site/_build

@@ -44,10 +44,10 @@ def run_pairs(stages, words, count):
         run(stage, words)
     rounds = []
     kept = []
+    most = count + count // 2
     others = host.watch_others()
-    while len(kept) < count and len(rounds) < count + count // 2:
-        if sys.stderr.isatty():
-            print(f"pair {len(kept) + 1} of {count}", end="\r", file=sys.stderr, flush=True)
+    while len(kept) < count and len(rounds) < most:
+        show_progress(rounds, kept, most)
         # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
         order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
         both = {side: run(stages[side], words) for side in order}
@@ -60,6 +60,16 @@ def run_pairs(stages, words, count):
     if why and not given("BUSY"):
         return [*zip(*rounds)], why
     return [*zip(*kept)], ""
+
+
+def show_progress(rounds, kept, most):
+    """On a terminal, says which round runs, and what keeps rounds from counting."""
+    said = f"round {len(rounds) + 1} of at most {most}, {len(kept)} kept"
+    if len(kept) < len(rounds):
+        used = max(row["others"] for row in rounds[-1])
+        said += f"; other programs use {used:.0f} % of the processors"
+    if sys.stderr.isatty():
+        print(f"\r\033[K{said}", end="\r", file=sys.stderr, flush=True)
 
 
 def undisturbed(rounds):
@@ -129,6 +139,8 @@ def compare_in_cell(stages, options):
 
 def main():
     ladder = ladders.find_ladder(given("STUDY"))
+    if given("STAGE"):
+        fail("STAGE: compare takes two programs, as in A=01 B=02; `make step` takes one")
     among = ladder.stages + ladder.peers
     stages = [ladder.find(given(option), option, among) for option in "AB"]
     compare_in_cell(stages, read_options(ladder, "compare"))

@@ -95,6 +95,8 @@ def profile_cpu(stage, options, folder, work, seconds):
     for name, by in ("cpu.txt", "--functions"), ("lines.txt", "--lines"):
         write(folder / name, stage, options, about, "", pprof("--text", by, program, profile))
     (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")
+    _, _, table = (folder / "cpu.txt").read_text(encoding="utf-8").partition("\nTotal: ")
+    print("\n".join(table.splitlines()[1:6]), end="\n\n")
 
 
 def profile_cuda(stage, options, folder):
