@@ -7,6 +7,7 @@ turn, in rounds of one run each: README.md explains the statistics, and BUSY=1.
 """
 
 import itertools
+import random
 import subprocess
 import sys
 from statistics import median
@@ -50,7 +51,8 @@ def run_pairs(stages, words, count):
         show_progress(rounds, kept, most)
         # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
         order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
-        both = {side: run(stages[side], words) for side in order}
+        drawn = draw_seed(stages[0].ladder)
+        both = {side: run(stages[side], words + drawn) for side in order}
         rounds.append((both[0], both[1]))
         kept = undisturbed(rounds)
     why = host.why_busy(others())
@@ -60,6 +62,13 @@ def run_pairs(stages, words, count):
     if why and not given("BUSY"):
         return [*zip(*rounds)], why
     return [*zip(*kept)], ""
+
+
+def draw_seed(ladder):
+    """The words for a seed that nobody knows before: so no result can be had from a file."""
+    if "seed" not in ladder.settings or ladder.given("seed"):
+        return []
+    return ["--seed", str(random.randrange(1, 2**31))]
 
 
 def show_progress(rounds, kept, most):
