@@ -105,7 +105,8 @@ def fill(kit, runs):
     pandas.DataFrame(lines, columns=plan.COLUMNS).to_csv(kit / "plan.tsv", sep="\t", index=False)
     describe(kit, dict.fromkeys(stage.ladder for stage in flags))
     calibrate = "calibrate.sim" if plan.IS_SIMULATED else "calibrate"
-    run("make", "-s", "-C", "bench/machine", f"build/{calibrate}", CUDA[0])
+    march = "native" if plan.IS_SIMULATED else MARCHES[0]
+    run("make", "-s", "-C", "bench/machine", f"build/{calibrate}", CUDA[0], f"MARCH={march}")
     shutil.copy2(ROOT / "bench/machine/build" / calibrate, kit / "calibrate")
 
 
