@@ -73,7 +73,7 @@ MACHINE = """#!/bin/sh
 case $1 in
 --name) echo made-up ;;
 --gpu) ;;
-*) printf '%s\\n' 'cpu: Made up' "threads: $(nproc)" "variables: $OMP_NUM_THREADS" ;;
+*) printf '%s\\n' 'cpu: Made up' caches: "threads: $(nproc)" "variables: $OMP_NUM_THREADS" ;;
 esac
 """
 
