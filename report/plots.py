@@ -215,7 +215,7 @@ def write(results):
     found = {"ladder": ladder(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)
-    if (results.ladder.folder / "PAPER.md").exists():
+    if results.grid.paper and (results.ladder.folder / "PAPER.md").exists():
         found["paper"] = paper(results)
     moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]
     if results.roofs and moved and all(moved):

@@ -121,6 +121,8 @@ def on_small_sizes(command):
                       if name in known and f"--{name} " not in command)
     if re.match(r"(\w+=\S+ )*\./run_all\.sh", command):
         return f"{command}{options} --repeats 1"
+    if command.startswith("python3 -m bench ") and "--draw" not in command:
+        return f"{command} --runs 1"
     if command.startswith("make new-stage"):
         return f"{command} RUNS=0"  # it begins with a check
     if re.search(r"/(train|run)(\.\S+)? |/peers/\w+\.py", command):

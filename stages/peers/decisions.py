@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """peer_numpy with one decision made as the paper may have made it: "Its accuracies" in PAPER.md.
 
-    stages/peers/decisions.py sorted [a peer's options]
+    DECISION=sorted stages/peers/decisions.py [a peer's options]
 
 It computes something else than the peers, so no table has it."""
 
-import sys
+import os
 
 import peer
 import peer_numpy
 import numpy as np
 
-DECISION = sys.argv.pop(1)
+DECISION = os.environ.get("DECISION", "")
 WEIGHTS = {
     "small-weights": lambda weights, _: weights / 10,
     "normal": lambda weights, random: random.standard_normal(weights.shape, np.float32),
