@@ -86,12 +86,14 @@ def locate(file, given=""):
     """The folder of the data that a file such as data/mnist.py is about."""
     file = file.resolve()
     about = importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
-    home, name = file.parent, file.stem
+    home = file.parent
+    name = file.stem
     variable = f"{name.upper()}_DIR"
     for what, folder in (("DIR", given), (variable, os.environ.get(variable))):
         if folder:
             return check_given(about, what, Path(folder))
-    folder, failed = home / name, home / name / "FAILED"
+    folder = home / name
+    failed = folder / "FAILED"
     if has_data(about, folder):
         return folder
     why = "OFFLINE is set"

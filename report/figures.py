@@ -63,7 +63,8 @@ def read_mark(text, where, ladder):
     column, *stages = asked.groups()
     names = [ladder.find(wanted, where, [*ladder.stages, *ladder.peers]).name
              for wanted in stages if wanted]
-    known, options = rows.parameters(ladder), {}
+    known = rows.parameters(ladder)
+    options = {}
     for option, _, value in (word.partition(" ") for word in words):
         name = ladder.column(option)
         if name not in known:

@@ -126,7 +126,8 @@ class Group:
             line = max((line for line in self.lines
                         if line[0] == stage.name and self.time(line, cell)), default=None)
             is_apart = line and above and self.machines[line] != self.machines[above]
-            found[stage], nearest[stage] = (line, None if is_apart else above), line or above
+            found[stage] = line, None if is_apart else above
+            nearest[stage] = line or above
         return found
 
     def part_of_ceiling(self, line, cell):

@@ -35,7 +35,9 @@ class Picture:
     """The parts of a drawing. x and y are the left upper corner, in pixels."""
 
     def __init__(self, title):
-        self.title, self.parts, self.height = title, [], 0
+        self.title = title
+        self.parts = []
+        self.height = 0
         self.head(title)
 
     def head(self, text):

@@ -142,7 +142,8 @@ def growth(results):
         return kept
 
     curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
-    curves += [("epochs", "final_loss")] * ("epochs" in values)
+    if "epochs" in values:
+        curves.append(("epochs", "final_loss"))
     figure, axes = panels(len(curves) + ("epochs" in values))
     shown = []
     for axis, (column, value) in zip(axes, curves):

@@ -57,7 +57,8 @@ def parts_of_page(group, cells):
     for title, number in shown:
         part = []
         for line in (*group.lines, *group.paper):
-            numbers, name = [number(line, cell) for cell in cells], group.label(line)
+            numbers = [number(line, cell) for cell in cells]
+            name = group.label(line)
             if any(each.text != "-" for each in numbers):
                 part.append([Cell(f"  {name.text}", name.marks), *numbers])
         if part:

@@ -48,7 +48,8 @@ class Results:
         self.best = faults.best_rates(found)
         frame["disturbed"] = [faults.is_disturbed(row, best[row["kind"]]) for row in found]
         frame = frame[frame["device"] != "simulated"]  # by sim/, whose times mean nothing
-        self.growth, self.groups = frame[frame["kind"] == "growth"], defaultdict(list)
+        self.growth = frame[frame["kind"] == "growth"]
+        self.groups = defaultdict(list)
         names = ["kind", "dataset", *map(ladder.column, ladder.settings)]
         found = frame[frame["kind"] != "growth"].groupby(names)
         for (kind, *settings), part in sorted(found, key=lambda item: item[0][1] != "mnist"):

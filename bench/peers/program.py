@@ -50,7 +50,8 @@ def enter_environment():
 def measure(run, seconds):
     """(what the last pass returned, the time of a pass): makes passes until so many seconds have
     been timed. There is one at least."""
-    passes, start = 0, time.perf_counter()
+    passes = 0
+    start = time.perf_counter()
     while True:
         result = run()
         passes += 1
@@ -72,8 +73,8 @@ def number(kind, least):
         with contextlib.suppress(ValueError):
             if least <= kind(text) < math.inf:
                 return kind(text)
-        raise argparse.ArgumentTypeError(
-            f"found '{text}', expected a {'whole ' * (kind is int)}number from {least}")
+        what = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"found '{text}', expected {what} from {least}")
     return parse
 
 
@@ -125,7 +126,8 @@ def draw_bits(seed, stream, count):
     is aⁱ·s + c·(1 + … + aⁱ⁻¹), modulo 2⁶⁴."""
     import numpy as np  # not earlier: it reads how many threads it may start
     mask = 2**64 - 1
-    multiplier, increment = 6364136223846793005, stream << 1 | 1
+    multiplier = 6364136223846793005
+    increment = stream << 1 | 1
     start = ((increment + seed) * multiplier + increment) & mask
     powers = np.full(count, multiplier, np.uint64)
     powers[0] = 1
@@ -159,7 +161,8 @@ def check_files(ladder, options):
     """Checks before a long run that the files of --csv and --epochs-csv can take the ladder's rows,
     and that of the result can be written."""
     for name in {"csv", "epochs_csv", "save_weights", "save"} & vars(options).keys():
-        path, option = getattr(options, name), name.replace("_", "-")
+        path = getattr(options, name)
+        option = name.replace("_", "-")
         if not path:
             continue
         try:

@@ -127,7 +127,8 @@ def finish(app, error):
     if error:
         return
     out = Path(app.outdir)
-    script, style = out / "_static/scripts/furo.js", out / "_static/styles/furo.css"
+    script = out / "_static/scripts/furo.js"
+    style = out / "_static/styles/furo.css"
     imported = script.with_name("gumshoe-patched.js")
     if imported.exists():  # no page loads furo.js as the module that it is
         script.write_text(imported.read_text() + re.sub("import .*", "", script.read_text()))

@@ -43,7 +43,8 @@ class Run(NamedTuple):
 
     def line(self, name, flags):
         """Its columns. Its files have this name."""
-        stage, ladder = self.stage, self.stage.ladder
+        stage = self.stage
+        ladder = stage.ladder
         folder = "kit/gpu" if stage.is_gpu else "cpu"
         program = [f"{folder}/{ladder.name}/{stage.name}"]
         if stage.source.suffix == ".py":
