@@ -31,7 +31,7 @@ def diff(stage, before):
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
     # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
     status = subprocess.run(
-        ["git", "diff", "--no-index", "--histogram", "--function-context",
+        ["git", "diff", "--no-index", "--histogram", "-U5",
          *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
         cwd=ROOT, check=False).returncode
     if status not in (0, 1, -signal.SIGPIPE):
@@ -39,15 +39,19 @@ def diff(stage, before):
 
 
 def show_answers(ladder, answer, runs):
-    """Prints the reader's answer beside the measured times, in the ladder's unit."""
-    unit = ladder.toml["unit"]
-    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit.split()[0]]
-    scale /= ladder.sum_of(ladder.toml["units"], runs[0])
-    print(f"\n{unit}\n{'your answer':13}{answer:>12}")
+    """Prints the reader's answer beside the measured times, in the ladder's unit, or in ms where
+    that has many digits."""
+    unit, _, of_what = ladder.toml["unit"].partition(" ")
+    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit]
+    each = 1 / ladder.sum_of(ladder.toml["units"], runs[0])
+    if unit == "µs" and scale * each * runs[0][ladder.time] >= 10000:
+        unit = "ms"
+        scale = 1e3
+    print(f"\n{unit} {of_what}\n{'your answer':13}{answer:>12}")
     for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
         times = [row[column] for row in runs]
         if all(times):
-            print(f"{column.removesuffix('_s'):13}{scale * median(times):12.4g}")
+            print(f"{column.removesuffix('_s'):13}{scale * each * median(times):12.4g}")
 
 
 def step(ladder):
@@ -74,7 +78,7 @@ def step(ladder):
     show("Predict before you measure")
     answer = "-"
     if sys.stdin.isatty() and sys.stdout.isatty():
-        answer = input(f"Your answer in {ladder.toml['unit']}? Press Enter to go on: ") or "-"
+        answer = input("Your answer? Press Enter to go on: ") or "-"
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
@@ -94,6 +98,11 @@ def step(ladder):
         print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
               "a simulated device.")
     show("The roof", "What the profile shows")
+    if "Exercises" in contents:
+        print(f"Exercises: {readme.relative_to(ROOT)}")
+    later = ladder.stages[ladder.stages.index(stage) + 1:]
+    if later:
+        print(f"Next: make step{ladder.chosen_by('STUDY=')} STAGE={later[0].number}")
 
 
 def new(ladder):

@@ -139,7 +139,7 @@ def test_step(repository):
     places = [output.index(f"\n{text}" if text[1] == "#" else text) for text in parts]
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--", output)
-    assert re.search(r"\nµs a batch\nyour answer +-\ntrain +\d.*\nforward +\d", output)
+    assert re.search(r"\n[µm]s a batch\nyour answer +-\ntrain +\d.*\nforward +\d", output)
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
     assert "\n+// Stage 02.3: " in output
     assert "picture: stages/02_openmp/02.3_one_barrier/picture.svg" in output
