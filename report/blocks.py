@@ -236,12 +236,14 @@ def measured(results, stage):
         table = table_of_step(group, stage, line)
     else:
         table = table_of_grid(group, line)
-        shown = [group.time_name, f"share of peak; {said}"]
+        shown = [group.time_name]
         if line[1] > 1:
             shown[0] += f" with {line[1]} threads"
         if group.baseline and line != group.baseline:
-            shown.insert(1, f"speedup over {group.baseline[0]}")
-        said = ", ".join(shown)
+            shown.append(f"speedup over {group.baseline[0]}")
+        if not stage.ladder.skips(stage.name):
+            shown.append("share of peak")
+        said = f"{', '.join(shown)}; {said}"
     if line[0] in group.changed:
         said += " of earlier sources"
     said = "; ".join([said[:1].upper() + said[1:], *table.legend])

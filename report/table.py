@@ -15,7 +15,7 @@ MARKS = {
     "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
     "↓": "↓: all its runs were disturbed",
     "Δ": "Δ: its sources have changed since",
-    "†": "†: it leaves out operations that the rate counts"}
+    "†": "†: it leaves out operations, so it has no share of peak"}
 
 
 def three_digits(value):
