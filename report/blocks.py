@@ -106,7 +106,7 @@ def headline_cells(group):
 
 def front(results, folder):
     """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
-    with what is predicted of a batch until one has run them."""
+    with what is predicted until one has run them."""
     group = results.grid.without_steps().with_most_threads()
     cell = headline_cells(group)[-1]
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
@@ -116,18 +116,20 @@ def front(results, folder):
         table.append([*head_of(group, stages.get(line[0]), line, folder),
                       group.number(group.ladder.time, line, cell), group.speedup(line, cell),
                       group.share(line, cell), group.number("setup_s", line, cell)])
-    ran = {line[0] for line in lines}
-    absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
-    for stage in absent:
-        table.append([link(stage.name, stage.folder, folder), stage.move, "",
-                      predicted(group, stage, cell), "", "", ""])
     heads = ["threads", f"time ({group.unit})", "speedup", "share of peak",
              f"set-up ({group.unit})"]
-    by = link("counts", results.ladder.folder / "PREDICTIONS.md", folder)
-    more = (f"No GPU has run the last {len(absent)}: predicted is a batch on an H100, by {by}."
-            if absent else "")
-    return block(results, group, Table(["stage", MOVE, *heads], table),
-                 f"{cell_name(group.ladder, cell)}:".capitalize(), lines, folder, [], more)
+    what = f"With {cell_name(group.ladder, cell)}, set-up not in the time:"
+    shown = block(results, group, Table(["stage", MOVE, *heads], table), what, lines, folder, [])
+    ran = {line[0] for line in lines}
+    absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
+    if not absent:
+        return shown
+    predictions = Table(["stage", MOVE, "a batch, predicted"], [
+        [link(stage.name, stage.folder, folder), stage.move, predicted(group, stage, cell)]
+        for stage in absent])
+    by = link("what the simulated device counts", results.ladder.folder / "PREDICTIONS.md", folder)
+    return (f"{shown}\n\nNo GPU has run the others yet. By {by}, an H100 should take for a batch:"
+            f"\n\n{predictions}")
 
 
 def head_of(group, stage, line, folder):
@@ -135,7 +137,8 @@ def head_of(group, stage, line, folder):
     peer is no stage."""
     threads = str(line[1]) if line[1] else ""
     if not stage:
-        return [group.label(line, line[0]), "", threads]
+        peers = group.ladder.peers_folder
+        return [group.label(line, link(line[0], peers, folder)), "", threads]
     return [group.label(line, link(stage.name, stage.folder, folder)), stage.move, threads]
 
 
@@ -145,7 +148,7 @@ def predicted(group, stage, cell):
     name = cell_name(group.ladder, cell)
     if name not in {*frame["cell"]}:
         return ""
-    return f"predicted {counts.summed(frame, 'cell').loc[name, 'µs predicted']} µs"
+    return f"{counts.summed(frame, 'cell').loc[name, 'µs predicted']} µs"
 
 
 def in_cells(group, lines):
