@@ -174,8 +174,7 @@ def check_clock(stage, options, rows):
     rounds = ladder.toml["tests"].get("updates", [""])[0]
     if not rounds:
         return
-    around = {row["program_s"] - row[ladder.time]: row for row in rows}
-    first = around[min(around)]
+    first = min(rows, key=lambda row: row["program_s"] - row[ladder.time])
     count = first[ladder.column(rounds)]
     more = {**options, rounds: int(count + math.ceil(CLOCK_S * count / first[ladder.time]))}
     for _ in range(CLOCK_RUNS):

@@ -1,4 +1,4 @@
-"""What stands between the markers of READMEs, in Markdown. The cells are view.py's."""
+"""What stands between the markers of READMEs, in Markdown. The cells are group.py's."""
 
 import re
 
@@ -6,8 +6,8 @@ import pandas
 
 from bench import counts, rows
 from bench.base import fail
-from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
 from report.group import is_peer
+from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
 from report.view import changes, find_gpu, read
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
@@ -104,13 +104,18 @@ def headline_cells(group):
     return [cell for cell in group.cells if [*cell] in wanted] or group.cells
 
 
+def lines_of_front(results):
+    """(the group, its cell, its lines) that the first page shows, in its table and its picture."""
+    group = results.grid.without_steps().with_most_threads()
+    cell = headline_cells(group)[-1]
+    return group, cell, [line for line in with_fastest_peer(group) if group.time(line, cell)]
+
+
 def front(results, folder):
     """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
     with what is predicted until one has run them."""
-    group = results.grid.without_steps().with_most_threads()
-    cell = headline_cells(group)[-1]
+    group, cell, lines = lines_of_front(results)
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
-    lines = [line for line in with_fastest_peer(group) if group.time(line, cell)]
     table = []
     for line in lines:
         table.append([*head_of(group, stages.get(line[0]), line, folder),

@@ -11,9 +11,7 @@ from report.look import INK, MARKERS, log_axis, place, save
 def stages(results):
     """The picture of the first page, of its table: how many times as fast as the baseline each
     stage is, in one cell."""
-    group = results.grid.without_steps().with_most_threads()
-    cell = blocks.headline_cells(group)[-1]
-    lines = [line for line in blocks.with_fastest_peer(group) if group.time(line, cell)]
+    group, cell, lines = blocks.lines_of_front(results)
     figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(lines)), layout="constrained")
     for y, line in enumerate(lines):
         gain = group.time(group.baseline, cell) / group.time(line, cell)
@@ -25,16 +23,16 @@ def stages(results):
     panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_xlim(1, 6 * panel.get_xlim()[1])
-    panel.set(title=result(group, cell), xlabel="times as fast as "
+    panel.set(title=result(group, cell, lines), xlabel="times as fast as "
               f"{group.baseline[0]}, {blocks.cell_name(group.ladder, cell)}")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
     return figure
 
 
-def result(group, cell):
+def result(group, cell, lines):
     """What came of it, in words: the fastest CPU stage that leaves nothing out."""
-    dense = [line for line in group.on_cpu if not is_peer(line) and group.time(line, cell)
+    dense = [line for line in lines if line in group.on_cpu and not is_peer(line)
              and not group.ladder.skips(line[0])]
     best = min(dense, key=lambda line: group.time(line, cell))
     gain = group.time(group.baseline, cell) / group.time(best, cell)

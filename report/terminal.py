@@ -1,4 +1,4 @@
-"""The tables of a terminal, in the layout of the papers. The cells are view.py's."""
+"""The tables of a terminal, in the layout of the papers. The cells are group.py's."""
 
 import functools
 
