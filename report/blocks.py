@@ -87,9 +87,8 @@ def headline(results, folder):
     table = []
     for line in lines:
         table.append([*head_of(group, stages.get(line[0]), line, folder), *values[line]])
-    about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
     return block(results, group, Table(["stage", MOVE, "threads", *heads], table), what, lines,
-                 folder, lacking, f"{group.against_peers()} {about}".strip())
+                 folder, lacking, group.against_peers())
 
 
 def with_fastest_peer(group):
@@ -111,6 +110,15 @@ def lines_of_front(results):
     return group, cell, [line for line in with_fastest_peer(group) if group.time(line, cell)]
 
 
+def result(group, cell, lines):
+    """The fastest CPU stage that leaves nothing out, and what came of it, in words."""
+    dense = [line for line in lines if line in group.on_cpu and not is_peer(line)
+             and not group.ladder.skips(line[0])]
+    best = min(dense, key=lambda line: group.time(line, cell))
+    gain = group.time(group.baseline, cell) / group.time(best, cell)
+    return best[0], f"{gain:.0f} times as fast on {count_of(best[1], 'core')}"
+
+
 def front(results, folder):
     """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
     with what is predicted until one has run them."""
@@ -118,12 +126,15 @@ def front(results, folder):
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     table = []
     for line in lines:
-        table.append([*head_of(group, stages.get(line[0]), line, folder),
-                      group.number(group.ladder.time, line, cell), group.speedup(line, cell),
-                      group.share(line, cell), group.number("setup_s", line, cell)])
-    heads = ["threads", f"time ({group.unit})", "speedup", "share of peak",
+        *program, threads = head_of(group, stages.get(line[0]), line, folder)
+        table.append([*program, group.number(group.ladder.time, line, cell),
+                      group.speedup(line, cell), group.share(line, cell), threads,
+                      group.number("setup_s", line, cell)])
+    heads = [f"time ({group.unit})", "speedup", "share of peak", "threads",
              f"set-up ({group.unit})"]
-    what = f"With {cell_name(group.ladder, cell)}, set-up not in the time:"
+    best, gain = result(group, cell, lines)
+    what = (f"With {cell_name(group.ladder, cell)}, and set-up not in the time, {best} is {gain} as "
+            f"{group.baseline[0]}:")
     shown = block(results, group, Table(["stage", MOVE, *heads], table), what, lines, folder, [])
     ran = {line[0] for line in lines}
     absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
@@ -138,12 +149,11 @@ def front(results, folder):
 
 
 def head_of(group, stage, line, folder):
-    """What a row begins with: the program, its move, and its threads, of which a GPU has none. A
-    peer is no stage."""
+    """What a row begins with: the program, its move, and its threads, of which a GPU has none."""
     threads = str(line[1]) if line[1] else ""
     if not stage:
         peers = group.ladder.peers_folder
-        return [group.label(line, link(line[0], peers, folder)), "", threads]
+        return [group.label(line, link(line[0], peers, folder)), "a library or framework", threads]
     return [group.label(line, link(stage.name, stage.folder, folder)), stage.move, threads]
 
 
@@ -183,7 +193,8 @@ def ladder(results, folder):
             continue
         lines.append(own)
         changed = str(changes(stage)) if stage.before else ""
-        table.append([*head_of(group, stage, own, folder),
+        number = group.label(own, link(stage.number, stage.folder, folder))
+        table.append([number, *head_of(group, stage, own, folder)[1:],
                       *cells_of_rung(group, stage, own, zip(rungs, cells)), changed])
         if stage.before != above:
             others.append(f"{stage.number} with {stage.before.number}")

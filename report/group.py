@@ -271,7 +271,7 @@ class Group:
         if self.all_changed:
             said += " of earlier sources"
         if left_out:
-            said += f", {left_out} disturbed left out"
+            said += f", {left_out} on a busy machine left out"
         return said
 
     def title(self, measure):
