@@ -6,8 +6,7 @@ import pandas
 
 from bench import counts, rows
 from bench.base import fail
-from report.group import is_peer
-from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
+from report.table import MOVE, ROOF, Cell, Table, by_reason, count_of, link, three_digits
 from report.view import changes, find_gpu, read
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
@@ -53,11 +52,6 @@ def peaks(results, lines):
     return f"Peak is the most that multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 
-def count_of(number, thing):
-    """1 thread, 2 threads."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
 def unmeasured(results, stage):
     """Why it has no time, as a sentence with a place for its name."""
     reason = results.why_not(stage).replace("{", "{{").replace("}", "}}")
@@ -73,7 +67,7 @@ def headline(results, folder):
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     lacking = [*stages.values()]
     if group.axes:
-        lines = with_fastest_peer(group)
+        lines = group.with_fastest_peer
         heads, what, values = in_cells(group, lines)
     else:
         lines = group.lines
@@ -84,44 +78,21 @@ def headline(results, folder):
                        "Time, throughput and test accuracy of each epoch", folder)
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
-    table = []
-    for line in lines:
-        table.append([*head_of(group, stages.get(line[0]), line, folder), *values[line]])
-    return block(results, group, Table(["stage", MOVE, "threads", *heads], table), what, lines,
-                 folder, lacking, group.against_peers())
-
-
-def with_fastest_peer(group):
-    """The lines of the stages, and that of the fastest peer."""
-    peer = group.fastest_peer()
-    return [line for line in group.lines if line == peer or not is_peer(line)]
-
-
-def headline_cells(group):
-    """The cells that the ladder names, or all."""
-    wanted = group.ladder.toml.get("headline", [])
-    return [cell for cell in group.cells if [*cell] in wanted] or group.cells
+    table = Table(["stage", MOVE, "threads", *heads], [
+        [*head_of(group, stages.get(line[0]), line, folder), *values[line]] for line in lines])
+    return block(results, group, table, what, lines, folder, lacking, group.against_peers())
 
 
 def lines_of_front(results):
     """(the group, its cell, its lines) that the first page shows, in its table and its picture."""
     group = results.grid.without_steps().with_most_threads()
-    cell = headline_cells(group)[-1]
-    return group, cell, [line for line in with_fastest_peer(group) if group.time(line, cell)]
-
-
-def result(group, cell, lines):
-    """The fastest CPU stage that leaves nothing out, and what came of it, in words."""
-    dense = [line for line in lines if line in group.on_cpu and not is_peer(line)
-             and not group.ladder.skips(line[0])]
-    best = min(dense, key=lambda line: group.time(line, cell))
-    gain = group.time(group.baseline, cell) / group.time(best, cell)
-    return best[0], f"{gain:.0f} times as fast on {count_of(best[1], 'core')}"
+    cell = group.headline[-1]
+    return group, cell, [line for line in group.with_fastest_peer if group.time(line, cell)]
 
 
 def front(results, folder):
-    """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
-    with what is predicted until one has run them."""
+    """The stages without a dot and the fastest peer in one cell, as a picture and a table. Below
+    stand those that need a GPU, with what is predicted until one has run them."""
     group, cell, lines = lines_of_front(results)
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     table = []
@@ -132,9 +103,11 @@ def front(results, folder):
                       group.number("setup_s", line, cell)])
     heads = [f"time ({group.unit})", "speedup", "share of peak", "threads",
              f"set-up ({group.unit})"]
-    best, gain = result(group, cell, lines)
-    what = (f"With {cell_name(group.ladder, cell)}, and set-up not in the time, {best} is {gain} as "
-            f"{group.baseline[0]}:")
+    best = group.best(cell)
+    shown = picture(results.plots / "stages.svg",
+                    "How many times as fast as the serial textbook each stage is", folder)
+    what = (f"{shown}\n\nWith {cell_name(group.ladder, cell)}, and set-up not in the time, "
+            f"{best[0]} is {group.gain(best, cell)} as {group.baseline[0]}:")
     shown = block(results, group, Table(["stage", MOVE, *heads], table), what, lines, folder, [])
     ran = {line[0] for line in lines}
     absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
@@ -168,7 +141,7 @@ def predicted(group, stage, cell):
 
 def in_cells(group, lines):
     """(heads, what a cell shows, {line: its cells}) of the cells of the headline."""
-    cells = headline_cells(group)
+    cells = group.headline
     heads = [cell_name(group.ladder, cell) for cell in cells]
     what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
             "share of peak.")

@@ -28,6 +28,11 @@ def percent(part):
     return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
 
 
+def count_of(number, thing):
+    """1 thread, 2 threads."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def link(text, path, folder):
     """A link in Markdown, on a page in `folder`."""
     return f"[{text}]({os.path.relpath(path, folder)})"

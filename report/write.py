@@ -30,14 +30,6 @@ def update_readmes(ladder, results):
             blocks.update(stage.folder / "README.md", name, partial(block, stage))
 
 
-def front(results):
-    """The stages, for the first page."""
-    plots.save(plots.stages(results), results.plots / "stages.svg")
-    about = "How many times as fast as the serial textbook each stage is"
-    return "\n\n".join([blocks.picture(results.plots / "stages.svg", about, ROOT),
-                        blocks.front(results, ROOT)])
-
-
 def list_ladders(folder):
     """All ladders, for the studies' page."""
     return "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |", *(
@@ -85,8 +77,9 @@ def main():
             plots.write(results)
         draw_moves(ladder)
         update_readmes(ladder, results)
-    if everything[first]:
-        blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
+    if results := everything[first]:
+        plots.save(plots.stages(results), results.plots / "stages.svg")
+        blocks.update(ROOT / "README.md", "front", partial(blocks.front, results, ROOT))
     blocks.update(ROOT / "studies/README.md", "ladders", lambda: list_ladders(ROOT / "studies"))
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything)

@@ -113,9 +113,9 @@ def test_a_cell_has_the_median_the_speedup_and_the_share_of_peak(lab):
     assert "| [00_plain](stages/00_plain) | a move | 1 | 4.10, 8.0 % | 50.0, 8.0 % |" in lines
     assert "| [01_fast](stages/01_fast) | a move | 2 | \\~0.250, 16.4×, 20 % | - |" in lines
     assert ("MNIST: 5 epochs of 37,800 images; medians of 1 to 3 runs; ~: uncertain: a run is more "
-            "than 10 % from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak is the "
-            "most that multiply-adds alone reach: 25.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on 2 "
-            "threads.") in lines[-3]
+            "than 10 % from the median; on An Example ([all runs](machine/stages/runs.csv)). Peak "
+            "is the most that multiply-adds alone reach: 25.0 GFLOP/s on 1 thread, 40.0 GFLOP/s on "
+            "2 threads.") in lines[-3]
     assert "| 8 | \\~0.250, 16.4×, 20 % |" in lab.stage("01_fast")
 
 

@@ -1,6 +1,5 @@
 """`make site`: a page for each README. The site adds an order in which they are read, each stage's
-diff, solutions and source, and pages or downloads behind the links to folders and files. It folds
-what answers a page's question."""
+diff, solutions and source, and pages or downloads behind the links to folders and files."""
 
 import os
 import re
@@ -46,7 +45,7 @@ STAGES = {stage.folder / "README.md": stage for ladder in ladders() for stage in
 
 def contents(page, pages):
     """The pages whose nearest README above is this page, in the order in which they are read. All
-    stages are of their ladder's page, wherever they lie, because a step is read before its stage."""
+    stages are of their ladder's page, wherever they lie: a step is read before its stage."""
     def above(other):
         folder = other.parent if other.name != "README.md" else other.parent.parent
         folder = STAGES[other].ladder.folder if other in STAGES else folder
@@ -67,15 +66,14 @@ def lead(page, match):
     """A link as Sphinx can follow it. Where nothing is, it stays as it is, and is warned of."""
     text, path, heading = match.groups(default="")
     target = Path(os.path.normpath(page.parent / path))
-    if target.name == "SOLUTIONS.md":
-        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#solutions)"
+    stage = STAGES.get(target.parent / "README.md")
+    if stage and target.name in ("SOLUTIONS.md", stage.source.name):
+        part = "solutions" if target.suffix == ".md" else "source"
+        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#{part})"
     if not path or not target.exists() or target.suffix == ".md":
         return match[0]
     if (target / "README.md").exists():
         return f"[{text}]({path.rstrip('/')}/README.md{heading})"
-    stage = STAGES.get(target.parent / "README.md")
-    if stage and stage.source == target:
-        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#source)"
     if LINKS:
         return f"[{text}]({LINKS}/{target.relative_to(ROOT)}{heading})"
     return match[0] if target.is_file() else text
@@ -85,9 +83,7 @@ def read(app, name, source):
     """Adds to a page's text what only the site has."""
     page = Path(app.env.doc2path(name))
     pages = {Path(app.env.doc2path(other)) for other in app.env.found_docs}
-    text = [source[0]]
-    if page in STAGES:
-        text = parts(STAGES[page], source[0])
+    text = parts(STAGES[page], source[0]) if page in STAGES else [source[0]]
     text = [LINK.sub(lambda match: lead(page, match), part) for part in text]
     below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
     if below:
@@ -105,9 +101,7 @@ def parts(stage, text):
         head, _, body = part.partition("\n")
         found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
         if head == "## Predict before you measure" and stage.before:
-            other = os.path.relpath(stage.before.folder, stage.folder)
-            found += [f"## Diff\n\nAgainst [{stage.before.name}]({other}/README.md):",
-                      f"```diff\n{diff(stage.before, stage)}```"]
+            found += [f"## Diff\n\n```diff\n{diff(stage.before, stage)}```"]
     solutions = stage.folder / "SOLUTIONS.md"
     if solutions.exists():
         head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
@@ -130,17 +124,13 @@ def diff(before, stage):
     return said[said.find("--- "):]
 
 
-def follow(app, name, template, context, tree):
-    """The first page leads to the first stage."""
+def adapt(app, name, template, context, tree):
+    """Opens the list of all pages only where the page is in it: the whole one would be most of each
+    page, and most of the time to build it. The first page leads to the first stage."""
     if name == root_doc:
         first = app.env.path2doc(str(next(iter(STAGES))))
-        context["next"] = {"link": context["pathto"](first),
-                           "title": app.env.titles[first].astext()}
-
-
-def fold(app, name, template, context, tree):
-    """Opens the list of all pages only where the page is in it: the whole one would be most of each
-    page, and most of the time to build it."""
+        title = app.env.titles[first].astext()
+        context["next"] = {"link": context["pathto"](first), "title": title}
     whole = context["toctree"]
     context["toctree"] = lambda **options: whole(**options | {"collapse": True})
 
@@ -164,7 +154,6 @@ def finish(app, error):
 
 def setup(app):
     app.connect("source-read", read)
-    app.connect("html-page-context", follow)
-    app.connect("html-page-context", fold, priority=100)
+    app.connect("html-page-context", adapt, priority=100)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
