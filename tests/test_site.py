@@ -27,7 +27,7 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
     assert [folder for folder in order if folder in folders] == folders
     for stage, folder in zip(stages, folders):
         page = (tmp_path / folder / "README.html").read_text()
-        assert page.count("<summary>Solutions") == (stage.folder / "SOLUTIONS.md").exists()
+        assert page.count("<summary>Solution") == (stage.folder / "SOLUTIONS.md").exists()
         text = html.unescape(re.sub("<.*?>", "", page))
         assert stage.source.read_text().strip() in text
         if stage.before:  # the answers are below what is asked, and folded

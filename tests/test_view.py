@@ -235,7 +235,7 @@ def test_readmes_and_plots_are_written_once(lab, monkeypatch):
     files = [readme, *(lab.folder / "plots").iterdir()]
     first = [path.read_bytes() for path in files]
     assert first[0].startswith(b"above\n<!-- ladder: begin -->\n![") and b"| \\~1.50 |" in first[0]
-    assert first[0].endswith(b"\n<!-- ladder: end -->\nbelow\n") and len(first) == 2
+    assert first[0].endswith(b"\n<!-- ladder: end -->\nbelow\n") and len(first) == 3
     write.main()
     assert first == [path.read_bytes() for path in files]
 
