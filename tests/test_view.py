@@ -136,8 +136,7 @@ def test_other_makes_have_a_column_in_the_cell_of_the_reference_machine(lab):
         ("00_plain", 4, 8), ("01.1_step", 2, 8), ("00_plain", 8, 64), ("01.1_step", 2, 64))))
     record = makes.record(lab.results).to_csv(index=False).replace("4.0", "3.0")
     script(lab.root / "other/stages/steps.csv", "").write_text(record.replace(",,An", ",old,An"))
-    assert ("| [01.1_step](stages/01_fast/01.1_step) | hidden 64, batch 1 | 4.00× | 3.00× Δ |"
-            ) in lab.lines(makes.block)
+    assert "01.1_step) | hidden 64, batch 1 | 4.00× | 3.00× Δ |" in " ".join(lab.lines(makes.block))
 
 
 def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
