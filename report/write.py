@@ -13,13 +13,14 @@ from functools import partial
 from bench import counts, ladders, rows
 from bench.base import ROOT
 from bench.options import given
-from report import blocks, figures, plots, table, view
+from report import blocks, figures, makes, plots, table, view
 
 
 def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
+                              ("README.md", "makes", makes.block),
                               ("README.md", "roofline", blocks.roofline),
                               ("PAPER.md", "tables", blocks.paper),
                               ("PREDICTIONS.md", "predictions", blocks.predictions)):

@@ -7,7 +7,7 @@ import pytest
 from programs import script
 
 from bench import ladders, options, rows, stage
-from report import blocks, terminal, view, write
+from report import blocks, makes, terminal, view, write
 
 LADDER = """\
 title = "A ladder"
@@ -129,6 +129,14 @@ def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
             ) in ladder
     # 2 / 1.9 is 1.05, and 1 / 1.2 is 0.83: 1 lies between.
     assert "| [01](stages/01_fast) | a move | 1 | \\~1.55 | ≈ 1 | - | 0 |" in ladder
+
+
+def test_other_makes_have_a_column_in_the_cell_of_the_reference_machine(lab):
+    lab.write(*(runs(stage, time, time, hidden=hidden) for stage, time, hidden in (
+        ("00_plain", 4, 8), ("01.1_step", 2, 8), ("00_plain", 8, 64), ("01.1_step", 2, 64))))
+    record = makes.record(lab.results).to_csv(index=False).replace("4.0", "3.0")
+    script(lab.root / "other/stages/steps.csv", "").write_text(record.replace(",,An", ",old,An"))
+    assert "01.1_step) | hidden 64, batch 1 | 4.00× | 3.00× Δ |" in " ".join(lab.lines(makes.block))
 
 
 def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
