@@ -198,7 +198,6 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)

@@ -286,7 +286,6 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->ahead + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s) {
         // Fetches the next tile's pixels. Two other batches were read since these, so they are in a
         // slow cache, and the hardware does not follow a stride of a sample.
