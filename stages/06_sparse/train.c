@@ -267,11 +267,11 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// sum += Σ value · from[place] over the entries i to last − 1, for `columns` columns, `stride`
-// apart. They take turns in SUMS / columns sets of sums, as a multiply-add waits for the one before
-// it in its sum.
-INLINED void add_products(vec *sum, const struct lists *lists, size_t i, size_t last,
-                          const vec *from, size_t stride, size_t columns) {
+// sum += Σ value · from[place] over a batch's entries i to last − 1, for `columns` columns,
+// `stride` apart. They take turns in SUMS / columns sets of sums, as a multiply-add waits for the
+// one before it in its sum.
+INLINED void add_products(vec *sum, const uint16_t *places, const float *values, size_t i,
+                          size_t last, const vec *from, size_t stride, size_t columns) {
     const size_t sets = SUMS / columns;
     vec part[SUMS] = {0};
     const vec *column[LIST_COLUMNS];
@@ -279,11 +279,10 @@ INLINED void add_products(vec *sum, const struct lists *lists, size_t i, size_t 
         column[c] = from + c * stride;
     for (; i + sets <= last; i += sets)
         for (size_t j = 0; j < SUMS; ++j)
-            part[j] += lists->values[i + j / columns] *
-                       column[j % columns][lists->places[i + j / columns]];
+            part[j] += values[i + j / columns] * column[j % columns][places[i + j / columns]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
-            sum[c] += lists->values[i] * column[c][lists->places[i]];
+            sum[c] += values[i] * column[c][places[i]];
 #pragma GCC unroll 8 // else GCC 11 stores part[]
     for (size_t j = 0; j < SUMS; ++j)
         sum[j % columns] += part[j];
@@ -295,12 +294,14 @@ INLINED void forward_panels(const struct network *network, const struct lists *l
                             size_t n, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     const size_t entry = lists->first[first / network->stride];
-    for (size_t s = 0, i = entry, last; s < n; ++s, i = last) {
+    const uint16_t *places = lists->places + entry;
+    const float *values = lists->values + entry;
+    for (size_t s = 0, i = 0, last; s < n; ++s, i = last) {
         vec sum[LIST_COLUMNS];
         for (size_t c = 0; c < columns; ++c)
             sum[c] = network->bias1[v + c];
-        last = entry + lists->ends[first + s];
-        add_products(sum, lists, i, last, weights1, PIXELS, columns);
+        last = lists->ends[first + s];
+        add_products(sum, places, values, i, last, weights1, PIXELS, columns);
         for (size_t c = 0; c < columns; ++c)
             network->activations[(v + c) * network->stride + s] =
                 (vec)((vec_mask)sum[c] & (sum[c] > 0));
@@ -312,12 +313,14 @@ INLINED void forward_panels(const struct network *network, const struct lists *l
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
-    size_t i = lists->first[b], last;
+    const uint16_t *places = lists->places + lists->first[b];
+    const float *values = lists->values + lists->first[b];
+    size_t i = 0, last;
     for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list, i = last) {
         vec *weights1 = network->weights1 + v * PIXELS + lists->owners[list];
         vec sum[LIST_COLUMNS] = {0};
-        last = lists->first[b] + lists->ends[list];
-        add_products(sum, lists, i, last, da, network->stride, columns);
+        last = lists->ends[list];
+        add_products(sum, places, values, i, last, da, network->stride, columns);
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS] -= learning_rate * sum[c];
     }
