@@ -1,4 +1,4 @@
-// Stage 01.4: the second layer's gradients in one pass over the hidden units, a vector at a time.
+// Stage 01.5: the second layer's gradients in one pass over the hidden units, a vector at a time.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,

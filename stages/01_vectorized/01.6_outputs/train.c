@@ -1,8 +1,12 @@
-// Stage 01.7: samples fetched ahead of time.
+// Stage 01.6: the ten outputs of a sample side by side in a vector.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
 // dW1 and dW2.
+//
+//     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
+//     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
+//     p = softmax(z)             loss = mean over the batch of −log p[label]
 #include "stages/training.h"
 
 #include <math.h>
@@ -25,7 +29,6 @@ typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 // The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
 enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
-typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
@@ -36,7 +39,7 @@ struct network {
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
     vec *weights2;  // V × 10: panels, too
-    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
+    outputs bias2;  // 10
 
     // One batch's intermediate values. An array holds one of them after another.
     size_t stride;    // N
@@ -65,8 +68,6 @@ static struct network create(const struct options *options) {
     for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
-    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-        network.bias2[o] = -INFINITY;
     return network;
 }
 
@@ -90,14 +91,10 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
-    for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + TILE_ROWS * PIXELS + k * TILE_ROWS);
+    for (size_t k = 0; k < PIXELS; ++k)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
-    }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             network->activations[(v + c) * network->stride + s + r] =
@@ -163,35 +160,9 @@ static void add_logits(const struct network *network, size_t v, outputs *z, size
         }
 }
 
-// z becomes softmax(z). Returns −log p[label].
-static float softmax(outputs *z, uint8_t label) {
-    float max = (*z)[0], sum = 0;
-    for (size_t o = 1; o < CLASSES; ++o)
-        max = (*z)[o] > max ? (*z)[o] : max;
-    const outputs x = *z - max;
-
-    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
-    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
-    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
-    // bits for i times it to be exact.
-    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
-    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
-    outputs e = 1 + r * (1.0f / 8);
-    for (int degree = 7; degree > 0; --degree)
-        e = 1 + r * (1.0f / (float)degree) * e;
-    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
-    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
-
-    for (size_t o = 0; o < CLASSES; ++o)
-        sum += e[o];
-    *z = e / sum;
-    return logf(sum) - x[label];
-}
-
 // Sets a and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, vectors = network->vectors;
-    outputs *z = network->logits;
 
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
         if (v + TILE_COLUMNS <= vectors)
@@ -200,13 +171,26 @@ static double forward(struct network *network, const struct batch *batch) {
             forward_panels(network, batch, v, 1);
 
     for (size_t s = 0; s < n; ++s)
-        z[s] = network->bias2;
+        network->logits[s] = network->bias2;
     for (size_t v = 0; v < vectors; ++v)
-        add_logits(network, v, z, n);
+        add_logits(network, v, network->logits, n);
 
+    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
+    // from z: there −log p is exact even if p underflows.
     double loss = 0;
-    for (size_t s = 0; s < n; ++s)
-        loss += softmax(&z[s], batch->labels[s]);
+    for (size_t s = 0; s < n; ++s) {
+        const outputs z = network->logits[s];
+        outputs p = {0};
+        float max = z[0], sum = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[o] = expf(z[o] - max);
+            sum += p[o];
+        }
+        network->logits[s] = p / sum;
+        loss += logf(sum) - (z[batch->labels[s]] - max);
+    }
     return loss / (double)n;
 }
 
@@ -215,16 +199,10 @@ static void backward(struct network *network, const struct batch *batch, float l
     const size_t n = batch->samples, vectors = network->vectors;
     outputs *dz = network->logits;
 
-    // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
-    // store to one lane would make the vector's load wait until it is in the cache.
-    const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    outputs db2 = {0};
-    for (size_t s = 0; s < n; ++s) {
-        dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
-        dz[s] /= (float)n;
-        db2 += dz[s];
-    }
-    network->bias2 -= learning_rate * db2;
+    // dz = (p − onehot(label)) / n
+    for (size_t s = 0; s < n; ++s)
+        for (size_t o = 0; o < CLASSES; ++o)
+            dz[s][o] = (dz[s][o] - (o == batch->labels[s])) / (float)n;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
@@ -244,6 +222,14 @@ static void backward(struct network *network, const struct batch *batch, float l
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];
         network->bias1[v] -= learning_rate * db1;
+    }
+
+    // b2 −= lr·Σ dz
+    for (size_t o = 0; o < CLASSES; ++o) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += dz[s][o];
+        network->bias2[o] -= learning_rate * sum;
     }
 
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
