@@ -49,9 +49,13 @@ def figure(group, column, names, options):
         return None
     if names[1:]:
         ratio = group.ratio(*lines, cell, column)
-        return ratio and ratio.text
-    value = group.median(column, *lines, cell)
-    return None if value is None else quantity(group, column, value)
+        text = ratio and ratio.text
+    else:
+        value = group.median(column, *lines, cell)
+        text = None if value is None else quantity(group, column, value)
+    if text and any(line[0] in group.changed for line in lines):
+        return f"{text} Δ"
+    return text
 
 
 def read_mark(text, where, ladder):
