@@ -87,10 +87,11 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units, or than a dozen that add up each other's sums, would gain nothing.
+    // of hidden units, or than a dozen that add up each other's sums, would gain nothing. From seven
+    // vectors on these sums cost more than threads without a vector (README.md, Many cores).
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    const bool by_pixels = vectors < 2 * threads && vectors < 8; // slices of two are wide enough
+    const bool by_pixels = vectors < 2 * threads && vectors < 7; // slices of two are wide enough
     const size_t most = by_pixels ? 12 : vectors;
     threads = threads < most ? threads : most;
     const size_t copies = by_pixels ? threads : 1;
