@@ -69,7 +69,7 @@ struct slice {
 };
 
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
-// them first. So each thread does this for the panels that it owns, where the threads divide units.
+// them first. So each thread does this for the panels that it will compute with.
 static vec *allocate_panels(size_t vectors, size_t threads) {
     vec *panels = (vec *)try_allocate_array(vectors * PIXELS, sizeof(vec));
     if (!panels) {
@@ -87,8 +87,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units, or than a dozen that add up each other's sums, would gain nothing. From seven
-    // vectors on these sums cost more than threads without a vector (README.md, Many cores).
+    // of hidden units, or a dozen that add up their sums, gain nothing: README.md, Many cores.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     const bool by_pixels = vectors < 2 * threads && vectors < 7; // slices of two are wide enough
@@ -173,7 +172,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t k = network->first_pixel; k < network->last_pixel; ++k) {
         // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + rows * PIXELS + k * rows);
+        __builtin_prefetch(x + (rows + k % rows) * PIXELS + k); // NOLINT(*DivideZero)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
