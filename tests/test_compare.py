@@ -71,7 +71,7 @@ def run(monkeypatch):
 
     def run(rates=(), losses=(0.3, 0.3), busy=0):
         left, stages = iter([None, None, *rates]), [SimpleNamespace(
-            name=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
+            name=name, short=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
 
         def one(stage, words):
             is_b = stage.name == "b"
