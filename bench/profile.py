@@ -65,18 +65,8 @@ def sample(stage, options, work, variable, **environment):
         return elapsed, user + system, next(csv.DictReader(file))
 
 
-def profile_cpu(stage, options, folder, work, seconds):
-    build(stage)
-    # pprof accepts no program's path with a space.
-    program = shutil.copy(stage.program, work / "program")
-    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
-    sample(stage, options, work, "HEAPPROFILE", LD_PRELOAD="libtcmalloc.so",
-           HEAP_PROFILE_INUSE_INTERVAL=1024)
-    peak = max(work.glob("profile.*.heap"), key=lambda path: int(
-        re.search(r"\d+: +(\d+)", path.read_text(encoding="utf-8"))[1]))
-    write(folder / "heap.txt", stage, options, "",
-          pprof("--text", "--lines", "--inuse_space", "--cum", program, peak))
-
+def sample_cpu(stage, options, work, seconds):
+    """(its profile, how long it took) of the program in work, in so many seconds or more."""
     # The linker finds libprofiler, and the library then loads it. So no path is needed.
     run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
         "bench/threads.c", "-lprofiler", "-ldl")
@@ -90,8 +80,22 @@ def profile_cpu(stage, options, folder, work, seconds):
             break
         options[length] = int(1.2 * float(options[length]) * seconds / (used + 0.01)) + 1
     # pprof cannot add up processes: each has the program at another address. This is the busiest.
-    profile = max(work.glob("profile.*"), key=lambda path: path.stat().st_size)
-    about = f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s"
+    return (max(work.glob("profile.*"), key=lambda path: path.stat().st_size),
+            f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s")
+
+
+def profile_cpu(stage, options, folder, work, seconds):
+    build(stage)
+    # pprof accepts no program's path with a space.
+    program = shutil.copy(stage.program, work / "program")
+    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+    sample(stage, options, work, "HEAPPROFILE", LD_PRELOAD="libtcmalloc.so",
+           HEAP_PROFILE_INUSE_INTERVAL=1024)
+    peak = max(work.glob("profile.*.heap"), key=lambda path: int(
+        re.search(r"\d+: +(\d+)", path.read_text(encoding="utf-8"))[1]))
+    write(folder / "heap.txt", stage, options, "",
+          pprof("--text", "--lines", "--inuse_space", "--cum", program, peak))
+    profile, about = sample_cpu(stage, options, work, seconds)
     for name, by in ("cpu.txt", "--functions"), ("lines.txt", "--lines"):
         write(folder / name, stage, options, about, "", pprof("--text", by, program, profile))
     (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")

@@ -35,4 +35,5 @@ class Bar(Progress):
 
     def stop(self):
         with contextlib.suppress(OSError):
-            super().stop()
+            if not self.disable:  # else it would print an empty line
+                super().stop()
