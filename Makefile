@@ -81,7 +81,7 @@ gpu-kit gpu-results: install-compare
 
 step: install-compare ## STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 diff: ## STAGE=02 [FROM=01 STUDY=]: what it changed against the one before
-export: ## STAGE=02 DIR=/new/folder [STUDY=]: a stage that needs no other file
+export: ## STAGE=02 DIR=/new/folder [STUDY=]: it alone, with what it needs
 step diff export:
 	@$(BENCH) step $@
 

@@ -1,6 +1,7 @@
 """What a reader sees on a terminal: words wrapped to its width, and what he waits for."""
 
 import contextlib
+import re
 import shutil
 import sys
 import textwrap
@@ -9,11 +10,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-def tell(text):
-    """Prints a text. A terminal would break lines within words."""
+def tell(text, indent=""):
+    """Prints a paragraph. A terminal would break lines within words."""
     if sys.stdout.isatty():
-        text = textwrap.fill(text, shutil.get_terminal_size().columns, break_on_hyphens=False)
+        text = textwrap.fill(" ".join(text.split()), shutil.get_terminal_size().columns,
+                             subsequent_indent=indent, break_on_hyphens=False)
     print(text)
+
+
+def markdown(text):
+    """Prints a part of a README: its paragraphs and lists, and tables and code as they are."""
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        for line in re.split(r"\n(?=\||    |\s*(?:-|\d+\.) )", block):
+            if line.startswith(("|", "    ")):
+                print(line)
+            else:
+                tell(line, "  " if re.match(r"- |\d+\.", line) else "")
+        print()
 
 
 class Bar(Progress):
