@@ -56,10 +56,7 @@ def run_pairs(stages, words, count):
                 bar.say(progress(rounds, kept, most), len(rounds),
                         min(count - len(kept), most - len(rounds)))
                 # A B, B A, A B: so neither always runs after the other, with its heat and clock.
-                order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
-                drawn = draw_seed(stages[0].ladder)
-                both = {side: run(stages[side], words + drawn) for side in order}
-                rounds.append((both[0], both[1]))
+                rounds.append(run_round(stages, words, len(rounds) % 2))
                 kept = undisturbed(rounds)
         except SystemExit as end:
             ended = end.code
@@ -72,6 +69,13 @@ def run_pairs(stages, words, count):
     if why and not given("BUSY"):
         return [*zip(*rounds)], why, ended
     return [*zip(*kept)], "", ended
+
+
+def run_round(stages, words, first):
+    """The rows of both stages, of which that at `first` runs first."""
+    drawn = draw_seed(stages[0].ladder)
+    both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
+    return both[0], both[1]
 
 
 def draw_seed(ladder):

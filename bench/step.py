@@ -48,7 +48,7 @@ class Question(NamedTuple):
     predicted: str = ""
     unit: str = ""
     column: str = ""
-    cell: dict = {}
+    cell: tuple = ()  # of (option, value)
 
     @classmethod
     def of(cls, text):
@@ -57,7 +57,7 @@ class Question(NamedTuple):
         if not found:
             return cls()
         *first, cell = found.groups(default="")
-        return cls(*first, dict(re.findall(r"([\w-]+) (\w+)", cell)))
+        return cls(*first, tuple(re.findall(r"([\w-]+) (\w+)", cell)))
 
     def ask(self):
         """The reader's answer, if there is a reader."""
@@ -105,7 +105,7 @@ def measure(stage, question):
 
     ladder = stage.ladder
     options = compare.read_options(ladder, "step")
-    options |= {name: value for name, value in question.cell.items() if not ladder.given(name)}
+    options |= {name: value for name, value in question.cell if not ladder.given(name)}
     if stage.before:
         sides, why = compare.compare_in_cell((stage.before, stage), options)
         return question.measured(ladder, sides) + (", but disturbed" if why else "")
