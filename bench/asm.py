@@ -44,12 +44,13 @@ def innermost_loops(code):
     """Those of a function, as {address: instruction}: from where a jump back leads to the jump."""
     lines = {int(found[1], 16): line for line in code.splitlines()
              if (found := INSTRUCTION.match(line))}
-    jumps = [(int(jump[1], 16), place) for place, line in lines.items()
-             if (jump := JUMP.search(line))]
-    spans = [(first, last) for first, last in jumps if first in lines and first <= last]
-    for first, last in spans:
-        if not any(first <= a <= b <= last for a, b in spans if (a, b) != (first, last)):
-            yield {place: line for place, line in lines.items() if first <= place <= last}
+    jumps = [(int(found[1], 16), place) for place, line in lines.items()
+             if (found := JUMP.search(line))]
+    last = 0  # jump back: where another's begins behind it, that lies in no smaller loop
+    for first, place in jumps:
+        if first in lines and last < first <= place:
+            last = place
+            yield {each: line for each, line in lines.items() if first <= each <= place}
 
 
 def show_loop(shown, counts):
@@ -59,8 +60,8 @@ def show_loop(shown, counts):
     most, name, loop = max(found, key=lambda each: each[0], default=(0, "", {}))
     if most:
         part = 100 * most / sum(counts.values())
-        print(f"The loop with {part:.0f} % of the program's own time, in {name}:\n")
-        print("\n".join(loop.values()) + "\n")
+        print(f"The loop with {part:.0f} % of the program's own time, in {name}:\n",
+              *loop.values(), "", sep="\n")
 
 
 def main():

@@ -86,15 +86,12 @@ def draw_seed(ladder):
 
 
 def progress(rounds, kept, most):
-    """Which round runs, and what keeps rounds from counting: others, or a slower processor."""
+    """Which round runs, and what may keep rounds from counting."""
     said = f"round {len(rounds) + 1} of at most {most}"
     if len(kept) == len(rounds):
         return said
-    said += f", {len(kept) or 'none'} kept"
     used = max(row["others"] for row in rounds[-1])
-    if used > host.OTHERS:
-        return f"{said}: other programs use {used:.0f} %"
-    return f"{said}: the machine was slower in some"
+    return f"{said}, {len(kept) or 'none'} kept: other programs use {used:.0f} %"
 
 
 def undisturbed(rounds):

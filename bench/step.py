@@ -43,45 +43,32 @@ def diff(stage, before):
 
 class Question(NamedTuple):
     """What a page asks, as `<!-- predicted: 17 × train, hidden 32, batch 32 -->` says: a ratio over
-    the stage before, or a time, of a column without its _s, in a cell. Without a column, it is a
-    count, which is not measured, and without a unit, words."""
+    the stage before, or a time, of a column without its _s, in a cell. Without a unit: words."""
     predicted: str = ""
     unit: str = ""
     column: str = ""
-    cell: tuple = ()  # of (option, value)
-
-    @classmethod
-    def of(cls, text):
-        found = re.search(r"<!-- predicted: (\S+) (\S+) ?(\w*)(?:, (.*?))? -->",
-                          " ".join(text.split()))
-        if not found:
-            return cls()
-        *first, cell = found.groups(default="")
-        return cls(*first, tuple(re.findall(r"([\w-]+) (\w+)", cell)))
-
-    def ask(self):
-        """The reader's answer, if there is a reader."""
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return ""
-        return input(f"Your answer, in {self.asked or 'your own words'}? Press Enter to go on: ")
-
-    @property
-    def asked(self):
-        return " of ".join(filter(None, [self.unit, self.column]))
+    cell: str = ""
 
     def measured(self, ladder, sides):
         """What the runs say. Where nothing is asked of them, it is the ladder's time."""
-        unit, _, of_what = ladder.toml["unit"].partition(" ")
-        if self.unit:
-            unit = self.unit
+        usual, _, of_what = ladder.toml["unit"].partition(" ")
+        unit = self.unit or usual
         column = f"{self.column}_s" if self.column else ladder.time
         times = [[row[column] for row in side] for side in sides]
         if unit == "×":
             return pairs.ratio(times[1], times[0]).text
         each = median(times[-1]) / ladder.sum_of(ladder.toml["units"], sides[-1][0])
-        if unit not in SCALES or SCALES[unit] * each >= 10000:
+        if SCALES[unit] * each >= 10000:
             unit = "ms"
         return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
+
+
+def read_question(text):
+    """The Question of a README, and the words that say what kind of answer it wants."""
+    found = re.search(r"<!-- predicted: (\S+) (\S+) (\w+)(?:, (.*?))? -->", " ".join(text.split()))
+    if not found:
+        return Question(), "your own words"
+    return Question(*found.groups("")), f"{found[2]} of {found[3]}"
 
 
 def read_page(stage):
@@ -92,27 +79,29 @@ def read_page(stage):
         return found[1] if found[1].strip("`") in path else f"{found[1]} ({path})"
 
     text = stage.read("README.md") or f"# {stage.name}\n"
-    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text,
-                   flags=re.MULTILINE)
+    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
     shown = re.sub(r"\[([^][]*)\]\(([^)]*)\)", link, shown)
     title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
     return text, {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
 
 
 def measure(stage, question):
-    """Prints what the runs here say: beside the stage before, where there is one."""
+    """What the runs here say: beside the stage before, where there is one."""
     from bench import compare, screen  # need numpy and rich, and a diff does not
 
     ladder = stage.ladder
     options = compare.read_options(ladder, "step")
-    options |= {name: value for name, value in question.cell if not ladder.given(name)}
+    options |= {name: value for name, value in re.findall(r"([\w-]+) (\w+)", question.cell)
+                if not ladder.given(name)}
+    why = ""
     if stage.before:
         sides, why = compare.compare_in_cell((stage.before, stage), options)
-        return question.measured(ladder, sides) + (", but disturbed" if why else "")
-    compare.build(stage)
-    with screen.Bar() as bar:
-        bar.say(f"runs {stage.name}")
-        return question.measured(ladder, [[compare.run(stage, ladder.words(options))]])
+    else:
+        compare.build(stage)
+        with screen.Bar() as bar:
+            bar.say(f"runs {stage.name}")
+            sides = [[compare.run(stage, ladder.words(options))]]
+    return question.measured(ladder, sides) + (", but disturbed" if why else "")
 
 
 def step(ladder):
@@ -120,7 +109,7 @@ def step(ladder):
 
     stage = ladder.find(given("STAGE"))
     text, contents = read_page(stage)
-    question = Question.of(text)
+    question, kind = read_question(text)
 
     def show(*names):
         for name in names:
@@ -133,25 +122,14 @@ def step(ladder):
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
         print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
     show("Predict before you measure")
-    answer = question.ask()
+    answer = ""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        answer = input(f"Your answer, in {kind}? Press Enter to go on: ")
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
     show("What the diff shows", "The arithmetic", "The prediction")
-    print("## On this machine\n")
-    found = ""
-    try:
-        found = measure(stage, question)
-    except SystemExit as ended:  # it has said why
-        if ended.code != 77:
-            raise
-        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
-              "a simulated device.")
-    print(f"\n{question.asked}")
-    for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
-        if value:
-            print(f"{name:11}{value}")
-    print()
+    show_answers(stage, question, kind, answer)
     show("The roof", "What the profile shows")
     exercises = [name for name in contents if name.startswith("Exercise")]
     if exercises:
@@ -159,6 +137,24 @@ def step(ladder):
     later = ladder.stages[ladder.stages.index(stage) + 1:]
     if later:
         print(f"Next: make step{ladder.chosen_by('STUDY=')} STAGE={later[0].number}")
+
+
+def show_answers(stage, question, kind, answer):
+    """Prints the reader's, the page's and this machine's, a line each."""
+    print("## On this machine\n")
+    found = ""
+    try:
+        found = measure(stage, question)
+    except SystemExit as ended:  # it has said why
+        if ended.code != 77:
+            raise
+        print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
+              f"{stage.name} on a simulated device.")
+    print(f"\n{kind}" if question.unit else "")
+    for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
+        if value:
+            print(f"{name:11}{value}")
+    print()
 
 
 def new(ladder):
