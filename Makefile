@@ -94,11 +94,11 @@ new-study: ## NAME=heat: a study of your own, the smallest that works
 ##@ Measure
 
 asm: install-profile ## STAGE=01 [FUNCTION= STUDY=]: the hottest loop, a function
-check: install-compare ## STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
+check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= ASSIGNMENT=]: is it right
 compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 profile: ## [STAGE=01 STUDY=]: where a stage's time and memory go
 asm check compare profile:
-	@$(BENCH) $@
+	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
 profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu
