@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas
+
 from bench import counts, host, ladders
 from bench.compare import build
 from bench.counts import run
@@ -108,8 +110,14 @@ def profile_cuda(stage, options, folder):
     there is no GPU, it counts what they do."""
     if not host.has_gpu():
         found = counts.count(stage)
-        for by in ["cell", "kernel"], "cell":
-            print(f"{counts.summed(found, by).to_string()}\n")
+        for cell, kernels in found.groupby("cell", sort=False):
+            table = pandas.concat([counts.summed(kernels, by) for by in ("kernel", "cell")])
+            table = table.rename(columns={"µs predicted": "µs"})
+            head, *lines = table.to_string(index=False).splitlines()
+            print(f"{cell}, µs predicted\n{head}")
+            for name, line in zip(table.index, lines):
+                print(f"{name}\n{line}")
+            print()
         found.to_csv(folder / "counts.csv", index=False)
         return
     if not shutil.which("ncu") or not shutil.which("nsys"):
