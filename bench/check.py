@@ -11,7 +11,7 @@ import random
 import re
 from functools import partial
 
-from bench import compare, counts, host, ladders, pairs, reference
+from bench import compare, counts, host, ladders, pairs, reference, screen
 from bench.base import ROOT, fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
@@ -147,6 +147,7 @@ def judge(stage, target, phase, options, key):
     if not target:
         return {"verdict": "right"}
     if why:
+        print(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged", "why": why}
     name = phase or stage.ladder.time.removesuffix("_s")
     column = f"{name}_s"
@@ -196,7 +197,10 @@ def verdict_on(stage, target, phase, ratio, says):
         verdict = "reached"
     elif float(high) < aim:
         verdict = "MISSED"
-    print(f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}")
+    said = f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}"
+    if verdict != "reached":
+        said += f", of which all has to reach {target}"
+    screen.tell(said)
     return {"verdict": verdict, "reached": float(reached), "low": float(low), "high": float(high)}
 
 
@@ -240,6 +244,7 @@ def check_stage(stage, target, phase, key, result):
     if options["runs"] != "0" and (target or stage.before):
         result |= judge(stage, target, phase, options, key)
     elif target:
+        print(f"{stage.name}: TARGET={target} not judged: RUNS=0 times nothing")
         result["verdict"] = "not judged"
     return int(result["verdict"] not in ("right", "reached"))
 

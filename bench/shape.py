@@ -37,11 +37,10 @@ def wrong(place, found, expected):
     raise ValueError(f"{place}: found {found}, expected {expected}".removeprefix(": "))
 
 
-def nearest(wanted, names):
-    """What is expected in the place of a wrong name: what is near to it, or any that is no step."""
-    near = difflib.get_close_matches(wanted, names, cutoff=0.61)
-    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(
-        name for name in names if "." not in name)
+def nearest(wanted, names, short=()):
+    """What is expected in the place of a wrong name: what is near to it, or any, in short."""
+    near = difflib.get_close_matches(wanted, [*names, *short], cutoff=0.61)
+    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(short or names)
 
 
 def compare(place, found, shape):

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench import cells, command_line, faults, host, measuring, rows, running
+from bench import cells, command_line, faults, host, measuring, rows, running, screen
 from bench.base import ENDS, ROOT, fail
 from bench.record import Record
 from data.locate import locate
@@ -31,13 +31,10 @@ AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be distu
 PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
-def say(text, is_progress=False):
-    """Says a line. On a terminal, one of progress is replaced by the next."""
-    is_terminal = sys.stderr.isatty()
-    begin = "\r\033[K" if is_terminal else ""
-    end = "" if is_terminal and is_progress else "\n"
+def say(text):
+    """Says a line."""
     with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
-        print(begin + text, end=end, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 class Sweep:
@@ -66,6 +63,14 @@ class Sweep:
         self.made = 0    # runs of this sweep
         self.again = 0   # those that were made once more
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
+        self.bar = screen.Bar()
+
+    def show(self, words, left=0):
+        """Shows what is under way: in the bar on a terminal, else in a line."""
+        if self.bar.disable:
+            say(f"{words}; {left} to go" if left else words)
+        else:
+            self.bar.say(words, self.made, left)
 
     def chosen_stages(self):
         """Those of --stages, or all; without --steps all that are none. Then the peers."""
@@ -195,7 +200,7 @@ class Sweep:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
                 self.notes[stage.name] = "left out", "found no GPU (nvidia-smi lists none)"
                 continue
-            say(f"Building {stage.name}", is_progress=True)
+            self.show(f"Building {stage.name}")
             status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
@@ -233,7 +238,7 @@ class Sweep:
             where.append(f"threads {threads}")
         words = [stage.name, *where, f"round {number}"]
         for more in ([], ["disturbed, so again"]):
-            say(f"{', '.join(words + more)}; {self.left()} to go", is_progress=True)
+            self.show(", ".join(words + more), self.left())
             found = self.start(stage, cell, threads, number)
             # With a row, it may have shown that the stage cannot use as many threads.
             times = self.times[stage.name, cell].get(threads, {})
@@ -300,10 +305,11 @@ class Sweep:
         self.lock_record()
         if self.data:
             say(f"Data: {folder} ({self.data.partition(',')[0]})")
-        self.build()
-        self.check_options()
-        self.open_record()
-        self.run_all()
+        with self.bar:
+            self.build()
+            self.check_options()
+            self.open_record()
+            self.run_all()
         self.finish()
 
 

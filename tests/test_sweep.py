@@ -57,7 +57,7 @@ def test_rounds(tree):
 @pytest.mark.parametrize(("words", "said"), [
     ("--hidden 0", "--hidden: found '0', expected a whole number from 1"),
     ("--epochs 1,2", "--epochs: found '1,2', expected a whole number from 0"),
-    ("--stages 00,09", "--stages: found '09', expected one of: 00_one 01_two"),
+    ("--stages 00,09", "--stages: found '09', expected one of: 00 01"),
     ("--growth", "--growth: found no [growth] in stages/ladder.toml"),
     ("--output /proc/no", "/proc/no: cannot write there; name another directory with --output"),
     ("--nonsense", "unrecognized arguments: --nonsense")])
