@@ -6,19 +6,15 @@ origin's. bench/README.md explains RUNS=0, TARGET, PHASE and KEY.
 
 import contextlib
 import json
-import math
 import random
 import re
 from functools import partial
 
-from bench import compare, counts, host, ladders, pairs, reference
+from bench import compare, counts, faults, host, ladders, measuring, pairs, reference
 from bench.base import ROOT, fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
-CLOCK_S = 0.5  # of work, by which a program's clock is held against the clock outside
-CLOCK_NOISE_S = 0.05  # of what is around the work
-CLOCK_RUNS = 5
 KEY_SEEDS = 3  # of a drawn case
 # They find more than a wrong result, and the second what a GPU may hide: a lost update.
 BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
@@ -70,6 +66,9 @@ def tests_of(stage, path, options, cases, seeds):
     tester = Tester(stage, "check", path)
     yield from ((tester, tester.test, test) for test in tester.pairs())
     yield from ((tester, tester.test_seeds, (case, seeds)) for case in cases)
+    if "epoch" in stage.ladder.toml["tests"] and not tester.simulated:
+        late = Tester(stage, "epoch", path)
+        yield from ((late, late.test, test) for test in late.pairs())
     if cases or not tester.simulated:
         tester = Tester(stage, "cell", path, options)
         yield tester, tester.test_seeds, (tester.case, CELL_SEEDS)
@@ -143,7 +142,9 @@ def judge(stage, target, phase, options, key):
     before = stage.before or stage
     compare.build(before)
     (origins, own), why = compare.compare((before, stage), options)
-    check_clock(stage, options, own)
+    first = min(own, key=lambda row: faults.around(row, stage.ladder))
+    if fault := measuring.slow_clock(stage, options, first, partial(measuring.measure, stage)):
+        fail(f"{stage.name}: {fault}", 1)
     if not target:
         return {"verdict": "right"}
     if why:
@@ -165,26 +166,6 @@ def judge(stage, target, phase, options, key):
     if min(times + wanted) <= 0:
         fail("TARGET: found runs that are too short for it", 1)
     return verdict_on(stage, target, phase, pairs.ratio(times, wanted), says)
-
-
-def check_clock(stage, options, rows):
-    """Ends the check if more rounds take longer outside than by the program's own clock. Noise can
-    only add to what is outside, so one run that fits is enough."""
-    ladder = stage.ladder
-    rounds = ladder.toml["tests"].get("updates", [""])[0]
-    if not rounds:
-        return
-    first = min(rows, key=lambda row: row["program_s"] - row[ladder.time])
-    count = first[ladder.column(rounds)]
-    more = {**options, rounds: int(count + math.ceil(CLOCK_S * count / first[ladder.time]))}
-    for _ in range(CLOCK_RUNS):
-        row = compare.run(stage, ladder.words(more))
-        own = row[ladder.time] - first[ladder.time]
-        outside = row["program_s"] - first["program_s"]
-        if outside <= 1.1 * own + CLOCK_NOISE_S:
-            return
-    fail(f"{stage.name}: its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by "
-         f"{ladder.time}", 1)
 
 
 def verdict_on(stage, target, phase, ratio, says):
