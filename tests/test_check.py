@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from programs import built, copy, draw_data, make, needs_full, run, script
 
-from bench import check, faults, host, items, ladders, options, running, testing
+from bench import check, faults, host, items, ladders, measuring, options, running, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
@@ -100,6 +100,8 @@ MISTAKES = {
                        "(void)v", "W1", "][32..32] did not move."),
     "130 images": ("00", r"static void backward\((.*\n)*?}$", gradient_of_130, "W1 b1 W2 b2",
                    "--batch 202 --train 202"),
+    "late": ("01", r"static void backward\(.* \{", r"\g<0> static int k; if (++k > 50) "
+             "learning_rate *= 1.01f;", "final_loss W1 b1 W2 b2", "--train 6400 --epochs 1"),
     "overflow": ("00", r"max = z\[(0\]|o\] > max \? z\[o\] : max)", "max = 0", "",
                  "--learning-rate 25: exit status 1: 20_mine: the loss became"),
     "abort": ("01", ".* = batch->samples, vectors = .*", r"\g<0>if (n == 128) abort();", "",
@@ -172,7 +174,7 @@ def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said
     if "KEY" in words:
         line = json.loads(re.search("^{.*", found, re.M)[0])
         assert line["verdict"] in said and line["low"] <= line["reached"] <= line["high"]
-        assert (line["stage"], line["tests"]) == ("20_mine", 3)
+        assert (line["stage"], line["tests"]) == ("20_mine", 4)
         assert not re.search("train 640,", found)
 
 
@@ -328,6 +330,24 @@ def test_a_clock_that_cannot_be_right(said, seconds, values):
     assert faults.clock_fault(row(**values), LADDER, seconds) == said
 
 
+# A run that takes 0.2 s outside of its clock, and then runs of more rounds.
+@pytest.mark.parametrize("said, runs", [
+    ("", [(1.5, 1.7)]), ("", [(1.5, 2.2), (1, 1.3), (1.5, 1.85)]),
+    ("its clock is wrong: what takes 1.00 s takes 0.50 s by train_s", 5 * [(1.5, 2.2), (1, 1.2)]),
+    ("its clock is wrong: what takes 0.5 s by train_s does not end", [(124,)]), ("died", [(1,)])])
+def test_a_clock_is_held_against_that_outside(said, runs):
+    runs = iter(runs)
+
+    def run(*_, **__):
+        *times, last = next(runs)
+        if not times:
+            return measuring.Measured(status=last, errors="died")
+        return measuring.Measured(row(load_s=0, setup_s=0, train_s=times[0], program_s=last))
+
+    first = row(load_s=0, setup_s=0, program_s=1.2, epochs=5)
+    assert measuring.slow_clock(LADDER.find("01"), {}, first, run) == said
+
+
 def strays(*others, baseline="00_serial"):
     return faults.strays([row(baseline), *others], LADDER)
 
@@ -359,6 +379,7 @@ W1 = np.arange(60) < 50
      "to zero?", LATER + np.where(W1, 0, AFTER), {"states": [BEFORE, AFTER, LATER]}),
     ("The update of W1 is 0.53125 times the right one: is it divided by 17?",
      17 / 32 * AFTER, {"count": 17}),
+    ("The update of W1 is 1.01 times the right one.", 1.01 * AFTER, {}),
     ("The update of b1 is 17 times the right one: is it divided by 17?", 17 * AFTER,
      {"count": 17}),
     ("b1 did not move.", W1 * AFTER, {})])
