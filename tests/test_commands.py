@@ -95,11 +95,12 @@ def test_the_name_of_a_machine(tree):
     """A processor that is named for its whole line is told by family and model. What is built for
     another instruction set has results of its own."""
     for model, name in (("AMD EPYC", "amd-epyc-family-25-model-17"),
-                        ("AMD EPYC 9654", "amd-epyc-9654")):
+                        ("AMD EPYC 9654", "amd-epyc-9654"), ("-", "x86-64")):
         tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
                     f'"Model name: {model}"')
         assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
             "bench/machine.sh --name", MARCH="x86-64-v2"))
+    assert tree.run("bench/machine.sh --name", CC="some/cc").endswith("-cc\n")
     assert "\nbuilt for: x86-64-v2\n" in tree.run("bench/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
