@@ -65,9 +65,10 @@ def held_back():
 
 
 def own_words(text):
-    """What a program has written, without the blocks in which Open MPI 5 adds that it failed, if
-    there is anything else."""
-    return re.sub(r"^-{50,}\n(.*\n)*?-{50,}\n", "", text, flags=re.MULTILINE) or text
+    """What a program has written, without what Open MPI 5 adds, if there is anything else: blocks
+    that it failed, and warnings as it ends."""
+    added = r"^(-{50,}\n(.*\n)*?-{50,}|\[warn\] Epoll .*|\[\S+\] PMIX ERROR: .*)\n"
+    return re.sub(added, "", text, flags=re.MULTILINE) or text
 
 
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):

@@ -25,7 +25,8 @@ def test_a_variables_value_is_a_word_that_no_shell_reads(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-FAKE_COMPILER = 'case $* in *-dM*) echo "$MEANS"; exit ;; esac; while [ "$1" != -o ]; do shift; done; : >"$2"'
+FAKE_COMPILER = """case $* in *-dM*) echo "$MEANS"; exit ;; esac
+while [ "$1" != -o ]; do shift; done; : >"$2\""""
 
 
 @pytest.mark.parametrize("built, variable, words", [

@@ -273,6 +273,12 @@ def test_no_process_outlives_a_run(monkeypatch, tmp_path, text, status):
     pytest.fail("it still runs")
 
 
+def test_what_open_mpi_5_adds_is_left_out():
+    line, bar = "07_mpi: no\n", "-" * 74
+    added = f"[warn] Epoll MOD(4) on fd 20 failed.\n{bar}\nfailed\n{bar}\n[vm:7] PMIX ERROR: no\n"
+    assert running.own_words(added + line) == line and running.own_words(f"{bar}\n") == f"{bar}\n"
+
+
 def test_a_run_ends_wherever_an_interrupt_comes():
     """In each line in turn of what waits for the program, of ours and of Python's."""
     for number in itertools.count():

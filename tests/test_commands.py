@@ -106,6 +106,19 @@ def test_the_name_of_a_machine(tree):
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 
 
+@pytest.mark.parametrize("host, status, said", [
+    ("$k", 0, "--output report/results/.*-2-nodes/stages --quick\n"),
+    ("a", 1, "run_all.sbatch: mpirun started processes on 1 of 2 nodes, expected on all: .*\n")])
+def test_a_job_on_several_nodes_uses_all(tree, host, status, said):
+    shutil.copytree(REPOSITORY / "stages/07_mpi", "stages/07_mpi")
+    tree.script("bin/mpirun", '[ "$PRTE_MCA_rmaps_default_mapping_policy" = slot:oversubscribe ] &&'
+                f'for k in $(seq $2); do echo {host}; done')
+    tree.script("run_all.sh", 'echo "$@"')
+    assert re.search(said + r"\Z", tree.run(
+        "bash setup/run_all.sbatch --quick", status, SLURM_SUBMIT_DIR=".", SLURM_JOB_NUM_NODES="2",
+        SLURM_NTASKS="2"))
+
+
 # --- deps.sh ---
 
 @pytest.fixture
