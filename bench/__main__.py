@@ -24,7 +24,11 @@ if __name__ == "__main__":
     sys.argv = [module.rpartition(".")[2], *options.read(sys.argv[1:])]
     if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
         sys.stdout.reconfigure(line_buffering=True)
-    main = importlib.import_module(module if "." in module else f"bench.{module}").main
+    try:
+        main = importlib.import_module(module if "." in module else f"bench.{module}").main
+    except ModuleNotFoundError as error:
+        base.fail(f"{sys.executable} has no {error.name}; expected Python 3.11 with what "
+                  "setup/requirements.txt names: type setup/deps.sh, or see setup/README.md")
     for number in base.ENDS:
         if signal.getsignal(number) == signal.SIG_DFL:  # with nohup, it is not
             signal.signal(number, base.leave)

@@ -178,20 +178,10 @@ def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said
         assert not re.search("train 640,", found)
 
 
-SLOW_CLOCK = """#include <time.h>
-static int slow_clock(clockid_t id, struct timespec *now) {
-    clock_gettime(id, now);
-    const long long half = (now->tv_sec * 1000000000LL + now->tv_nsec) / 2;
-    *now = (struct timespec){half / 1000000000, half % 1000000000};
-    return 0;
-}
-#define clock_gettime slow_clock
-#include"""
-
-
 def test_a_clock_that_is_slow_is_found(checkout):
     checkout.test_only("--hidden 5", "--batch 4 --train 8 --epochs 1")
-    checkout.plant("01", "\\A((?:.*\n)*?)#include", rf"\g<1>{SLOW_CLOCK}")
+    checkout.plant("01", r"(result->)(train_s) =.*", r"\1\2 = (seconds() - start) / 2, "
+                   r"\1forward.total /= 2, \1backward.total /= 2;")
     said = checkout.check(RUNS=8, HIDDEN=32, TRAIN=6400)
     assert re.search("20_mine: its clock is wrong: what takes .* s takes .* s by train_s\n", said)
 

@@ -107,16 +107,14 @@ def test_the_name_of_a_machine(tree):
 
 
 @pytest.mark.parametrize("host, status, said", [
-    ("$k", 0, "--output report/results/.*-2-nodes/stages --quick\n"),
-    ("a", 1, "run_all.sbatch: mpirun started processes on 1 of 2 nodes, expected on all: .*\n")])
+    ("$k", 0, "-2-nodes/stages\n"), ("a", 1, "mpirun started processes on 1 of 2 nodes, expected")])
 def test_a_job_on_several_nodes_uses_all(tree, host, status, said):
     shutil.copytree(REPOSITORY / "stages/07_mpi", "stages/07_mpi")
     tree.script("bin/mpirun", '[ "$PRTE_MCA_rmaps_default_mapping_policy" = slot:oversubscribe ] &&'
-                f'for k in $(seq $2); do echo {host}; done')
+                f'for k in 1 2; do echo {host}; done')
     tree.script("run_all.sh", 'echo "$@"')
-    assert re.search(said + r"\Z", tree.run(
-        "bash setup/run_all.sbatch --quick", status, SLURM_SUBMIT_DIR=".", SLURM_JOB_NUM_NODES="2",
-        SLURM_NTASKS="2"))
+    assert said in tree.run("bash setup/run_all.sbatch", status, SLURM_SUBMIT_DIR=".",
+                            SLURM_JOB_NUM_NODES="2")
 
 
 # --- deps.sh ---
@@ -149,6 +147,11 @@ def test_packages(system):
         "Needed, and not installed: wanted tested. Type: sudo sh -c 'apt-get update && apt-get "
         "install -y wanted tested'\n")
     assert "expected a group of packages.txt" in system.run("setup/deps.sh nonsense", 2)
+    system.edit("setup/packages.txt", "wanted ", "python3-w ")
+    assert "\nWithout root, for what is Python: pip install -r" in system.run("setup/deps.sh", 1)
+    system.edit("setup/packages.txt", "python3-w ", "wanted?  ")
+    assert system.run("setup/deps.sh run").startswith("Left out, not installed: wanted. Type: ")
+    system.edit("setup/packages.txt", "wanted?", "wanted")
     assert not Path("apt.log").exists()
     with open("setup/packages.txt", "a") as file:
         file.write("run lacking? no-such-command\n")
@@ -164,6 +167,12 @@ def test_packages(system):
 def test_another_python(system):
     """PYTHON is used if it is given, or else the one in PATH where Debian's has no pandas. What it
     lacks, it gets with pip. Nothing needs curl where MNIST_DIR says where the data are."""
+    names = re.findall(r"(?:python3-)?(\S+) +import:(?!json)",
+                       (REPOSITORY / "setup/packages.txt").read_text())
+    assert {*names} == {*Path("setup/requirements.txt").read_text().split("\n", 1)[1].split()}
+    system.script("bare", f'exec {sys.executable} -S "$@"')
+    assert " has no psutil; expected Python 3.11 with what setup/requirements.txt names" in (
+        system.run("./bare bench step diff", 2))
     system.write("setup/packages.txt", "run python3-there import:json\nfetch curl no-curl\n"
                  "report python3-xyz import:xyz\n")
     python = system.script("bin/python3", f'exec {sys.executable} "$@"')
