@@ -14,6 +14,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 import importlib  # noqa: E402
+import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # also for `python3 /path/bench`
@@ -35,4 +36,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except OSError as error:
-        sys.exit(f"{sys.argv[0]}: {error}")
+        where = "" if error.filename else f" (TMPDIR is {tempfile.gettempdir()})"
+        sys.exit(f"{sys.argv[0]}: {error}{where}")

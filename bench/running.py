@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import psutil
@@ -77,7 +76,8 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     started ends with it. A signal that ends Python ends it first."""
     clock = time.monotonic()
     process = None
-    with tempfile.TemporaryFile() as kept:  # no pipe: what the program started could hold it open
+    # No pipe: what the program started could hold it open. No file either: a disk may be full.
+    with open(os.memfd_create("kept"), "w+b", 0) as kept:
         try:
             with held_back():
                 process = subprocess.Popen(

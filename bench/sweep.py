@@ -204,8 +204,7 @@ class Sweep:
                 say(log)
                 self.failed = 1
                 # The first line that says what is wrong: the others follow from it.
-                why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$",
-                                log)
+                why = re.search(r".*(error:|undefined reference|cannot |No such file).*|.*$", log)
                 self.notes[stage.name] = "not built", why[0].replace(f"{ROOT}/", "")
             elif left_out:
                 self.notes[stage.name] = "left out", left_out[1]

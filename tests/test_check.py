@@ -263,6 +263,11 @@ def test_no_process_outlives_a_run(monkeypatch, tmp_path, text, status):
     pytest.fail("it still runs")
 
 
+def test_what_a_program_says_needs_no_disk(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/no/such")
+    assert running.run(["sh", "-c", "echo no >&2; exit 1"])[:2] == (1, "no")
+
+
 def test_what_open_mpi_5_adds_is_left_out():
     line, bar = "07_mpi: no\n", "-" * 74
     added = f"[warn] Epoll MOD(4) on fd 20 failed.\n{bar}\nfailed\n{bar}\n[vm:7] PMIX ERROR: no\n"

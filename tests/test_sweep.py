@@ -403,6 +403,8 @@ def test_a_stage_that_does_not_build(tree):
     cases = (("int main(void) { return x; }", "gcc", "run.c:1:25: error: .x. undecl"),
              ("int f(void); int main() { return f(); }", "gcc", "undefined reference"),
              ("int main(void) { return 0; }", "gcc -lno_such", "cannot find -lno_such"),
+             ("", "echo ld: cannot open output file: Read-only >&2; echo ld error: >&2; false",
+              "cannot open output file: Read-only"),
              ("", "no-such-compiler", "no-such-compiler: No such file"))
     for number, (source, compiler, _) in enumerate(cases):
         tree.write(f"stages/1{number}_x/run.c", source)
