@@ -90,11 +90,11 @@ new-study: ## new-study NAME=heat: a study of your own, the smallest that works
 	@$(BENCH) step study
 
 asm: install-run ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
-check: install-compare ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE=]: test and time
+check: install-compare ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE= ASSIGNMENT=]: test and time
 compare: install-compare ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
 asm check compare profile:
-	@$(BENCH) $@
+	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu

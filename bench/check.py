@@ -141,12 +141,12 @@ def judge(stage, target, phase, options, key):
     with a target, what is "reached", from "low" to "high"."""
     before = stage.before or stage
     compare.build(before)
-    (origins, own), why = compare.compare((before, stage), options)
+    (origins, own), why = compare.compare((before, stage), options, shows=not key)
     check_clock(stage, options, own)
     if not target:
         return {"verdict": "right"}
     if why:
-        return {"verdict": "not judged"}
+        return {"verdict": "not judged", "why": why}
     name = phase or stage.ladder.time.removesuffix("_s")
     column = f"{name}_s"
     around = 0

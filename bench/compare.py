@@ -118,23 +118,24 @@ def read_options(ladder, table):
     return options
 
 
-def compare(stages, options):
-    """Runs two stages that are built, with these options, and prints what the runs say. Returns the
-    rows of both, and why they say nothing."""
+def compare(stages, options, shows=True):
+    """Runs two stages that are built, with these options, and prints what the runs say, if it
+    shows them. Returns the rows of both, and why they say nothing."""
     ladder = stages[0].ladder
     names = [stage.name for stage in stages]
     host.ceiling()
     rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
-    print(", ".join([
-        *(f"{option} {value}" for option, value in options.items() if option != "runs"),
-        f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
     # Where the two do not compute the same, no time says anything.
     for a, b in zip(*rows):
         if differs := faults.difference(a, b, ladder):
             column, found, other = differs
             fail(f"the two do not compute the same, so their times are not compared: {column} is "
                  f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)
-    print_comparison(ladder, names, rows, why)
+    if shows:
+        print(", ".join([
+            *(f"{option} {value}" for option, value in options.items() if option != "runs"),
+            f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
+        print_comparison(ladder, names, rows, why)
     return rows, why
 
 

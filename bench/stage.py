@@ -18,6 +18,13 @@ SPINNING = {"GOMP_SPINCOUNT": "20000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
+def bare(path):
+    """The text of a source without comments and white space."""
+    is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
+    comment = re.compile(r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*", re.DOTALL)
+    return "".join(comment.sub("", path.read_text(encoding="utf-8", errors="replace")).split())
+
+
 class Stage:
     def __init__(self, ladder, source):
         self.ladder = ladder
@@ -88,10 +95,7 @@ class Stage:
             if path in found or not path.is_file():
                 continue
             text = path.read_text(encoding="utf-8", errors="replace")
-            comment = r"#[^\n]*"
-            if path.suffix in (".c", ".cu", ".h", ".cuh"):
-                comment = r"//[^\n]*|/\*.*?\*/"
-            found[path] = "".join(re.sub(comment, "", text, flags=re.DOTALL).split())
+            found[path] = bare(path)
             for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
                 left += [(folder / name).with_suffix(suffix)
                          for folder in (path.parent, ROOT, ROOT / "bench/peers")

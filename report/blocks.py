@@ -6,8 +6,7 @@ import pandas
 
 from bench import counts, rows
 from bench.base import fail
-from report.group import is_peer
-from report.table import MOVE, ROOF, Cell, Table, by_reason, link, three_digits
+from report.table import MOVE, ROOF, Cell, Table, by_reason, count_of, link, three_digits
 from report.view import changes, find_gpu, read
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
@@ -53,11 +52,6 @@ def peaks(results, lines):
     return f"Peak is the most that multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 
-def count_of(number, thing):
-    """1 thread, 2 threads."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
 def unmeasured(results, stage):
     """Why it has no time, as a sentence with a place for its name."""
     reason = results.why_not(stage).replace("{", "{{").replace("}", "}}")
@@ -73,7 +67,7 @@ def headline(results, folder):
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     lacking = [*stages.values()]
     if group.axes:
-        lines = with_fastest_peer(group)
+        lines = group.with_fastest_peer
         heads, what, values = in_cells(group, lines)
     else:
         lines = group.lines
@@ -84,46 +78,36 @@ def headline(results, folder):
                        "Time, throughput and test accuracy of each epoch", folder)
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
-    table = []
-    for line in lines:
-        table.append([*head_of(group, stages.get(line[0]), line, folder), *values[line]])
-    about = f"A {link('peer', results.ladder.peers_folder, folder)} is a library or framework."
-    return block(results, group, Table(["stage", MOVE, "threads", *heads], table), what, lines,
-                 folder, lacking, f"{group.against_peers()} {about}".strip())
-
-
-def with_fastest_peer(group):
-    """The lines of the stages, and that of the fastest peer."""
-    peer = group.fastest_peer()
-    return [line for line in group.lines if line == peer or not is_peer(line)]
-
-
-def headline_cells(group):
-    """The cells that the ladder names, or all."""
-    wanted = group.ladder.toml.get("headline", [])
-    return [cell for cell in group.cells if [*cell] in wanted] or group.cells
+    table = Table(["stage", MOVE, "threads", *heads], [
+        [*head_of(group, stages.get(line[0]), line, folder), *values[line]] for line in lines])
+    return block(results, group, table, what, lines, folder, lacking, group.against_peers())
 
 
 def lines_of_front(results):
     """(the group, its cell, its lines) that the first page shows, in its table and its picture."""
     group = results.grid.without_steps().with_most_threads()
-    cell = headline_cells(group)[-1]
-    return group, cell, [line for line in with_fastest_peer(group) if group.time(line, cell)]
+    cell = group.headline[-1]
+    return group, cell, [line for line in group.with_fastest_peer if group.time(line, cell)]
 
 
 def front(results, folder):
-    """The stages without a dot and the fastest peer in one cell. Below stand those that need a GPU,
-    with what is predicted until one has run them."""
+    """The stages without a dot and the fastest peer in one cell, as a picture and a table. Below
+    stand those that need a GPU, with what is predicted until one has run them."""
     group, cell, lines = lines_of_front(results)
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     table = []
     for line in lines:
-        table.append([*head_of(group, stages.get(line[0]), line, folder),
-                      group.number(group.ladder.time, line, cell), group.speedup(line, cell),
-                      group.share(line, cell), group.number("setup_s", line, cell)])
-    heads = ["threads", f"time ({group.unit})", "speedup", "share of peak",
+        *program, threads = head_of(group, stages.get(line[0]), line, folder)
+        table.append([*program, group.number(group.ladder.time, line, cell),
+                      group.speedup(line, cell), group.share(line, cell), threads,
+                      group.number("setup_s", line, cell)])
+    heads = [f"time ({group.unit})", "speedup", "share of peak", "threads",
              f"set-up ({group.unit})"]
-    what = f"With {cell_name(group.ladder, cell)}, set-up not in the time:"
+    best = group.best(cell)
+    shown = picture(results.plots / "stages.svg",
+                    "How many times as fast as the serial textbook each stage is", folder)
+    what = (f"{shown}\n\nWith {cell_name(group.ladder, cell)}, and set-up not in the time, "
+            f"{best[0]} is {group.gain(best, cell)} as {group.baseline[0]}:")
     shown = block(results, group, Table(["stage", MOVE, *heads], table), what, lines, folder, [])
     ran = {line[0] for line in lines}
     absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
@@ -138,12 +122,11 @@ def front(results, folder):
 
 
 def head_of(group, stage, line, folder):
-    """What a row begins with: the program, its move, and its threads, of which a GPU has none. A
-    peer is no stage."""
+    """What a row begins with: the program, its move, and its threads, of which a GPU has none."""
     threads = str(line[1]) if line[1] else ""
     if not stage:
         peers = group.ladder.peers_folder
-        return [group.label(line, link(line[0], peers, folder)), "", threads]
+        return [group.label(line, link(line[0], peers, folder)), "a library or framework", threads]
     return [group.label(line, link(stage.name, stage.folder, folder)), stage.move, threads]
 
 
@@ -158,7 +141,7 @@ def predicted(group, stage, cell):
 
 def in_cells(group, lines):
     """(heads, what a cell shows, {line: its cells}) of the cells of the headline."""
-    cells = headline_cells(group)
+    cells = group.headline
     heads = [cell_name(group.ladder, cell) for cell in cells]
     what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
             "share of peak.")
@@ -183,7 +166,8 @@ def ladder(results, folder):
             continue
         lines.append(own)
         changed = str(changes(stage)) if stage.before else ""
-        table.append([*head_of(group, stage, own, folder),
+        number = group.label(own, link(stage.number, stage.folder, folder))
+        table.append([number, *head_of(group, stage, own, folder)[1:],
                       *cells_of_rung(group, stage, own, zip(rungs, cells)), changed])
         if stage.before != above:
             others.append(f"{stage.number} with {stage.before.number}")

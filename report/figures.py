@@ -27,8 +27,14 @@ def pages():
             for place in ("*.md", "*/*.md", "*/*/*.md") for path in sorted(folder.glob(place))}
 
 
-def quantity(group, column, value):
-    """A value of a column with its unit."""
+def quantity(group, column, cell, line, above=None):
+    """A value of a column with its unit, or a line's ratio to another. None if there is none."""
+    if above:
+        ratio = group.ratio(line, above, cell, column)
+        return ratio and ratio.text
+    value = group.median(column, line, cell)
+    if value is None:
+        return None
     if column.endswith("accuracy"):
         return f"{100 * value:.2f} %"
     for end, scale, unit in (("_s", group.scale, group.unit), ("_mib", 1, "MiB")):
@@ -47,11 +53,10 @@ def figure(group, column, names, options):
                  default=None) for name in names]
     if None in lines:
         return None
-    if names[1:]:
-        ratio = group.ratio(*lines, cell, column)
-        return ratio and ratio.text
-    value = group.median(column, *lines, cell)
-    return None if value is None else quantity(group, column, value)
+    text = quantity(group, column, cell, *lines)
+    if text and group.changed & {line[0] for line in lines}:
+        text += " Δ"
+    return text
 
 
 def read_mark(text, where, ladder):

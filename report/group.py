@@ -8,7 +8,7 @@ from statistics import geometric_mean
 import pandas
 
 from bench import pairs, rows
-from report.table import Cell, percent, three_digits
+from report.table import Cell, count_of, percent, three_digits
 
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
             "drawn": "random numbers"}
@@ -148,6 +148,29 @@ class Group:
         return min(peers, key=lambda line: geometric_mean(
             self.time(line, cell) for cell in cells)) if peers and cells else None
 
+    @property
+    def with_fastest_peer(self):
+        """The lines of the stages, and that of the fastest peer."""
+        peer = self.fastest_peer()
+        return [line for line in self.lines if line == peer or not is_peer(line)]
+
+    @property
+    def headline(self):
+        """The cells that the ladder names, or all."""
+        wanted = self.ladder.toml.get("headline", [])
+        return [cell for cell in self.cells if [*cell] in wanted] or self.cells
+
+    def best(self, cell):
+        """The fastest CPU stage that leaves nothing out."""
+        dense = [line for line in self.on_cpu if self.time(line, cell) and not is_peer(line)
+                 and not self.ladder.skips(line[0])]
+        return min(dense, key=lambda line: self.time(line, cell))
+
+    def gain(self, line, cell):
+        """94 times as fast on 2 cores."""
+        gain = self.time(self.baseline, cell) / self.time(line, cell)
+        return f"{gain:.0f} times as fast on {count_of(line[1], 'core')}"
+
     def ratios(self, lines, others):
         """How many times as fast the fastest of some lines is as the fastest of others, in each
         cell in which the two share a round."""
@@ -271,7 +294,7 @@ class Group:
         if self.all_changed:
             said += " of earlier sources"
         if left_out:
-            said += f", {left_out} disturbed left out"
+            said += f", {left_out} on a busy machine left out"
         return said
 
     def title(self, measure):

@@ -31,8 +31,6 @@ plt.rcParams.update({
     "axes.spines.right": False, "grid.color": GRID, "grid.linewidth": 0.6,
     "text.parse_math": False,  # a $ in a name stays a $
 })
-
-
 # Ink and grid where the reader's system is dark. Colours of stages are seen on both.
 DARK = "@media (prefers-color-scheme: dark) {" + "".join(
     f'[style*="{what}: {light}"] {{ {what}: {dark} !important }} '

@@ -23,20 +23,11 @@ def stages(results):
     panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_xlim(1, 6 * panel.get_xlim()[1])
-    panel.set(title=result(group, cell, lines), xlabel="times as fast as "
+    panel.set(title=group.gain(group.best(cell), cell), xlabel="times as fast as "
               f"{group.baseline[0]}, {blocks.cell_name(group.ladder, cell)}")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
     return figure
-
-
-def result(group, cell, lines):
-    """What came of it, in words: the fastest CPU stage that leaves nothing out."""
-    dense = [line for line in lines if line in group.on_cpu and not is_peer(line)
-             and not group.ladder.skips(line[0])]
-    best = min(dense, key=lambda line: group.time(line, cell))
-    gain = group.time(group.baseline, cell) / group.time(best, cell)
-    return f"{gain:.0f} times as fast on {blocks.count_of(best[1], 'core')}"
 
 
 def ladder(results):

@@ -17,7 +17,7 @@ def roofline(results):
     group = results.steps.with_most_threads()
     figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
-    low = 0.5
+    low = 0.2
     top = max(results.ceilings.values()) / 1e9
     for axis, cell in zip(axes.flat, group.cells):
         draw_roofs(axis, results.roofs, low, top)
@@ -55,8 +55,9 @@ def draw_roofs(axis, roofs, low, top):
         if level in LEVEL_ROOFS:
             if level == "addition":  # with the multiplication before each
                 rate *= 2
-            axis.plot((low, 120), (rate, rate), color=INK, linewidth=1.2)
-            axis.text(low, rate, LEVEL_ROOFS[level].format(threads), va="bottom", fontsize=7)
+            axis.plot((low, 2000), (rate, rate), color=INK, linewidth=1.2)
+            axis.text(2000, rate, LEVEL_ROOFS[level].format(threads), va="bottom", ha="right",
+                      fontsize=7)
         elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
             axis.plot((low, top / rate), (low * rate, top), color=PEERS, linewidth=0.8)
             axis.text(1.2 * low, low * rate, level, color=PEERS, va="center", fontsize=7)
@@ -64,13 +65,13 @@ def draw_roofs(axis, roofs, low, top):
 
 def draw_column(axis, x, points, is_left):
     """The programs in a phase, with the chapters' numbers to one side. None covers another."""
-    free = 0
-    for y, name in sorted(points):
+    free = math.inf
+    for y, name in sorted(points, reverse=True):
         number, colour = place(name)
         if "." not in name:
-            free = max(y, 1.13 * free)
+            free = min(y, free / 1.2)
         axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
                   markersize=3 if "." in name else 6)
         if "." not in name:
             axis.text(x * (0.85 if is_left else 1.17), free, name.split("_")[0], fontsize=7,
-                      color=colour, va="center", ha="right" if is_left else "left")
+                      color=colour, va="top", ha="right" if is_left else "left")

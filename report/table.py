@@ -12,8 +12,8 @@ WIDTH = 80  # of a terminal
 MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
-    "~": f"~: a run is more than {100 * rows.NOISY:.0f} % from the median",
-    "↓": "↓: all its runs were disturbed",
+    "~": f"~: uncertain: a run is more than {100 * rows.NOISY:.0f} % from the median",
+    "↓": "↓: all its runs were on a busy machine",
     "Δ": "Δ: its sources have changed since",
     "†": "†: it leaves out operations, so it has no share of peak"}
 
@@ -26,6 +26,11 @@ def three_digits(value):
 def percent(part):
     """0.9 %, 12 %."""
     return f"{100 * part:.{1 if part < 0.1 else 0}f} %"
+
+
+def count_of(number, thing):
+    """1 thread, 2 threads."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def link(text, path, folder):

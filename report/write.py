@@ -13,13 +13,14 @@ from functools import partial
 from bench import counts, ladders, rows
 from bench.base import ROOT
 from bench.options import given
-from report import blocks, figures, plots, table, view
+from report import blocks, figures, makes, plots, table, view
 
 
 def update_readmes(ladder, results):
     """Writes the blocks of a ladder's README and of its stages'."""
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
+                              ("README.md", "makes", makes.block),
                               ("README.md", "roofline", blocks.roofline),
                               ("PAPER.md", "tables", blocks.paper),
                               ("PREDICTIONS.md", "predictions", blocks.predictions)):
@@ -28,14 +29,6 @@ def update_readmes(ladder, results):
     for stage in ladder.stages:
         for name, block in ("table", partial(blocks.measured, results)), ("counts", blocks.counted):
             blocks.update(stage.folder / "README.md", name, partial(block, stage))
-
-
-def front(results):
-    """The stages, for the first page."""
-    plots.save(plots.stages(results), results.plots / "stages.svg")
-    about = "How many times as fast as the serial textbook each stage is"
-    return "\n\n".join([blocks.picture(results.plots / "stages.svg", about, ROOT),
-                        blocks.front(results, ROOT)])
 
 
 def list_ladders(folder):
@@ -85,8 +78,9 @@ def main():
             plots.write(results)
         draw_moves(ladder)
         update_readmes(ladder, results)
-    if everything[first]:
-        blocks.update(ROOT / "README.md", "front", lambda: front(everything[first]))
+    if results := everything[first]:
+        plots.save(plots.stages(results), results.plots / "stages.svg")
+        blocks.update(ROOT / "README.md", "front", partial(blocks.front, results, ROOT))
     blocks.update(ROOT / "studies/README.md", "ladders", lambda: list_ladders(ROOT / "studies"))
     for path, ladder in figures.pages().items():
         figures.update(path, ladder, everything)

@@ -82,6 +82,7 @@ esac
 TABLES = """
 from bench import rows
 class Results:
+    groups = {"steps": ()}
     def __init__(self, folder, _):
         self.sweeps = rows.read_sweeps(folder)
 def terminal(results, kinds):
@@ -220,7 +221,7 @@ def made_up(tmp_path_factory):
     tree = Tree(tmp_path_factory.mktemp("repository"))
     shutil.copytree(REPOSITORY / "bench", tree.root / "bench",
                     ignore=shutil.ignore_patterns("__pycache__", "build", "env"))
-    for name in ("view", "terminal"):
+    for name in ("view", "terminal", "makes"):
         tree.write(f"report/{name}.py", TABLES)
     # The programs take no time, whatever their rows say. What disturbs them stands in files.
     tree.edit("bench/faults.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")

@@ -200,6 +200,12 @@ def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
     assert json.loads(last)["verdict"] == "right"
 
 
+@pytest.mark.parametrize(("code", "said"), [("//", "0 of 10 points:"), ("int n;", "4 of 10")])
+def test_an_assignment_has_points_for_right_work_and_none_for_a_copy(checkout, code, said):
+    checkout.plant("00", r"\A", f"{code}\n")
+    assert f"loop_order: {said}" in checkout.check("ASSIGNMENT=loop_order", RUNS=0)
+
+
 @needs_full  # another build
 def test_a_cuda_stages_launches_are_counted():
     stage = LADDER.find("03")

@@ -118,7 +118,7 @@ def test_a_call_that_is_cut_off_after_any_part(calls, tmp_path):
         said = come_home(tmp_path / part, out)
         tables, programs = shown(tmp_path / part)
         counts.append(int(re.search(r", (\d+) rows taken", said)[1]))
-        assert all(f"[{name}]" in tables for name in programs if not group.is_peer([name]))
+        assert all(f"/{name})" in tables for name in programs if not group.is_peer([name]))
         has_steps = PARTS.index(part) >= PARTS.index("steps")
         assert ("03.1_one_block" in programs) == has_steps
         assert (GPU in tables) == has_steps

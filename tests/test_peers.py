@@ -44,6 +44,16 @@ def test_its_weights_are_the_references(peer):
     compare(peer, "peers")
 
 
+def test_the_tutorials_loops_compute_the_same(tmp_path):
+    ladder = ladders.find_ladder("")
+    peer = ladder.find("peer_openblas", among=ladder.peers)
+    run(peer.build, None, cwd=ROOT)
+    if not peer.program.exists():
+        pytest.skip("found no OpenBLAS")
+    make("-C", PEERS / "tutorial", f"OUTPUT={tmp_path / 'tutorial'}")
+    compare(peer, "order_3", tmp_path / "tutorial")
+
+
 # It averages each batch over a sample too many.
 WRONG = """#!/usr/bin/env python3
 import sys

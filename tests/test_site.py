@@ -26,9 +26,12 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
     folders = [str(stage.folder.relative_to(ROOT)) for stage in stages]
     assert [folder for folder in order if folder in folders] == folders
     for stage, folder in zip(stages, folders):
-        text = html.unescape(re.sub("<.*?>", "", (tmp_path / folder / "README.html").read_text()))
+        page = (tmp_path / folder / "README.html").read_text()
+        assert page.count("<summary>Solution") == (stage.folder / "SOLUTIONS.md").exists()
+        text = html.unescape(re.sub("<.*?>", "", page))
         assert stage.source.read_text().strip() in text
-        if stage.before:
+        if stage.before:  # the answers are below what is asked, and folded
+            assert page.index('id="diff"') < page.index("<summary>The answer")
             assert f"--- {stage.before.source.relative_to(ROOT)}\n+++ {folder}/" in text
 
 

@@ -1,5 +1,5 @@
 """`make site`: a page for each README. The site adds an order in which they are read, each stage's
-diff and source, and pages or downloads behind the links to folders and files."""
+diff, solutions and source, and pages or downloads behind the links to folders and files."""
 
 import os
 import re
@@ -18,7 +18,7 @@ project = html_title = "One network, made fast step by step"
 extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = ["**.md"]
-exclude_patterns = [".*", "**/.*", "**/build", "**/env", "report/site"]
+exclude_patterns = [".*", "**/.*", "**/build", "**/env", "**/SOLUTIONS.md", "report/site"]
 myst_heading_anchors = 4
 smartquotes = False
 highlight_language = "none"
@@ -37,14 +37,15 @@ ORDER = ["stages", "NETWORK", "PAPER", "PREDICTIONS", "ASSEMBLY", "peers", "prof
 LINKS = options.given("LINKS")
 # An image, which stays as it is, or a link's text, path and heading.
 LINK = re.compile(r"!\[[^]]*\]\([^)]*\)|\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+# The sections that answer a page's question.
+ANSWERS = "## The arithmetic", "## The prediction"
 # {README: stage}, in the order in which they are read.
 STAGES = {stage.folder / "README.md": stage for ladder in ladders() for stage in ladder.stages}
 
 
 def contents(page, pages):
     """The pages whose nearest README above is this page, in the order in which they are read. All
-    stages are of their ladder's page, wherever they lie, because a step is read before its stage.
-    Solutions have no place: a README links to them."""
+    stages are of their ladder's page, wherever they lie: a step is read before its stage."""
     def above(other):
         folder = other.parent if other.name != "README.md" else other.parent.parent
         folder = STAGES[other].ladder.folder if other in STAGES else folder
@@ -57,21 +58,22 @@ def contents(page, pages):
         name = other.stem if other.name != "README.md" else other.parent.name
         return ORDER.index(name) if name in ORDER else len(ORDER), str(other)
 
-    return sorted((other for other in pages - {ROOT / "README.md"}
-                   if other.name != "SOLUTIONS.md" and above(other) == page), key=place)
+    return sorted((other for other in pages - {ROOT / "README.md"} if above(other) == page),
+                  key=place)
 
 
 def lead(page, match):
     """A link as Sphinx can follow it. Where nothing is, it stays as it is, and is warned of."""
     text, path, heading = match.groups(default="")
     target = Path(os.path.normpath(page.parent / path))
+    stage = STAGES.get(target.parent / "README.md")
+    if stage and target.name in ("SOLUTIONS.md", stage.source.name):
+        part = "solutions" if target.suffix == ".md" else "source"
+        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#{part})"
     if not path or not target.exists() or target.suffix == ".md":
         return match[0]
     if (target / "README.md").exists():
         return f"[{text}]({path.rstrip('/')}/README.md{heading})"
-    stage = STAGES.get(target.parent / "README.md")
-    if stage and stage.source == target:
-        return f"[{text}]({os.path.dirname(path) or '.'}/README.md#source)"
     if LINKS:
         return f"[{text}]({LINKS}/{target.relative_to(ROOT)}{heading})"
     return match[0] if target.is_file() else text
@@ -81,23 +83,36 @@ def read(app, name, source):
     """Adds to a page's text what only the site has."""
     page = Path(app.env.doc2path(name))
     pages = {Path(app.env.doc2path(other)) for other in app.env.found_docs}
-    text = [LINK.sub(lambda match: lead(page, match), source[0])]
-    if page in STAGES:
-        stage = STAGES[page]
-        before = stage.before
-        if stage.ladder.chosen_by("of "):  # titles and the search tell a study's stages apart
-            text[0] = text[0].replace(": ", f", {stage.ladder.name}: ", 1)
-        text += [f"```{{index}} {stage.number}\n```"]
-        if before:
-            other = os.path.relpath(before.folder, page.parent)
-            text += [f"## Diff\n\nAgainst [{before.name}]({other}/README.md):",
-                     f"```diff\n{diff(before, stage)}```"]
-        text += [f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
-                 f":language: {stage.source.suffix[1:]}\n```"]
+    text = parts(STAGES[page], source[0]) if page in STAGES else [source[0]]
+    text = [LINK.sub(lambda match: lead(page, match), part) for part in text]
     below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
     if below:
         text += ["\n".join(["```{toctree}\n:hidden:\n", *below, "```"])]
     source[0] = "\n\n".join(text)
+
+
+def parts(stage, text):
+    """A stage's page: its README with the diff below the question and the answers folded, its
+    solutions, and its source."""
+    if stage.ladder.chosen_by("of "):  # titles and the search tell a study's stages apart
+        text = text.replace(": ", f", {stage.ladder.name}: ", 1)
+    found = []
+    for part in re.split("^(?=## )", text, flags=re.MULTILINE):
+        head, _, body = part.partition("\n")
+        found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
+        if head == "## Predict before you measure" and stage.before:
+            found += [f"## Diff\n\n```diff\n{diff(stage.before, stage)}```"]
+    solutions = stage.folder / "SOLUTIONS.md"
+    if solutions.exists():
+        head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
+        found += ["## Solutions", folded(head.removeprefix("# "), body)]
+    return [*found, f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
+            f":language: {stage.source.suffix[1:]}\n```", f"```{{index}} {stage.number}\n```"]
+
+
+def folded(title, text):
+    """Markdown that a click opens."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def diff(before, stage):
@@ -109,15 +124,13 @@ def diff(before, stage):
     return said[said.find("--- "):]
 
 
-def adapt(app, tree):
-    """Solutions need no place in the order."""
-    if Path(app.env.docname).name == "SOLUTIONS":
-        app.env.metadata[app.env.docname]["orphan"] = ""
-
-
-def fold(app, name, template, context, tree):
+def adapt(app, name, template, context, tree):
     """Opens the list of all pages only where the page is in it: the whole one would be most of each
-    page, and most of the time to build it."""
+    page, and most of the time to build it. The first page leads to the first stage."""
+    if name == root_doc:
+        first = app.env.path2doc(str(next(iter(STAGES))))
+        title = app.env.titles[first].astext()
+        context["next"] = {"link": context["pathto"](first), "title": title}
     whole = context["toctree"]
     context["toctree"] = lambda **options: whole(**options | {"collapse": True})
 
@@ -141,7 +154,6 @@ def finish(app, error):
 
 def setup(app):
     app.connect("source-read", read)
-    app.connect("doctree-read", adapt, priority=900)
-    app.connect("html-page-context", fold, priority=100)
+    app.connect("html-page-context", adapt, priority=100)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -69,7 +69,7 @@ struct slice {
 };
 
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
-// them first. So each thread does this for the panels that it owns, where the threads divide units.
+// them first. So each thread does this for the panels that it will compute with.
 static vec *allocate_panels(size_t vectors, size_t threads) {
     vec *panels = (vec *)try_allocate_array(vectors * PIXELS, sizeof(vec));
     if (!panels) {
@@ -87,10 +87,10 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units, or than a dozen that add up each other's sums, would gain nothing.
+    // of hidden units, or a dozen that add up their sums, gain nothing: README.md, Many cores.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    const bool by_pixels = vectors < 2 * threads && vectors < 8; // slices of two are wide enough
+    const bool by_pixels = vectors < 2 * threads && vectors < 7; // slices of two are wide enough
     const size_t most = by_pixels ? 12 : vectors;
     threads = threads < most ? threads : most;
     const size_t copies = by_pixels ? threads : 1;
@@ -170,7 +170,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = network->first_pixel; k < network->last_pixel; ++k) {
-        // Fetches pixel k of one of the next tile's samples, in turn. A sample is too short for the
+        // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
         __builtin_prefetch(x + (rows + k % rows) * PIXELS + k); // NOLINT(*DivideZero)
         for (size_t r = 0; r < rows; ++r)
@@ -219,7 +219,6 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -257,16 +256,19 @@ static void backward_columns(const struct network *network, const struct batch *
 // ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
     for (size_t o = 0; o < CLASSES; ++o)
         for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
 }
 
 // z becomes softmax(z). Returns −log p[label].

@@ -1,5 +1,4 @@
-// Stage 06.1: xᵀ·da without zeros. In each batch, a pixel has a list of the samples in which it is
-// not zero, and only these are multiplied. Four fifths of MNIST's pixels are zero.
+// Stage 06.1: xᵀ·da without zeros. A pixel has a list of the samples in which it is not zero.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -24,9 +23,8 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
 #else
 enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
-// A visit of a list serves LIST_COLUMNS vectors, and LIST_ROWS entries take turns in sums of their
-// own.
-enum { LANES = VECTOR_BYTES / sizeof(float), LIST_ROWS = 4, LIST_COLUMNS = 2 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LIST_COLUMNS = 2, SUMS = 8 }; // the vectors of one visit of a list, and their sums
 enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
@@ -61,8 +59,7 @@ struct network {
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
     struct lists pixels; // of each batch of the training set
-
-    size_t threads; // T
+    size_t threads;      // T
 };
 
 // A thread's part of the network.
@@ -99,12 +96,6 @@ static struct lists list_pixels(const struct dataset *dataset, size_t size) {
     return lists;
 }
 
-static void free_lists(struct lists *lists) {
-    free(lists->first);
-    free(lists->places);
-    free(lists->values);
-}
-
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
 // them first. So each thread does this for the panels that it will compute with.
 static vec *allocate_panels(size_t vectors, size_t threads) {
@@ -120,7 +111,7 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-static struct network create(const struct options *options, const struct dataset *dataset) {
+static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
@@ -139,7 +130,6 @@ static struct network create(const struct options *options, const struct dataset
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
-        .pixels = list_pixels(dataset, (size_t)options->batch),
         .threads = threads,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -164,7 +154,9 @@ static void destroy(struct network *network) {
     free(network->bias2);
     free(network->logits);
     free(network->shares);
-    free_lists(&network->pixels);
+    free(network->pixels.first);
+    free(network->pixels.places);
+    free(network->pixels.values);
 }
 
 // Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
@@ -180,6 +172,24 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
+// sum += Σ value · from[place] over a list, for `columns` columns, `stride` apart. Entries take
+// turns in SUMS / columns sets of sums, as a multiply-add waits for the one before it in its sum.
+INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
+                          size_t stride, size_t columns) {
+    const size_t sets = SUMS / columns, last = lists->first[list + 1];
+    vec part[SUMS] = {0};
+    size_t i = lists->first[list];
+    for (; i + sets <= last; i += sets)
+        for (size_t j = 0; j < SUMS; ++j)
+            part[j] += lists->values[i + j / columns] *
+                       from[j % columns * stride + lists->places[i + j / columns]];
+    for (; i < last; ++i)
+        for (size_t c = 0; c < columns; ++c)
+            sum[c] += lists->values[i] * from[c * stride + lists->places[i]];
+    for (size_t j = 0; j < SUMS; ++j)
+        sum[j % columns] += part[j];
+}
+
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
 // from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
 // multiply-adds. The sums stay in registers.
@@ -193,9 +203,9 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches pixel k of one of the next tile's samples, in turn. A sample is too short for the
+        // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + (rows + k % rows) * PIXELS + k); // NOLINT(*DivideZero)
+        __builtin_prefetch(x + rows * PIXELS + k * rows);
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -235,47 +245,37 @@ static void forward_columns(const struct network *network, const struct batch *b
     }
 }
 
-// W1 −= lr·xᵀ·da for pixel k, in tiles of entries of its list × `columns` vectors of hidden units.
+// W1 −= lr·xᵀ·da for `columns` vectors of hidden units from v on: one pixel's list after another.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
-INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
-                           float learning_rate, size_t k, size_t v, size_t columns) {
-    const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[LIST_ROWS][LIST_COLUMNS] = {0};
-    size_t i = lists->first[list], last = lists->first[list + 1];
-    for (; i + LIST_ROWS <= last; i += LIST_ROWS)
-        for (size_t r = 0; r < LIST_ROWS; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
-    for (; i < last; ++i)
-        for (size_t c = 0; c < columns; ++c)
-            sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
-    for (size_t r = 0; r < LIST_ROWS; ++r)
-        for (size_t c = 0; c < columns; ++c)
-            weights1[c * PIXELS] -= learning_rate * sum[r][c];
-}
-
-// The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    for (size_t k = 0; k < PIXELS; ++k)
-        backward_tile(network, lists, b * PIXELS + k, learning_rate, k, v, columns);
+    const vec *da = network->activations + v * network->stride;
+    for (size_t k = 0; k < PIXELS; ++k) {
+        vec *weights1 = network->weights1 + v * PIXELS + k;
+        vec sum[LIST_COLUMNS] = {0};
+        add_products(sum, lists, b * PIXELS + k, da, network->stride, columns);
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS] -= learning_rate * sum[c];
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
 // ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
     for (size_t o = 0; o < CLASSES; ++o)
         for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
 }
 
 // z becomes softmax(z). Returns −log p[label].
@@ -391,8 +391,7 @@ static void train(struct network *network, const struct dataset *dataset,
                 loss += forward(network, &slice, &batch) * (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, first / (size_t)options->batch,
-                         options->learning_rate);
+                backward(network, &slice, &batch, first / network->stride, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -456,7 +455,8 @@ int main(int argc, char **argv) {
         return status;
 
     double clock = seconds();
-    struct network network = create(&options, &data.train);
+    struct network network = create(&options);
+    network.pixels = list_pixels(&data.train, network.stride);
     result.setup_s = seconds() - clock;
 
     train(&network, &data.train, &options, &result);

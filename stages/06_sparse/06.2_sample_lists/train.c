@@ -1,4 +1,4 @@
-// Stage 06.2: x·W1 without zeros. Each sample has a list, too: of its pixels that are not zero.
+// Stage 06.2: x·W1 without zeros, too. A sample has a list of its pixels that are not zero.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -19,9 +19,8 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-// A visit of a list serves LIST_COLUMNS vectors, and LIST_ROWS entries take turns in sums of their
-// own.
-enum { LANES = VECTOR_BYTES / sizeof(float), LIST_ROWS = 4, LIST_COLUMNS = 2 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LIST_COLUMNS = 2, SUMS = 8 }; // the vectors of one visit of a list, and their sums
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -55,8 +54,7 @@ struct network {
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
     struct lists samples, pixels; // of the training set; of each of its batches
-
-    size_t threads; // T
+    size_t threads;               // T
 };
 
 // A thread's part of the network.
@@ -79,6 +77,19 @@ static struct lists allocate_lists(const struct dataset *dataset, size_t count) 
     };
 }
 
+// Returns a list for each sample: of its pixels.
+static struct lists list_samples(const struct dataset *dataset) {
+    const size_t samples = (size_t)dataset->samples;
+    struct lists lists = allocate_lists(dataset, samples);
+    for (size_t s = 0, entry = 0; s < samples; ++s, lists.first[s] = entry)
+        for (uint32_t k = 0; k < PIXELS; ++k)
+            if (dataset->images[s * PIXELS + k] != 0) {
+                lists.places[entry] = k;
+                lists.values[entry++] = dataset->images[s * PIXELS + k];
+            }
+    return lists;
+}
+
 // Returns a list for each pixel of each batch: of samples of the batch.
 static struct lists list_pixels(const struct dataset *dataset, size_t size) {
     const size_t samples = (size_t)dataset->samples, batches = (samples + size - 1) / size;
@@ -90,19 +101,6 @@ static struct lists list_pixels(const struct dataset *dataset, size_t size) {
                     lists.places[entry] = (uint32_t)(s - first);
                     lists.values[entry++] = dataset->images[s * PIXELS + k];
                 }
-    return lists;
-}
-
-// Returns a list for each sample: of its pixels.
-static struct lists list_samples(const struct dataset *dataset) {
-    const size_t samples = (size_t)dataset->samples;
-    struct lists lists = allocate_lists(dataset, samples);
-    for (size_t s = 0, entry = 0; s < samples; ++s, lists.first[s] = entry)
-        for (uint32_t k = 0; k < PIXELS; ++k)
-            if (dataset->images[s * PIXELS + k] != 0) {
-                lists.places[entry] = k;
-                lists.values[entry++] = dataset->images[s * PIXELS + k];
-            }
     return lists;
 }
 
@@ -127,7 +125,7 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-static struct network create(const struct options *options, const struct dataset *dataset) {
+static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
@@ -146,8 +144,6 @@ static struct network create(const struct options *options, const struct dataset
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
-        .samples = list_samples(dataset),
-        .pixels = list_pixels(dataset, (size_t)options->batch),
         .threads = threads,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -189,69 +185,71 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// A tile of a = max(0, x·W1 + b1): sample s, from its list, × `columns` vectors of hidden units.
-INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
-                          size_t s, size_t v, size_t columns) {
-    const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[LIST_COLUMNS];
-    for (size_t c = 0; c < columns; ++c)
-        sum[c] = network->bias1[v + c];
-    for (size_t i = lists->first[list]; i < lists->first[list + 1]; ++i)
-        for (size_t c = 0; c < columns; ++c)
-            sum[c] += lists->values[i] * weights1[c * PIXELS + lists->places[i]];
-    for (size_t c = 0; c < columns; ++c)
-        network->activations[(v + c) * network->stride + s] =
-            (vec)((vec_mask)sum[c] & (sum[c] > 0));
-}
-
-// The same for all samples.
-INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
-                            size_t n, size_t v, size_t columns) {
-    for (size_t s = 0; s < n; ++s)
-        forward_tile(network, lists, first + s, s, v, columns);
-}
-
-// W1 −= lr·xᵀ·da for pixel k, in tiles of entries of its list × `columns` vectors of hidden units.
-// The gradient goes from the registers straight to the weights, and dW1 is never written.
-INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
-                           float learning_rate, size_t k, size_t v, size_t columns) {
-    const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[LIST_ROWS][LIST_COLUMNS] = {0};
-    size_t i = lists->first[list], last = lists->first[list + 1];
-    for (; i + LIST_ROWS <= last; i += LIST_ROWS)
-        for (size_t r = 0; r < LIST_ROWS; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += lists->values[i + r] * da[c * network->stride + lists->places[i + r]];
+// sum += Σ value · from[place] over a list, for `columns` columns, `stride` apart. Entries take
+// turns in SUMS / columns sets of sums, as a multiply-add waits for the one before it in its sum.
+INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
+                          size_t stride, size_t columns) {
+    const size_t sets = SUMS / columns, last = lists->first[list + 1];
+    vec part[SUMS] = {0};
+    size_t i = lists->first[list];
+    for (; i + sets <= last; i += sets)
+        for (size_t j = 0; j < SUMS; ++j)
+            part[j] += lists->values[i + j / columns] *
+                       from[j % columns * stride + lists->places[i + j / columns]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
-            sum[0][c] += lists->values[i] * da[c * network->stride + lists->places[i]];
-    for (size_t r = 0; r < LIST_ROWS; ++r)
-        for (size_t c = 0; c < columns; ++c)
-            weights1[c * PIXELS] -= learning_rate * sum[r][c];
+            sum[c] += lists->values[i] * from[c * stride + lists->places[i]];
+    for (size_t j = 0; j < SUMS; ++j)
+        sum[j % columns] += part[j];
 }
 
-// The same for all pixels.
+// a = max(0, x·W1 + b1) for n samples × `columns` vectors of hidden units from v on: one sample's
+// list after another.
+INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
+                            size_t n, size_t v, size_t columns) {
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    for (size_t s = 0; s < n; ++s) {
+        vec sum[LIST_COLUMNS];
+        for (size_t c = 0; c < columns; ++c)
+            sum[c] = network->bias1[v + c];
+        add_products(sum, lists, first + s, weights1, PIXELS, columns);
+        for (size_t c = 0; c < columns; ++c)
+            network->activations[(v + c) * network->stride + s] =
+                (vec)((vec_mask)sum[c] & (sum[c] > 0));
+    }
+}
+
+// W1 −= lr·xᵀ·da for `columns` vectors of hidden units from v on: one pixel's list after another.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    for (size_t k = 0; k < PIXELS; ++k)
-        backward_tile(network, lists, b * PIXELS + k, learning_rate, k, v, columns);
+    const vec *da = network->activations + v * network->stride;
+    for (size_t k = 0; k < PIXELS; ++k) {
+        vec *weights1 = network->weights1 + v * PIXELS + k;
+        vec sum[LIST_COLUMNS] = {0};
+        add_products(sum, lists, b * PIXELS + k, da, network->stride, columns);
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS] -= learning_rate * sum[c];
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
 // ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
     for (size_t o = 0; o < CLASSES; ++o)
         for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
 }
 
 // z becomes softmax(z). Returns −log p[label].
@@ -372,8 +370,7 @@ static void train(struct network *network, const struct dataset *dataset,
                         (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, first / (size_t)options->batch,
-                         options->learning_rate);
+                backward(network, &slice, &batch, first / network->stride, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -439,7 +436,9 @@ int main(int argc, char **argv) {
         return status;
 
     double clock = seconds();
-    struct network network = create(&options, &data.train);
+    struct network network = create(&options);
+    network.samples = list_samples(&data.train);
+    network.pixels = list_pixels(&data.train, network.stride);
     result.setup_s = seconds() - clock;
 
     train(&network, &data.train, &options, &result);

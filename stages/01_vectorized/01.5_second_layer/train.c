@@ -1,4 +1,4 @@
-// Stage 01.4: the second layer's gradients in one pass over the hidden units, a vector at a time.
+// Stage 01.5: the second layer's gradients in one pass over the hidden units, a vector at a time.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -95,6 +95,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -128,6 +129,7 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)

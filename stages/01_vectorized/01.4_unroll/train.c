@@ -1,8 +1,13 @@
-// Stage 01.7: samples fetched ahead of time.
+// Stage 01.4: the inner loops of both tiles unrolled twice, so that GCC keeps a pixel's vectors in
+// registers.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
-// dW1 and dW2.
+// dW1 and dW2. Arrays but W1 are row-major: x[s][k] is x[s * 784 + k].
+//
+//     a = max(0, x·W1 + b1)      x  n × 784    W1  784 × H    b1  H    a  n × H
+//     z = a·W2 + b2              W2 H × 10     b2  10         z  n × 10
+//     p = softmax(z)             loss = mean over the batch of −log p[label]
 #include "stages/training.h"
 
 #include <math.h>
@@ -22,40 +27,41 @@ enum { LANES = VECTOR_BYTES / sizeof(float), TILE_ROWS = 4, TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
-// The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
-enum { PADDED_CLASSES = 16 };
-typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
-typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
-
 // For the kernels: where a tile's size is a constant, the loops over the tile disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
     size_t units;   // the hidden units that were asked for
     size_t vectors; // V
-    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
-    vec *bias1;     // V
-    vec *weights2;  // V × 10: panels, too
-    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
-    outputs *logits;  // N × 10: z, then p, then dz
+    vec *weights1;   // V × 784: a panel for each vector of hidden units, read from end to end
+    float *bias1;    // H
+    float *weights2; // H × 10
+    float *bias2;    // 10
+
+    // One batch's intermediate values.
+    float *activations;   // n × H: a
+    float *logits;        // n × 10: z
+    float *probabilities; // n × 10: p
+    float *d_logits;      // n × 10: dz
+    float *d_activations; // n × H: da
 };
 
 static struct network create(const struct options *options) {
-    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t vectors = (units + LANES - 1) / LANES;
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES, hidden = vectors * LANES;
     struct network network = {
         .units = units,
         .vectors = vectors,
-        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
-        .bias1 = (vec *)allocate_floats(vectors * LANES),
-        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
-        .stride = stride,
-        .activations = (vec *)allocate_floats(vectors * stride * LANES),
-        .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
+        .weights1 = (vec *)allocate_floats(PIXELS * hidden),
+        .bias1 = allocate_floats(hidden),
+        .weights2 = allocate_floats(hidden * CLASSES),
+        .bias2 = allocate_floats(CLASSES),
+        .activations = allocate_floats(n * hidden),
+        .logits = allocate_floats(n * CLASSES),
+        .probabilities = allocate_floats(n * CLASSES),
+        .d_logits = allocate_floats(n * CLASSES),
+        .d_activations = allocate_floats(n * hidden),
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
@@ -64,9 +70,7 @@ static struct network create(const struct options *options) {
     generator = pcg32_start(options->seed, 2);
     for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
-            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
-    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-        network.bias2[o] = -INFINITY;
+            network.weights2[h * CLASSES + o] = draw_weight(&generator, units);
     return network;
 }
 
@@ -74,8 +78,12 @@ static void destroy(struct network *network) {
     free(network->weights1);
     free(network->bias1);
     free(network->weights2);
+    free(network->bias2);
     free(network->activations);
     free(network->logits);
+    free(network->probabilities);
+    free(network->d_logits);
+    free(network->d_activations);
 }
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
@@ -83,24 +91,22 @@ static void destroy(struct network *network) {
 // multiply-adds. The sums stay in registers.
 INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
                           size_t rows, size_t v, size_t columns) {
+    const size_t vectors = network->vectors;
     const float *x = batch->images + s * PIXELS;
-    const vec *weights1 = network->weights1 + v * PIXELS;
+    const vec *weights1 = network->weights1 + v * PIXELS, *bias1 = (vec *)network->bias1 + v;
+    vec *a = (vec *)network->activations + s * vectors + v;
     vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            sum[r][c] = network->bias1[v + c];
-    for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches pixel k of one of the next tile's samples, in turn. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + (TILE_ROWS + k % TILE_ROWS) * PIXELS + k);
+            sum[r][c] = bias1[c];
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
+    for (size_t k = 0; k < PIXELS; ++k)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
-    }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            network->activations[(v + c) * network->stride + s + r] =
-                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+            a[r * vectors + c] = (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
 // The same for all samples. The last tile may compute some samples of the tile before once more, so
@@ -122,14 +128,16 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
 // on. The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t v, size_t columns) {
+    const size_t vectors = network->vectors;
     const float *x = batch->images + k;
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = (vec *)network->d_activations + v;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+                sum[r][c] += x[s * PIXELS + r] * da[s * vectors + c];
     for (size_t r = 0; r < TILE_ROWS; ++r)
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
@@ -142,51 +150,10 @@ INLINED void backward_panels(const struct network *network, const struct batch *
         backward_tile(network, batch, learning_rate, k, v, columns);
 }
 
-// z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
-// ten outputs are summed side by side.
-static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
-    const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
-    for (size_t o = 0; o < CLASSES; ++o)
-        for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
-}
-
-// z becomes softmax(z). Returns −log p[label].
-static float softmax(outputs *z, uint8_t label) {
-    float max = (*z)[0], sum = 0;
-    for (size_t o = 1; o < CLASSES; ++o)
-        max = (*z)[o] > max ? (*z)[o] : max;
-    const outputs x = *z - max;
-
-    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
-    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
-    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
-    // bits for i times it to be exact.
-    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
-    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
-    outputs e = 1 + r * (1.0f / 8);
-    for (int degree = 7; degree > 0; --degree)
-        e = 1 + r * (1.0f / (float)degree) * e;
-    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
-    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
-
-    for (size_t o = 0; o < CLASSES; ++o)
-        sum += e[o];
-    *z = e / sum;
-    return logf(sum) - x[label];
-}
-
-// Sets a and p for a batch. Returns its loss.
+// Sets a, z and p for a batch. Returns its loss.
 static double forward(struct network *network, const struct batch *batch) {
-    const size_t n = batch->samples, vectors = network->vectors;
-    outputs *z = network->logits;
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
+    float *a = network->activations, *p = network->probabilities;
 
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
         if (v + TILE_COLUMNS <= vectors)
@@ -194,58 +161,84 @@ static double forward(struct network *network, const struct batch *batch) {
         else
             forward_panels(network, batch, v, 1);
 
-    for (size_t s = 0; s < n; ++s)
-        z[s] = network->bias2;
-    for (size_t v = 0; v < vectors; ++v)
-        add_logits(network, v, z, n);
+    // z = a·W2 + b2
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = network->bias2[o];
+            for (size_t h = 0; h < hidden; ++h)
+                sum += a[s * hidden + h] * network->weights2[h * CLASSES + o];
+            network->logits[s * CLASSES + o] = sum;
+        }
+    }
 
+    // p = softmax(z), shifted by the largest z, so that exp() cannot overflow. The loss is taken
+    // from z: there −log p is exact even if p underflows.
     double loss = 0;
-    for (size_t s = 0; s < n; ++s)
-        loss += softmax(&z[s], batch->labels[s]);
+    for (size_t s = 0; s < n; ++s) {
+        const float *z = network->logits + s * CLASSES;
+        float max = z[0], sum = 0;
+        for (size_t o = 1; o < CLASSES; ++o)
+            max = z[o] > max ? z[o] : max;
+        for (size_t o = 0; o < CLASSES; ++o) {
+            p[s * CLASSES + o] = expf(z[o] - max);
+            sum += p[s * CLASSES + o];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            p[s * CLASSES + o] /= sum;
+        loss += logf(sum) - (z[batch->labels[s]] - max);
+    }
     return loss / (double)n;
 }
 
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
-    const size_t n = batch->samples, vectors = network->vectors;
-    outputs *dz = network->logits;
+    const size_t n = batch->samples, vectors = network->vectors, hidden = vectors * LANES;
+    const float *a = network->activations, *p = network->probabilities;
+    float *dz = network->d_logits, *da = network->d_activations;
 
-    // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
-    // store to one lane would make the vector's load wait until it is in the cache.
-    const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    outputs db2 = {0};
-    for (size_t s = 0; s < n; ++s) {
-        dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
-        dz[s] /= (float)n;
-        db2 += dz[s];
-    }
-    network->bias2 -= learning_rate * db2;
-
-    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
-    // units goes after another, so that its part of dW2 stays in registers.
-    for (size_t v = 0; v < vectors; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
-        vec *restrict w2 = network->weights2 + v * CLASSES;
-        vec dw2[CLASSES] = {0}, db1 = {0};
-        for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
-            for (size_t o = 0; o < CLASSES; ++o) {
-                dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
-            }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
-        }
+    // dz = (p − onehot(label)) / n
+    for (size_t s = 0; s < n; ++s)
         for (size_t o = 0; o < CLASSES; ++o)
-            w2[o] -= learning_rate * dw2[o];
-        network->bias1[v] -= learning_rate * db1;
+            dz[s * CLASSES + o] = (p[s * CLASSES + o] - (o == batch->labels[s])) / (float)n;
+
+    // da = (dz·W2ᵀ) ⊙ [a > 0], with W2 as it was in forward()
+    for (size_t s = 0; s < n; ++s) {
+        for (size_t h = 0; h < hidden; ++h) {
+            float sum = 0;
+            for (size_t o = 0; o < CLASSES; ++o)
+                sum += dz[s * CLASSES + o] * network->weights2[h * CLASSES + o];
+            da[s * hidden + h] = a[s * hidden + h] > 0 ? sum : 0;
+        }
     }
 
+    // W2 −= lr·aᵀ·dz, b2 −= lr·Σ dz
+    for (size_t h = 0; h < hidden; ++h) {
+        for (size_t o = 0; o < CLASSES; ++o) {
+            float sum = 0;
+            for (size_t s = 0; s < n; ++s)
+                sum += a[s * hidden + h] * dz[s * CLASSES + o];
+            network->weights2[h * CLASSES + o] -= learning_rate * sum;
+        }
+    }
+    for (size_t o = 0; o < CLASSES; ++o) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += dz[s * CLASSES + o];
+        network->bias2[o] -= learning_rate * sum;
+    }
+
+    // W1 −= lr·xᵀ·da, b1 −= lr·Σ da
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
         if (v + TILE_COLUMNS <= vectors)
             backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
         else
             backward_panels(network, batch, learning_rate, v, 1);
+    for (size_t h = 0; h < hidden; ++h) {
+        float sum = 0;
+        for (size_t s = 0; s < n; ++s)
+            sum += da[s * hidden + h];
+        network->bias1[h] -= learning_rate * sum;
+    }
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.
@@ -277,7 +270,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
         batch = batch_at(dataset, first, options->batch);
         forward(network, &batch);
         for (size_t s = 0; s < batch.samples; ++s) {
-            const outputs p = network->logits[s];
+            const float *p = network->probabilities + s * CLASSES;
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
                 best = p[o] > p[best] ? o : best;
@@ -287,22 +280,16 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, turned back from panels into rows. Returns the exit status.
+// Writes the weights, with W1 turned back into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     const size_t units = network->units;
     float *weights1 = allocate_floats(PIXELS * units);
-    float *weights2 = allocate_floats(units * CLASSES);
-    for (size_t h = 0; h < units; ++h) {
-        const size_t v = h / LANES, i = h % LANES;
+    for (size_t h = 0; h < units; ++h)
         for (size_t k = 0; k < PIXELS; ++k)
-            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
-        for (size_t o = 0; o < CLASSES; ++o)
-            weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
-    }
-    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
-                               (const float *)&network->bias2);
+            weights1[k * units + h] = network->weights1[h / LANES * PIXELS + k][h % LANES];
+    int status =
+        write_weights(path, units, weights1, network->bias1, network->weights2, network->bias2);
     free(weights1);
-    free(weights2);
     return status;
 }
 

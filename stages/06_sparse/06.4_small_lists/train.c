@@ -1,5 +1,5 @@
-// Stage 06.4: lists by pixel sorted by length, with places of 16 bits. They are made from the lists
-// by sample.
+// Stage 06.4: smaller lists: places of 16 bits, and for each list its end only, in 32 bits. It
+// begins where the one before ended.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -21,7 +21,8 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = VECTOR_BYTES / sizeof(float), LIST_COLUMNS = 2, SUMS = 8 };
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { LIST_COLUMNS = 2, SUMS = 8 }; // the vectors of one visit of a list, and their sums
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -35,8 +36,10 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // The pixels that are not zero, one list after another.
 struct lists {
-    uint32_t *owners; // of each list, its pixel; not for lists of samples
-    size_t *first;    // of each list, its first entry; the next list's is behind its last
+    uint16_t *counts; // of each batch, its lists by pixel that are not empty
+    uint16_t *owners; // of each list by pixel, its pixel
+    size_t *first;    // of each batch, its first entry
+    uint32_t *ends;   // of each list, the entry behind its last, counted from the batch's first
     uint16_t *places; // up to 65,535
     float *values;
 };
@@ -56,8 +59,7 @@ struct network {
     outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
 
     struct lists samples, pixels; // of the training set; of each of its batches
-
-    size_t threads; // T
+    size_t threads;               // T
 };
 
 // A thread's part of the network.
@@ -69,73 +71,88 @@ struct slice {
 };
 
 // Returns room for so many lists of a data set's pixels.
-static struct lists allocate_lists(const struct dataset *dataset, size_t count) {
+static struct lists allocate_lists(const struct dataset *dataset, size_t batches, size_t count) {
     size_t entries = 0;
     for (size_t i = 0; i < (size_t)dataset->samples * PIXELS; ++i)
         entries += dataset->images[i] != 0;
     return (struct lists){
-        .owners = allocate_array(count, sizeof(uint32_t)),
-        .first = allocate_array(count + 1, sizeof(size_t)),
+        .counts = allocate_array(batches, sizeof(uint16_t)),
+        .owners = allocate_array(count, sizeof(uint16_t)),
+        .first = allocate_array(batches, sizeof(size_t)),
+        .ends = allocate_array(count, sizeof(uint32_t)),
         .places = allocate_array(entries, sizeof(uint16_t)),
         .values = allocate_floats(entries),
     };
 }
 
-// Sorts the pixels by their lists' lengths, so that most loops end where the one before ended, as
-// the core predicts. Counts how many lists are how long. Those from LONGEST on stay unsorted: an
-// end that is predicted wrongly costs little beside them.
-static void sort_by_length(uint32_t *owners, const uint32_t *lengths) {
-    enum { LONGEST = 255 };
-    uint32_t next[LONGEST + 2] = {0};
-    for (size_t k = 0; k < PIXELS; ++k)
-        ++next[(lengths[k] < LONGEST ? lengths[k] : LONGEST) + 1];
-    for (size_t length = 0; length < LONGEST; ++length)
-        next[length + 1] += next[length];
-    for (uint32_t k = 0; k < PIXELS; ++k)
-        owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = k;
-}
-
-// Makes a list for each pixel of each batch: of samples of the batch. All threads call it.
-static void list_pixels(struct lists *pixels, const struct lists *samples, size_t count,
-                        size_t size) {
-#pragma omp for
-    for (size_t first = 0; first < count; first += size) {
-        const size_t last = count - first < size ? count : first + size;
-        const size_t list = first / size * PIXELS;
-        uint32_t lengths[PIXELS] = {0};
-        size_t next[PIXELS], entry = samples->first[first];
-        for (size_t i = entry; i < samples->first[last]; ++i)
-            ++lengths[samples->places[i]];
-        sort_by_length(pixels->owners + list, lengths);
-        for (size_t i = list; i < list + PIXELS; ++i) {
-            next[pixels->owners[i]] = entry;
-            pixels->first[i + 1] = entry += lengths[pixels->owners[i]];
-        }
-        for (size_t s = first; s < last; ++s)
-            for (size_t i = samples->first[s]; i < samples->first[s + 1]; ++i) {
-                entry = next[samples->places[i]]++;
-                pixels->places[entry] = (uint16_t)(s - first);
-                pixels->values[entry] = samples->values[i];
-            }
-    }
-}
-
 // Returns a list for each sample: of its pixels.
-static struct lists list_samples(const struct dataset *dataset) {
+static struct lists list_samples(const struct dataset *dataset, size_t size) {
     const size_t samples = (size_t)dataset->samples;
-    struct lists lists = allocate_lists(dataset, samples);
-    for (size_t s = 0, entry = 0; s < samples; ++s, lists.first[s] = entry)
+    struct lists lists = allocate_lists(dataset, (samples + size - 1) / size, samples);
+    for (size_t s = 0, entry = 0; s < samples; ++s) {
+        if (s % size == 0)
+            lists.first[s / size] = entry;
         for (uint32_t k = 0; k < PIXELS; ++k)
             if (dataset->images[s * PIXELS + k] != 0) {
                 lists.places[entry] = (uint16_t)k;
                 lists.values[entry++] = dataset->images[s * PIXELS + k];
             }
+        lists.ends[s] = (uint32_t)(entry - lists.first[s / size]);
+    }
+    return lists;
+}
+
+// Sorts the pixels of a batch by their lists' lengths, so that most loops end where the one before
+// ended, as the core predicts. Counts how many lists are how long. Those from LONGEST on stay
+// unsorted: an end that is predicted wrongly costs little beside them. Returns how many lists are
+// not empty.
+static size_t sort_by_length(uint16_t *owners, const uint32_t *lengths) {
+    enum { LONGEST = 255 };
+    uint32_t next[LONGEST + 2] = {0};
+    for (size_t k = 0; k < PIXELS; ++k)
+        ++next[(lengths[k] < LONGEST ? lengths[k] : LONGEST) + 1];
+    next[1] = 0; // the empty ones have no place
+    for (size_t length = 1; length <= LONGEST; ++length)
+        next[length + 1] += next[length];
+    for (size_t k = 0; k < PIXELS; ++k)
+        if (lengths[k])
+            owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = (uint16_t)k;
+    return next[LONGEST];
+}
+
+// Returns a list for each pixel of each batch: of samples of the batch, from their lists.
+static struct lists list_pixels(const struct lists *samples, const struct dataset *dataset,
+                                size_t size) {
+    const size_t count = (size_t)dataset->samples, batches = (count + size - 1) / size;
+    struct lists lists = allocate_lists(dataset, batches, batches * PIXELS);
+    for (size_t b = 0; b < batches; ++b) {
+        const size_t begin = b * size, end = count - begin < size ? count : begin + size;
+        uint16_t *owners = lists.owners + b * PIXELS;
+        uint32_t lengths[PIXELS] = {0};
+        size_t next[PIXELS], entry = lists.first[b] = samples->first[b];
+        for (size_t i = entry; i < samples->first[b] + samples->ends[end - 1]; ++i)
+            ++lengths[samples->places[i]];
+        lists.counts[b] = (uint16_t)sort_by_length(owners, lengths);
+        for (size_t list = 0; list < lists.counts[b]; ++list) {
+            next[owners[list]] = entry;
+            entry += lengths[owners[list]];
+            lists.ends[b * PIXELS + list] = (uint32_t)(entry - lists.first[b]);
+        }
+        for (size_t s = begin, i = lists.first[b]; s < end; ++s)
+            for (; i < lists.first[b] + samples->ends[s]; ++i) {
+                const size_t to = next[samples->places[i]]++;
+                lists.places[to] = (uint16_t)(s - begin);
+                lists.values[to] = samples->values[i];
+            }
+    }
     return lists;
 }
 
 static void free_lists(struct lists *lists) {
+    free(lists->counts);
     free(lists->owners);
     free(lists->first);
+    free(lists->ends);
     free(lists->places);
     free(lists->values);
 }
@@ -155,9 +172,8 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-static struct network create(const struct options *options, const struct dataset *dataset) {
+static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
-    const size_t size = (size_t)options->batch, count = (size_t)dataset->samples;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would have nothing to do.
@@ -175,12 +191,8 @@ static struct network create(const struct options *options, const struct dataset
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
-        .samples = list_samples(dataset),
-        .pixels = allocate_lists(dataset, (count + size - 1) / size * PIXELS),
         .threads = threads,
     };
-#pragma omp parallel num_threads(threads)
-    list_pixels(&network.pixels, &network.samples, count, size);
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
         for (size_t h = 0; h < units; ++h)
@@ -220,80 +232,82 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// sum += Σ value · from[place] over a list, for `columns` columns of vectors that are `stride`
-// apart. The entries take turns in SUMS / columns sets of sums, because a multiply-add waits for
-// the one before it in the same sum.
-INLINED void add_products(vec *sum, const struct lists *lists, size_t list, const vec *from,
-                          size_t stride, size_t columns) {
-    const size_t sets = SUMS / columns, last = lists->first[list + 1];
+// sum += Σ value · from[place] over a batch's entries i to last − 1, for `columns` columns,
+// `stride` apart. They take turns in SUMS / columns sets of sums, as a multiply-add waits for the
+// one before it in its sum.
+INLINED void add_products(vec *sum, const uint16_t *places, const float *values, size_t i,
+                          size_t last, const vec *from, size_t stride, size_t columns) {
+    const size_t sets = SUMS / columns;
     vec part[SUMS] = {0};
-    size_t i = lists->first[list];
+    const vec *column[LIST_COLUMNS];
+    for (size_t c = 0; c < columns; ++c)
+        column[c] = from + c * stride;
     for (; i + sets <= last; i += sets)
-        for (size_t j = 0; j < sets; ++j)
-            for (size_t c = 0; c < columns; ++c)
-                part[j * columns + c] +=
-                    lists->values[i + j] * from[c * stride + lists->places[i + j]];
+        for (size_t j = 0; j < SUMS; ++j)
+            part[j] += values[i + j / columns] * column[j % columns][places[i + j / columns]];
     for (; i < last; ++i)
         for (size_t c = 0; c < columns; ++c)
-            sum[c] += lists->values[i] * from[c * stride + lists->places[i]];
-    for (size_t j = 0; j < sets; ++j)
-        for (size_t c = 0; c < columns; ++c)
-            sum[c] += part[j * columns + c];
+            sum[c] += values[i] * column[c][places[i]];
+#pragma GCC unroll 8 // else GCC 11 stores part[]
+    for (size_t j = 0; j < SUMS; ++j)
+        sum[j % columns] += part[j];
 }
 
-// A tile of a = max(0, x·W1 + b1): sample s, from its list, × `columns` vectors of hidden units.
-INLINED void forward_tile(const struct network *network, const struct lists *lists, size_t list,
-                          size_t s, size_t v, size_t columns) {
-    const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[LIST_COLUMNS];
-    for (size_t c = 0; c < columns; ++c)
-        sum[c] = network->bias1[v + c];
-    add_products(sum, lists, list, weights1, PIXELS, columns);
-    for (size_t c = 0; c < columns; ++c)
-        network->activations[(v + c) * network->stride + s] =
-            (vec)((vec_mask)sum[c] & (sum[c] > 0));
-}
-
-// The same for all samples.
+// a = max(0, x·W1 + b1) for n samples × `columns` vectors of hidden units from v on: one sample's
+// list after another.
 INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
                             size_t n, size_t v, size_t columns) {
-    for (size_t s = 0; s < n; ++s)
-        forward_tile(network, lists, first + s, s, v, columns);
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    const size_t entry = lists->first[first / network->stride];
+    const uint16_t *places = lists->places + entry;
+    const float *values = lists->values + entry;
+    for (size_t s = 0, i = 0, last; s < n; ++s, i = last) {
+        vec sum[LIST_COLUMNS];
+        for (size_t c = 0; c < columns; ++c)
+            sum[c] = network->bias1[v + c];
+        last = lists->ends[first + s];
+        add_products(sum, places, values, i, last, weights1, PIXELS, columns);
+        for (size_t c = 0; c < columns; ++c)
+            network->activations[(v + c) * network->stride + s] =
+                (vec)((vec_mask)sum[c] & (sum[c] > 0));
+    }
 }
 
-// A tile of W1 −= lr·xᵀ·da: pixel k, from its list, × `columns` vectors of hidden units.
+// W1 −= lr·xᵀ·da for `columns` vectors of hidden units from v on: one pixel's list after another.
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
-INLINED void backward_tile(const struct network *network, const struct lists *lists, size_t list,
-                           float learning_rate, size_t k, size_t v, size_t columns) {
-    const vec *da = network->activations + v * network->stride;
-    vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[LIST_COLUMNS] = {0};
-    add_products(sum, lists, list, da, network->stride, columns);
-    for (size_t c = 0; c < columns; ++c)
-        weights1[c * PIXELS] -= learning_rate * sum[c];
-}
-
-// The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    for (size_t i = b * PIXELS; i < (b + 1) * PIXELS; ++i)
-        backward_tile(network, lists, i, learning_rate, lists->owners[i], v, columns);
+    const vec *da = network->activations + v * network->stride;
+    const uint16_t *places = lists->places + lists->first[b];
+    const float *values = lists->values + lists->first[b];
+    size_t i = 0, last;
+    for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list, i = last) {
+        vec *weights1 = network->weights1 + v * PIXELS + lists->owners[list];
+        vec sum[LIST_COLUMNS] = {0};
+        last = lists->ends[list];
+        add_products(sum, places, values, i, last, da, network->stride, columns);
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS] -= learning_rate * sum[c];
+    }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
 // ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
     for (size_t o = 0; o < CLASSES; ++o)
         for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
 }
 
 // z becomes softmax(z). Returns −log p[label].
@@ -414,8 +428,7 @@ static void train(struct network *network, const struct dataset *dataset,
                         (double)batch.samples;
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, first / (size_t)options->batch,
-                         options->learning_rate);
+                backward(network, &slice, &batch, first / network->stride, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -435,7 +448,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
                        const struct options *options) {
     struct slice slice = take_slice(network); // all units: no other thread is at work
     struct batch batch;
-    struct lists samples = list_samples(dataset);
+    struct lists samples = list_samples(dataset, network->stride);
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
@@ -486,7 +499,9 @@ int main(int argc, char **argv) {
         return status;
 
     double clock = seconds();
-    struct network network = create(&options, &data.train);
+    struct network network = create(&options);
+    network.samples = list_samples(&data.train, network.stride);
+    network.pixels = list_pixels(&network.samples, &data.train, network.stride);
     result.setup_s = seconds() - clock;
 
     train(&network, &data.train, &options, &result);

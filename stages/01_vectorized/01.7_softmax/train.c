@@ -1,0 +1,334 @@
+// Stage 01.7: the softmax on vectors.
+//
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
+#include "stages/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// The widest vectors of the machine that is compiled for.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+// A tile has 4 × 2 vectors of sums. So many chains of FMAs hide the latency of one: at most two
+// start in a cycle, and each takes four.
+enum { LANES = VECTOR_BYTES / sizeof(float), TILE_ROWS = 4, TILE_COLUMNS = 2 };
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
+enum { PADDED_CLASSES = 16 };
+typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+
+struct network {
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
+    vec *bias1;     // V
+    vec *weights2;  // V × 10: panels, too
+    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
+
+    // One batch's intermediate values. An array holds one of them after another.
+    size_t stride;    // N
+    vec *activations; // V × N: a, then da
+    outputs *logits;  // N × 10: z, then p, then dz
+};
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES;
+    struct network network = {
+        .units = units,
+        .vectors = vectors,
+        .weights1 = (vec *)allocate_floats(vectors * PIXELS * LANES),
+        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .stride = stride,
+        .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
+    };
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+        network.bias2[o] = -INFINITY;
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->weights1);
+    free(network->bias1);
+    free(network->weights2);
+    free(network->activations);
+    free(network->logits);
+}
+
+// A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
+// multiply-adds. The sums stay in registers.
+INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
+                          size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + s * PIXELS;
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    vec sum[TILE_ROWS][TILE_COLUMNS];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            sum[r][c] = network->bias1[v + c];
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t r = 0; r < rows; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            network->activations[(v + c) * network->stride + s + r] =
+                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+}
+
+// The same for all samples. The last tile may compute some samples of the tile before once more, so
+// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
+INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
+                            size_t columns) {
+    const size_t n = batch->samples;
+    size_t s = 0;
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
+    else
+        for (; s < n; ++s)
+            forward_tile(network, batch, s, 1, v, columns);
+}
+
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
+// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
+INLINED void backward_tile(const struct network *network, const struct batch *batch,
+                           float learning_rate, size_t k, size_t v, size_t columns) {
+    const float *x = batch->images + k;
+    const vec *da = network->activations + v * network->stride;
+    vec *weights1 = network->weights1 + v * PIXELS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+#pragma GCC unroll 2 // as in forward_tile()
+    for (size_t s = 0; s < batch->samples; ++s)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+    for (size_t r = 0; r < TILE_ROWS; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
+}
+
+// The same for all pixels, whose number is a multiple of TILE_ROWS.
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
+    for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, v, columns);
+}
+
+// z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
+// ten outputs are summed side by side.
+static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
+    const vec *a = network->activations + v * network->stride;
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
+    for (size_t o = 0; o < CLASSES; ++o)
+        for (size_t i = 0; i < LANES; ++i)
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
+}
+
+// z becomes softmax(z). Returns −log p[label].
+static float softmax(outputs *z, uint8_t label) {
+    float max = (*z)[0], sum = 0;
+    for (size_t o = 1; o < CLASSES; ++o)
+        max = (*z)[o] > max ? (*z)[o] : max;
+    const outputs x = *z - max;
+
+    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
+    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
+    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
+    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
+    outputs e = 1 + r * (1.0f / 8);
+    for (int degree = 7; degree > 0; --degree)
+        e = 1 + r * (1.0f / (float)degree) * e;
+    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
+
+    for (size_t o = 0; o < CLASSES; ++o)
+        sum += e[o];
+    *z = e / sum;
+    return logf(sum) - x[label];
+}
+
+// Sets a and p for a batch. Returns its loss.
+static double forward(struct network *network, const struct batch *batch) {
+    const size_t n = batch->samples, vectors = network->vectors;
+    outputs *z = network->logits;
+
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else
+            forward_panels(network, batch, v, 1);
+
+    for (size_t s = 0; s < n; ++s)
+        z[s] = network->bias2;
+    for (size_t v = 0; v < vectors; ++v)
+        add_logits(network, v, z, n);
+
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s)
+        loss += softmax(&z[s], batch->labels[s]);
+    return loss / (double)n;
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, const struct batch *batch, float learning_rate) {
+    const size_t n = batch->samples, vectors = network->vectors;
+    outputs *dz = network->logits;
+
+    // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
+    // store to one lane would make the vector's load wait until it is in the cache.
+    const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s) {
+        dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
+        dz[s] /= (float)n;
+        db2 += dz[s];
+    }
+    network->bias2 -= learning_rate * db2;
+
+    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
+    // units goes after another, so that its part of dW2 stays in registers.
+    for (size_t v = 0; v < vectors; ++v) {
+        vec *restrict a = network->activations + v * network->stride;
+        vec *restrict w2 = network->weights2 + v * CLASSES;
+        vec dw2[CLASSES] = {0}, db1 = {0};
+        for (size_t s = 0; s < n; ++s) {
+            vec da = {0};
+            for (size_t o = 0; o < CLASSES; ++o) {
+                dw2[o] += dz[s][o] * a[s];
+                da += dz[s][o] * w2[o];
+            }
+            a[s] = (vec)((vec_mask)da & (a[s] > 0));
+            db1 += a[s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            w2[o] -= learning_rate * dw2[o];
+        network->bias1[v] -= learning_rate * db1;
+    }
+
+    for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
+        if (v + TILE_COLUMNS <= vectors)
+            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+        else
+            backward_panels(network, batch, learning_rate, v, 1);
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    double start = seconds();
+    for (int epoch = 0; epoch < options->epochs; ++epoch) {
+        struct batch batch;
+        double loss = 0, clock = seconds();
+        for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+            batch = batch_at(dataset, first, options->batch);
+            loss += forward(network, &batch) * (double)batch.samples;
+            clock = timer_lap(&result->forward, clock);
+            backward(network, &batch, options->learning_rate);
+            clock = timer_lap(&result->backward, clock);
+        }
+        result->final_loss = loss / dataset->samples;
+        start = report_epoch(options, epoch, result->final_loss, start); // not timed
+    }
+    result->train_s = seconds() - start;
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const outputs p = network->logits[s];
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
+        const size_t v = h / LANES, i = h % LANES;
+        for (size_t k = 0; k < PIXELS; ++k)
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
+        for (size_t o = 0; o < CLASSES; ++o)
+            weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
+    }
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
+                               (const float *)&network->bias2);
+    free(weights1);
+    free(weights2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options =
+        parse_options(argc, argv, "Trains on the vector units of one core.", 1);
+    struct result result = {.device = "cpu", .threads = 1};
+    struct data data;
+
+    int status = load_data(&options, &data);
+    if (status)
+        return status;
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    train(&network, &data.train, &options, &result);
+    result.test_accuracy = evaluate(&network, &data.test, &options);
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    return status;
+}
