@@ -7,10 +7,11 @@ $(error needs Linux, found $(shell uname -s): see setup/README.md)
 endif
 
 # make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
-# traceback, or nothing at all: it waits until bench/__main__.py is there.
+# traceback, or nothing at all: it waits until bench/__main__.py is there. Make ends what it has started,
+# so that is Python, and no shell that leaves it behind.
 override PYTHON := $(shell setup/python.sh)
 export PYTHON
-BENCH := env --block-signal=INT "$(PYTHON)" -m bench
+BENCH := exec env --block-signal=INT "$(PYTHON)" -m bench
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(BENCH) ladders stages 2>/dev/null)

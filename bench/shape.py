@@ -13,7 +13,7 @@ CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "ru
          "all_threads": [], "threads": True, "real_data": False}
 KIT = {"cases": [], "sanitized": [], "peers": [], "counted": [], "cpu": [], "threads": []}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
-              "order_2", "order_3", "gpu", "cell", "peers", "long")
+              "order_2", "order_3", "gpu", "cell", "peers", "epoch", "long")
 # The others that it may have, and those in tables. An empty table or list may have anything.
 SHAPE = DEFAULTS | {
     "title": "", "program": "", "time": "", "heading": "", "headline": [], "paper": {},
@@ -22,8 +22,8 @@ SHAPE = DEFAULTS | {
     "measures": [{"column": "", "title": "", "unit": ""}],
     "counts": [{"cell": "", "run": "", "less": ""}],
     "kit": KIT,
-    "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "updates": [], "drawn": {},
-              "changed_lines": 1}}
+    "tests": {**CASES, **{name: CASES | {"items": 1} for name in SELECTIONS},
+              "updates": [], "drawn": {}, "changed_lines": 1}}
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
             "measures": ("column", "title"), "counts": ("cell", "run")}
 # What a program or run_all.sh takes itself.

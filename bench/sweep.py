@@ -11,6 +11,7 @@ import shlex
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 from bench import cells, command_line, faults, host, measuring, rows, running, screen
@@ -62,6 +63,7 @@ class Sweep:
         self.failed = 0  # the exit status
         self.made = 0    # runs of this sweep
         self.again = 0   # those that were made once more
+        self.clocks = set()  # the names of stages whose clock was held against that outside
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
         self.bar = screen.Bar()
 
@@ -207,8 +209,7 @@ class Sweep:
                 say(log)
                 self.failed = 1
                 # The first line that says what is wrong: the others follow from it.
-                why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$",
-                                log)
+                why = re.search(r".*(error:|undefined reference|cannot |No such file).*|.*$", log)
                 self.notes[stage.name] = "not built", why[0].replace(f"{ROOT}/", "")
             elif left_out:
                 self.notes[stage.name] = "left out", left_out[1]
@@ -222,9 +223,13 @@ class Sweep:
             if stage.declared("RUN"):  # each of its processes would have as many
                 options = options | {"threads": threads}
         # The program inherits the lock: if the sweep is killed, it holds until that ends.
-        found = measuring.measure(
-            stage, self.ladder.words(options), environment,
-            with_epochs=self.ladder.toml["epochs"] and self.kind == "grid", pass_fds=[self.lock])
+        run = partial(measuring.measure, stage, environment=environment, pass_fds=[self.lock])
+        found = run(self.ladder.words(options),
+                    with_epochs=self.ladder.toml["epochs"] and self.kind == "grid")
+        if found.row and stage.name not in self.clocks:
+            self.clocks.add(stage.name)
+            if fault := measuring.slow_clock(stage, options, found.row, run):
+                found = measuring.Measured(errors=fault)
         if found.row:
             found.row.update({"sweep": self.sweep, "round": number})
             self.record.add_run(found.texts, found.row)
