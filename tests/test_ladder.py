@@ -85,7 +85,7 @@ def test_adjacent_stages_differ_in_one_idea():
 
 @each_stage
 def test_a_stage_includes_little(stage):
-    """The C library of C11, OpenMP, sched.h, immintrin.h, common/ and the ladder's headers. CUDA and
+    """The C library of C11, OpenMP, sched.h, immintrin.h, common/, the ladder's headers. CUDA and
     MPI come with them."""
     allowed = ("<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio|stdlib|"
                r'string|time|omp|sched|immintrin|cooperative_groups)\.h>|"(common|stages)/[a-z_]+\.h"')
