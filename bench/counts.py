@@ -16,10 +16,8 @@ import pandas
 
 from bench.base import ROOT, fail
 
-ARCHITECTURE = "sm_90"
 MULTIPROCESSORS = 132  # of an H100
 SECTOR = 32  # bytes
-COMPILED = ["registers", "spilled", "shared"]
 
 
 def toolkit(name):
@@ -47,21 +45,6 @@ def simulate(stage, options, work, apart):
     return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
 
 
-def compiled(stage, work):
-    """A frame of each kernel's COMPILED (sim/README.md). Without nvcc, it is empty."""
-    found = []
-    if nvcc := toolkit("nvcc"):
-        # The stage's own Makefile knows the flags. ptxas says it on standard error.
-        made = run("sh", "-c", 'exec "$@" 2>&1', "sh", "make", "-s", "-C", stage.folder,
-                   f"OUTPUT={work}/train", f"NVCC={nvcc}", f"CUDA_ARCH={ARCHITECTURE}",
-                   "EXTRA=-Xptxas -v")
-        found = re.findall(r"entry function '([^(]*)(?s:.*?)(\d+) bytes stack frame(?s:.*?)"
-                           r"Used (\d+) registers(?:.* (\d+) bytes smem)?",
-                           run("c++filt", text=made))
-    frame = pandas.DataFrame(found, columns=["kernel", "spilled", "registers", "shared"])
-    return frame.set_index("kernel")[COMPILED].replace("", 0).astype(int).astype("Int64")
-
-
 def count(stage, counts=None):
     """A frame with a row for each kernel of each of [[counts]], and for copies."""
     counts = counts or stage.ladder.toml["counts"]
@@ -80,8 +63,7 @@ def count(stage, counts=None):
             frame = frame[frame.any(axis=1)]
             frames[stage.name, each["cell"]] = frame.assign(
                 apart=frame.index.isin(apart).astype(int))
-        found = pandas.concat(frames, names=["stage", "cell"])
-        return found.join(compiled(stage, work), on="kernel").reset_index()
+    return pandas.concat(frames, names=["stage", "cell"]).reset_index()
 
 
 def read(stage):
@@ -89,7 +71,7 @@ def read(stage):
     path = stage.ladder.profiles / stage.name / "counts.csv"
     if not path.exists():
         return pandas.DataFrame(columns=["cell", "kernel", "apart"])
-    return pandas.read_csv(path, dtype=dict.fromkeys(COMPILED, "Int64"))
+    return pandas.read_csv(path)
 
 
 def costs_file():
