@@ -5,7 +5,6 @@ the function's instructions stand between the lines of the source that they come
 cuobjdump), or without FUNCTION the names of all that can be shown.
 """
 
-import collections
 import os
 import re
 import shutil
@@ -23,21 +22,17 @@ INSTRUCTION = re.compile(r" *([0-9a-f]+):\t")
 JUMP = re.compile(r"\t(?:j|b\.|cb|tb).* ([0-9a-f]+) <")
 
 
-def samples(stage):
-    """{address: how often a profile of about a second has found it there}."""
+def samples(stage, functions):
+    """{address: how often a profile of about a second has found it there} of these functions."""
     with tempfile.TemporaryDirectory() as folder, screen.Bar() as bar:
         bar.say(f"profiles {stage.name}: a second or two")
         work = Path(folder)
         program = shutil.copy(stage.program, work / "program")
         found, _ = profile.sample_cpu(stage, stage.ladder.options("step"), work, 1)
-        text = run("google-pprof", "--text", "--addresses", program, found)
-        # Where the program lay in memory, from the map at the profile's end.
-        start, offset = re.search(r"^ *([0-9a-f]+)-[0-9a-f]+ r-xp ([0-9a-f]+) .*/program$",
-                                  found.read_bytes().decode("latin-1"), re.MULTILINE).groups()
-    counts = collections.Counter()  # an address has a line for each function inlined there
-    for count, place in re.findall(r"^ +(\d+) .*?% ([0-9a-f]{8,}) ", text, re.MULTILINE):
-        counts[int(place, 16) - int(start, 16) + int(offset, 16)] += int(count)
-    return {place: count for place, count in counts.items() if 0 < place < 1 << 32}  # not libraries
+        text = run("google-pprof", rf"--disasm=^({'|'.join(functions)})\b", program, found)
+    # Lines of the source between the instructions begin with fewer blanks.
+    found = re.findall(r"^ +(\d+) +\d+ {8}([0-9a-f]+): ", text, re.MULTILINE)
+    return {int(place, 16): int(count) for count, place in found}
 
 
 def innermost_loops(code):
@@ -88,7 +83,7 @@ def main():
         fail(f"FUNCTION: found '{function}', expected one of: {known}; a function that was inlined "
              "is in those that call it")
     if not stage.is_cuda:
-        show_loop(shown, samples(stage))
+        show_loop(shown, samples(stage, {*parts[1::3]}))
     if function:
         print("\n\n".join(heading + code.rstrip() for heading, _, code in shown))
     else:
