@@ -26,7 +26,6 @@ COUNTERS = "cycles", "instructions", "L1_misses", "LLC_misses", "TLB_misses", "b
 
 @functools.cache
 def results():
-    """The file of the machine's ceilings."""
     folder = given("RESULTS") or (
         ROOT / "report/results" / counts.run("bench/machine.sh", "--name").strip() / "bench")
     return Path(folder, "ceilings.json")
@@ -101,7 +100,7 @@ def grid(ladder):
     """{option: value} of each cell of the grid. What is given is the only value."""
     options = ladder.options("step")
     axes = {axis["option"]: axis["values"] for axis in ladder.axes}
-    axes |= {option: [options[option]] for option in axes if ladder.given(option)}
+    axes |= {option: [options[option]] for option in axes if given(option)}
     found = [options | dict(zip(axes, place)) for place in itertools.product(*axes.values())]
     if "updates" in ladder.toml.get("tests", {}):  # no short batch, and some that count
         _, items, size = ladder.toml["tests"]["updates"]

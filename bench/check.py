@@ -11,7 +11,7 @@ import re
 from functools import partial
 
 from bench import compare, counts, faults, host, ladders, measuring, pairs, reference, screen
-from bench.base import ROOT, fail
+from bench.base import fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
@@ -24,7 +24,7 @@ def build(stage, *flags, suffix=".sim"):
     """Builds a stage for this machine, or for the simulated device where it has to be. Returns the
     program's path."""
     if not flags and (not stage.is_cuda or host.has_gpu()):
-        make(str(stage.folder.relative_to(ROOT)))
+        make(*stage.build)
         if not stage.is_cuda or stage.program.exists():
             return stage.program
     make("-C", stage.folder, "sim", *flags)
@@ -168,7 +168,6 @@ def judge(stage, target, phase, options, key):
 
 
 def check_clock(stage, options, rows):
-    """Ends the check if the program's own clock is slow."""
     first = min(rows, key=lambda row: faults.around(row, stage.ladder))
     if fault := measuring.slow_clock(stage, options, first, partial(measuring.measure, stage)):
         fail(f"{stage.name}: {fault}", 1)

@@ -9,21 +9,18 @@ turn, in rounds of one run each: README.md explains the statistics, and BUSY=1.
 import itertools
 import random
 import signal
-import subprocess
 import sys
 from statistics import median
 
 from bench import base, faults, host, ladders, measuring, pairs, running, screen
 from bench import rows as results
-from bench.base import ROOT, fail
+from bench.base import fail
 from bench.options import given
-from bench.testing import check_cell
+from bench.testing import check_cell, make
 
 
 def build(stage):
-    # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
-    if subprocess.run([*stage.build, "-s"], cwd=ROOT, stdout=2, check=False).returncode:
-        fail(f"{stage.name} does not build: see above", 1)
+    make(*stage.build)
     if not stage.program.exists():
         fail(f"{stage.name} cannot run here: see above (`make check` simulates a GPU)", 77)
 
@@ -72,7 +69,6 @@ def run_pairs(stages, words, count):
 
 
 def run_round(stages, words, first):
-    """The rows of both stages, of which that at `first` runs first."""
     drawn = draw_seed(stages[0].ladder)
     both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
     return both[0], both[1]
@@ -80,7 +76,7 @@ def run_round(stages, words, first):
 
 def draw_seed(ladder):
     """The words for a seed that nobody knows before: so no result can be had from a file."""
-    if "seed" not in ladder.settings or ladder.given("seed"):
+    if "seed" not in ladder.settings or given("seed"):
         return []
     return ["--seed", str(random.randrange(1, 2**31))]
 
@@ -95,7 +91,6 @@ def progress(rounds, kept, most):
 
 
 def undisturbed(rounds):
-    """The rounds in which neither run was disturbed. With BUSY=1, all."""
     best = faults.best_rates(itertools.chain(*rounds))
     return [each for each in rounds if given("BUSY") or not any(
         faults.is_disturbed(row, best) for row in each)]
@@ -167,7 +162,6 @@ def compare(stages, options, shows=True):
 
 
 def compare_in_cell(stages, options):
-    """Builds two stages, tests them where they will be timed, and compares them."""
     with screen.Bar() as bar:
         for stage in stages:
             bar.say(f"builds {stage.name}")

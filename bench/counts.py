@@ -5,7 +5,6 @@ says what is counted: mostly a batch, which is the difference of two runs.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys

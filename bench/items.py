@@ -34,7 +34,6 @@ def distance(kind, found, expected):
 
 # All comparisons are such that a NaN is wrong.
 def compare_column(name, row, value, relative, absolute):
-    """The Item of a column."""
     found = float(row.get(name) or math.nan)
     value = float(value)
     error = abs(found / value - 1) if value else abs(found)
@@ -43,7 +42,6 @@ def compare_column(name, row, value, relative, absolute):
 
 
 def compare_part(name, found, expected, kind, bound):
-    """The Item of a part, from its elements as a matrix."""
     error = distance(kind, found, expected)
     wrong = ~(np.abs(found - expected) <= bound * magnitude(kind, expected))
     right = error <= bound

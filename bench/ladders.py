@@ -7,7 +7,6 @@ that lead to it, such as 01.1_loop_order.
 """
 
 import functools
-import importlib
 import math
 import os
 import re
@@ -20,7 +19,7 @@ from bench import shape
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME, Stage
-from data.locate import locate
+from data.locate import about, locate
 
 
 class Ladder:
@@ -82,18 +81,12 @@ class Ladder:
         chosen = {axis["option"]: axis["values"][len(axis["values"]) // 2]
                   for axis in reversed(self.axes)}
         chosen |= self.toml["compare"] | self.toml.get(table, {})
-        told = {option: self.given(option) for option in (*chosen, *self.settings, "runs")}
+        told = {option: given(option) for option in (*chosen, *self.settings, "runs")}
         return chosen | {option: value for option, value in told.items() if value}
-
-    @staticmethod
-    def given(option):
-        """The value of an option on make's command line, or ""."""
-        return given(option.upper().replace("-", "_"))
 
     @property
     def data_module(self):
-        path = self.data_file.relative_to(ROOT).with_suffix("")
-        return importlib.import_module(str(path).replace("/", "."))
+        return about(self.data_file)
 
     def describe_data(self, folder):
         """The data's kind, and a checksum of the labels: Fashion-MNIST is of MNIST's kind."""

@@ -17,7 +17,6 @@ CLOCK_RUNS = 5
 
 
 class Measured(NamedTuple):
-    """What a run leaves behind."""
     row: dict = None   # with the columns RECORD of rows.py, and the whole program's seconds
     status: int = 0    # the exit status; there may be no row although it is 0
     errors: str = ""   # what it wrote. Without a row, the last line says why

@@ -23,8 +23,8 @@ def read(words):
 
 
 def given(name, otherwise=""):
-    """The value of an option, if it is not empty."""
-    return GIVEN.get(name) or otherwise
+    """The value of an option, if it is not empty. That of --learning-rate is LEARNING_RATE."""
+    return GIVEN.get(name.upper().replace("-", "_")) or otherwise
 
 
 def take(name):

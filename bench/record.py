@@ -12,7 +12,6 @@ from bench.base import fail
 
 
 def csv_lines(*lines):
-    """Lines of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
@@ -44,7 +43,6 @@ class Record:
 
     @property
     def programs(self):
-        """The lines of programs.csv, as dicts."""
         return rows.read_record(self.folder / "programs.csv", rows.PROGRAMS)
 
     def add(self, name, columns, *lines):
@@ -88,7 +86,6 @@ class Record:
             self.add(name, columns, *lines)
 
     def note_programs(self, sweep, lines):
-        """Notes what became of the programs of a sweep."""
         self.add("programs.csv", rows.PROGRAMS, *((sweep, *line) for line in lines))
 
     def remove(self, column, values):

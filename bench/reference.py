@@ -39,7 +39,6 @@ def expect(ladder, *options):
 
 
 def selected(ladder, selection, threads=True):
-    """What [tests] of a ladder says for this selection."""
     if "tests" not in ladder.toml:
         fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
     tests = ladder.toml["tests"]

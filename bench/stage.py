@@ -37,11 +37,11 @@ class Stage:
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
         self.program = source if source.suffix == ".py" else source.with_suffix("")
-        # The words that build it, from the root of the repository. Where the machine cannot, they
-        # print "NAME: left out, " and the reason.
-        self.build = ["make", "--no-print-directory", str(self.folder.relative_to(ROOT))]
+        # The words with which make builds it, from the root of the repository. Where the machine
+        # cannot, it prints "NAME: left out, " and the reason.
+        self.build = [str(self.folder.relative_to(ROOT))]
         if self.is_peer:
-            self.build[2:] = ["-C", str(self.folder), self.name]
+            self.build = ["-C", str(self.folder), self.name]
 
     def read(self, name):
         """The text of a file of its folder, or "" where it is not there."""

@@ -92,7 +92,7 @@ def measure(stage, question):
     ladder = stage.ladder
     options = compare.read_options(ladder, "step")
     options |= {name: value for name, value in re.findall(r"([\w-]+) (\w+)", question.cell)
-                if not ladder.given(name)}
+                if not given(name)}
     why = ""
     if stage.before:
         sides, why = compare.compare_in_cell((stage.before, stage), options)

@@ -33,7 +33,6 @@ PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts 
 
 
 def say(text):
-    """Says a line."""
     with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
         print(text, file=sys.stderr, flush=True)
 
@@ -97,7 +96,6 @@ class Sweep:
         return [f"{option} {cell[option]}" for option in shown]
 
     def describe(self):
-        """{key: value}: how this sweep is made."""
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
         text = running.output([f"{ROOT}/bench/machine.sh"], env=environment)
@@ -203,7 +201,8 @@ class Sweep:
                 self.notes[stage.name] = "left out", "found no GPU (nvidia-smi lists none)"
                 continue
             self.show(f"Building {stage.name}")
-            status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
+            status, log, _ = running.run(
+                ["make", "--no-print-directory", *stage.build], keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
                 say(log)
@@ -287,7 +286,6 @@ class Sweep:
                     self.run_stage(stage, cell, threads, number)
 
     def finish(self):
-        """Notes what became of the programs."""
         # The runs of --growth have settings of their own, so they compute different things.
         strays = {} if self.kind == "growth" else faults.strays(self.rows, self.ladder)
         for (name, place), words in strays.items():

@@ -33,7 +33,6 @@ UNSET = ("look first for memory that is read before it is set, or before its str
 
 
 class Wrong(Exception):
-    """What is wrong with a program."""
     tester = case = None  # who has found it, and with what
     status = 1  # of the program that could not run here, or not with these options
 
@@ -48,7 +47,6 @@ class Skipped(Exception):
 
 
 class Start(NamedTuple):
-    """How a program is started."""
     threads: int = 0  # 0: not given
     many: bool = False  # it is told that there are 64 processors
     order: int = 0  # in which the simulated device runs threads
@@ -81,7 +79,6 @@ def first_line(errors):
 
 
 class Run(NamedTuple):
-    """What a run leaves behind."""
     status: int
     error: str  # the line on standard error that says what was wrong
     values: np.ndarray  # the float32 that it saved, or None
@@ -303,7 +300,7 @@ class Tester:
 
 
 def make(*words):
-    """Builds something, or ends the check."""
+    # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
     status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ROOT,
                             stdout=2, check=False).returncode
     if status:

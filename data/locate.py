@@ -82,30 +82,35 @@ def draw(home):
     return folder
 
 
+def about(file):
+    """The module of a file such as data/mnist.py, which says what the data are."""
+    return importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
 def locate(file, given=""):
-    """The folder of the data that a file such as data/mnist.py is about."""
+    """The folder of the data that such a file is about."""
     file = file.resolve()
-    about = importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    data = about(file)
     home = file.parent
     name = file.stem
     variable = f"{name.upper()}_DIR"
     for what, folder in (("DIR", given), (variable, os.environ.get(variable))):
         if folder:
-            return check_given(about, what, Path(folder))
+            return check_given(data, what, Path(folder))
     folder = home / name
     failed = folder / "FAILED"
-    if has_data(about, folder):
+    if has_data(data, folder):
         return folder
     why = "OFFLINE is set"
     if os.environ.get("OFFLINE", "0") == "0":
         why = f"the download failed ({failed} says why; delete it to try again)"
         if not failed.exists():
-            mirrors = os.environ.get(f"{name.upper()}_MIRRORS", "").split() or about.MIRRORS
-            reason = download(about, folder, mirrors)
+            mirrors = os.environ.get(f"{name.upper()}_MIRRORS", "").split() or data.MIRRORS
+            reason = download(data, folder, mirrors)
             if not reason:
                 return folder
             note(failed, reason)
-    print(f"Using the synthetic {about.IMAGES}: no {about.NAME} in {folder}, and {why}",
+    print(f"Using the synthetic {data.IMAGES}: no {data.NAME} in {folder}, and {why}",
           file=sys.stderr)
     return draw(home)
 

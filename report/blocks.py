@@ -26,7 +26,6 @@ def step_cell(group):
 
 
 def picture(path, title, folder):
-    """A picture in Markdown, or nothing if there is no file."""
     return f"!{link(title, path, folder)}" if path.is_file() else ""
 
 
@@ -243,7 +242,6 @@ def measured(results, stage):
 
 
 def table_of_step(group, stage, line):
-    """The time of a step and what it gains, a line for each cell."""
     above = group.rungs(group.cells[-1])[stage][1]
     over = f"over {above[0].split('_')[0]}" if above else "gain"
     return Table(["", f"time ({group.unit})", over, "peak"], [
@@ -318,7 +316,6 @@ def predictions(results, folder):
 
 
 def paper(results, folder):
-    """The picture of the paper's times beside ours."""
     return "\n\n".join([
         picture(results.plots / "paper.svg", "The paper's times, and ours", folder),
         f"Dashed: the paper's. {results.grid.heading}; on {results.machine}."])

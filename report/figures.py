@@ -94,7 +94,6 @@ def written(text, where, ladder, everything):
 
 
 def update(path, ladder, everything):
-    """Writes the figures of a page."""
     old = rows.read(path)
 
     def replace(mark):

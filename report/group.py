@@ -68,9 +68,6 @@ class Group:
     def without_steps(self):
         return self.only([is_peer([name]) or "." not in name for name in self.frame["stage"]])
 
-    def without_peers(self):
-        return self.only([not is_peer([name]) for name in self.frame["stage"]])
-
     def with_most_threads(self):
         """One line for each stage: that with the most threads."""
         threads = self.frame["threads"]
@@ -150,7 +147,6 @@ class Group:
 
     @property
     def with_fastest_peer(self):
-        """The lines of the stages, and that of the fastest peer."""
         peer = self.fastest_peer()
         return [line for line in self.lines if line == peer or not is_peer(line)]
 
@@ -214,12 +210,10 @@ class Group:
         return Cell(text, ("†" if skips else "") + ("Δ" if is_changed else ""))
 
     def marks(self, line, cell):
-        """What stands with each of a cell's times, and with what is made of them."""
         return "".join(mark for mark, cells in (("!", self.spoilt), ("~", self.noisy))
                        if (*line, *cell) in cells)
 
     def number(self, column, line, cell):
-        """The median of a measure."""
         value = self.median(column, line, cell)
         if value is None:
             return Cell("-")
@@ -232,7 +226,6 @@ class Group:
         return Cell(f"{value:,.0f}" if is_whole else f"{value:.4f}")
 
     def share(self, line, cell):
-        """Its part of the ceiling."""
         part = self.part_of_ceiling(line, cell)
         return Cell(percent(part) if part else "-")
 
@@ -260,7 +253,6 @@ class Group:
 
     @property
     def heading(self):
-        """The data and the settings."""
         listed = ", ".join(f"{option} {{{self.ladder.column(option)}}}"
                            for option in self.ladder.settings)
         text = self.ladder.toml.get("heading", listed).format(**{

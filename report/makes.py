@@ -38,7 +38,6 @@ def read(path):
 
 
 def gain(stage, lines, cell):
-    """A step's gain in a cell, of its lines of a record."""
     if cell not in lines.index:
         return ""
     line = lines.loc[cell]

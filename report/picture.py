@@ -46,7 +46,6 @@ class Picture:
         return self.height
 
     def notes(self, *lines):
-        """Lines below all else."""
         for line in lines:
             self.text(10, self.height + 14, line)
             self.height -= 8

@@ -163,7 +163,7 @@ def growth(results):
 def paper(results):
     """The times of the paper beside ours, up to its last stage: a panel for each value of the first
     axis."""
-    group = results.grid.without_steps().with_most_threads().without_peers()
+    group = results.grid.without_steps().with_most_threads()
     last = max(name for name, _ in group.paper)
     ours = [line for line in group.lines if line[0] < last]
     axes = group.ladder.axes
@@ -180,7 +180,6 @@ def paper(results):
 
 
 def epochs(results):
-    """The time, the rate and the test accuracy of each epoch."""
     group = results.grid.without_steps().with_most_threads()
     frame = rows.read_rows(results.folder / "epochs.csv", results.ladder,
                            ["stage", "device", "threads", "dataset", *rows.EPOCHS])
@@ -201,7 +200,6 @@ def epochs(results):
 
 
 def write(results):
-    """Draws what READMEs show of a ladder."""
     found = {"ladder": ladder(results)}
     if (results.folder / "epochs.csv").exists():
         found["epochs"] = epochs(results)

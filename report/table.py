@@ -34,7 +34,6 @@ def count_of(number, thing):
 
 
 def link(text, path, folder):
-    """A link in Markdown, on a page in `folder`."""
     return f"[{text}]({os.path.relpath(path, folder)})"
 
 
@@ -67,7 +66,6 @@ class Table:
 
     @property
     def legend(self):
-        """What the marks in it mean."""
         found = {mark for line in self.lines for cell in line for mark in cell.marks}
         return [meaning for mark, meaning in MARKS.items() if mark in found]
 
@@ -90,5 +88,4 @@ class Table:
 
 
 def wrapped(text):
-    """In lines of a terminal."""
     return textwrap.fill(text, WIDTH, break_on_hyphens=False)

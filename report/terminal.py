@@ -28,7 +28,6 @@ def terminal(results, kinds):
 
 
 def legend(tables):
-    """What the marks in some tables mean, each once."""
     return dict.fromkeys(meaning for table in tables for meaning in table.legend)
 
 

@@ -84,25 +84,27 @@ class Results:
         found = dict.fromkeys(map(machine_of, self.sweeps.values()))
         return ", and the GPU's rows on ".join(found)
 
+    @property
+    def last(self):
+        """{program: (what became of it in its last sweep, why)}"""
+        return {row["program"]: (row["outcome"], row["reason"]) for row in self.programs}
+
     def why_not(self, stage):
         """Why a stage has no rows, as far as the record says."""
-        found = [row["reason"] or row["outcome"] for row in self.programs
-                 if row["program"] == stage.name]
-        # One that ran did so in other cells.
-        return found[-1].rstrip(".") if found and found[-1] != "ran" else "not run"
+        outcome, reason = self.last.get(stage.name, ("ran", ""))
+        if outcome == "ran":  # in other cells, if at all
+            return "not run"
+        return (reason or outcome).rstrip(".")
 
     def is_wrong(self, stage):
         """Whether what it computed last was wrong. Then it has no rows."""
-        found = [row["outcome"] for row in self.programs if row["program"] == stage.name]
-        return found[-1:] == ["wrong"]
+        return self.last.get(stage.name, ("", ""))[0] == "wrong"
 
     @property
     def left_out(self):
         """A line for each reason why the last sweep with a program did not run it."""
-        last = {row["program"]: row for row in self.programs}
         return [f"{', '.join(names)}: {reason}" for reason, names in by_reason(
-            (name, f"{row['outcome']}: {row['reason']}") for name, row in sorted(last.items())
-            if row["reason"]).items()]
+            (name, ": ".join(why)) for name, why in sorted(self.last.items()) if why[1]).items()]
 
 
 def read(folder, ladder, gpu=None):
@@ -112,7 +114,6 @@ def read(folder, ladder, gpu=None):
 
 
 def machine_of(sweep):
-    """The processor and the GPU."""
     return "; ".join(sweep[key] for key in ("cpu", "gpu") if sweep.get(key, "none") != "none")
 
 
@@ -126,7 +127,6 @@ def find_gpu(ladder):
 
 
 def reference_name():
-    """The machine that READMEs show."""
     return given("REFERENCE") or rows.read(HERE / "results/reference").strip()
 
 

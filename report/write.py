@@ -32,7 +32,6 @@ def update_readmes(ladder, results):
 
 
 def list_ladders(folder):
-    """All ladders, for the studies' page."""
     return "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |", *(
         f"| {table.link(each.name, each.folder, folder)} | {each.title} "
         f"| {each.toml.get('paper', {}).get('cite', '')} |" for each in ladders.ladders())])

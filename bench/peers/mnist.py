@@ -48,7 +48,6 @@ def load_data(options):
 
 
 def draw(seed, stream, fan_in, count):
-    """Draws weights."""
     bits = program.draw_bits(seed, stream, count)
     limit = np.sqrt(np.float32(6) / np.float32(fan_in))
     return ((bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)) * limit

@@ -32,7 +32,6 @@ def leave(status, message):
 
 
 def require(module):
-    """Imports a module that may not be installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -177,7 +176,6 @@ def check_files(ladder, options):
 
 
 def save(path, *arrays):
-    """Writes arrays one after another."""
     try:
         with open(path, "wb") as file:
             for array in arrays:

@@ -56,7 +56,6 @@ def build(stage, folder, *variables):
 
 
 def build_all(kit, stages):
-    """Builds all programs. Returns {stage: its flags}."""
     todo = []
     for stage in stages:
         if stage.is_gpu:

@@ -58,7 +58,6 @@ class Run(NamedTuple):
 
 
 def chosen(stages):
-    """Those that ONLY names, or all."""
     wanted = tuple(given("ONLY").split(","))
     return [stage for stage in stages if str(stage.folder.relative_to(ROOT)).startswith(wanted)]
 
@@ -68,7 +67,6 @@ def cuda(ladder):
 
 
 def named(ladder, key):
-    """The stages and peers that [kit] names."""
     return chosen(ladder.find(name, f"[kit] {key}", [*ladder.stages, *ladder.peers])
                   for name in ladder.toml["kit"][key])
 
@@ -139,7 +137,6 @@ def of_peers(ladder):
 
 
 def plan():
-    """All runs."""
     main, *studies = ladders.ladders()
     every = cuda(main)
     first = named(main, "sanitized")

@@ -76,7 +76,6 @@ class Call:
 
 
 def failure(run):
-    """Why a run failed, in words."""
     last = running.reason(run.said, run.program)
     return f"exit status {run.status}: {last}".removesuffix(": ")
 
