@@ -29,8 +29,7 @@ def fail(message, status=2):
 
 
 def value(where, text, kind, least=None):
-    """The value of a text of one of KINDS, or of a list, as [kind]. What is wrong ends the
-    program."""
+    """The value of a text of one of KINDS, or of a list, as [kind], or the end of the program."""
     if isinstance(kind, list):
         return [value(where, part, kind[0], least) for part in text.split(",")]
     pattern, expected = KINDS[kind]

@@ -1,5 +1,4 @@
-"""Measures with Google Benchmark: the machine's ceilings, or the phases of a stage under them.
-bench/machine/README.md says what that is."""
+"""Measures the machine's ceilings, or a stage under them: see bench/machine/README.md."""
 
 import functools
 import itertools
@@ -32,8 +31,7 @@ def results():
 
 
 def run(program, work, *words, **environment):
-    """Runs a benchmark program, with a folder to work in, and prints its medians. Returns what it
-    has found, and why that says little."""
+    """Runs a benchmark program and prints its medians. Returns them, and why they say little."""
     counts.run("make", "-s", "-C", "bench/machine", f"build/{program}")
     messages = Path(work, "messages")
     found = ""
@@ -111,8 +109,7 @@ def grid(ladder):
 
 
 def ceilings(threads):
-    """(operations a second, [(level, bytes that it holds, bytes a second)]) of so many threads, the
-    smallest level first. Nothing where they have not been measured."""
+    """(operations a second, [(level, bytes that it holds, bytes a second)], the smallest first)."""
     path = results()
     if not path.exists():
         return 0, []

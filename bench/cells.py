@@ -1,7 +1,4 @@
-"""Which cells a sweep of a ladder has: those of its grid, of the steps, or of the growth.
-
-A cell is {option: value}: a place on the ladder's axes, and its settings.
-"""
+"""Which cells a sweep has. A cell is {option: value}: a place on the axes, and the settings."""
 
 import itertools
 

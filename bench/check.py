@@ -21,8 +21,7 @@ BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
 
 
 def build(stage, *flags, suffix=".sim"):
-    """Builds a stage for this machine, or for the simulated device where it has to be. Returns the
-    program's path."""
+    """The path of the program that it builds: for this machine, or for the simulated device."""
     if not flags and (not stage.is_cuda or host.has_gpu()):
         make(*stage.build)
         if not stage.is_cuda or stage.program.exists():
@@ -190,8 +189,7 @@ def verdict_on(stage, target, phase, ratio, says):
 
 
 def seconds_of_work(stage, phase, row):
-    """What a run's operations take at the rate of multiply-adds alone that was measured with it, on
-    as many threads as it uses."""
+    """What a run's operations take at the rate that was measured with it."""
     phases = [phase] if phase else stage.ladder.phases
     operations = sum(stage.ladder.work(row, each, "operations") or 0 for each in phases)
     return operations * stage.ladder.width / (row["rate"] * 1e9)

@@ -1,9 +1,6 @@
 """Which of two stages or peers is faster, and by how much?
 
     make compare A=01_vectorized B=02_openmp [STUDY=name] [RUNS=30] [HIDDEN=128] ...
-
-First compares both with the reference, in the cell in which they are timed. Then runs the two in
-turn, in rounds of one run each: README.md explains the statistics, and BUSY=1.
 """
 
 import itertools
@@ -139,8 +136,7 @@ def read_options(ladder, table):
 
 
 def compare(stages, options, shows=True):
-    """Runs two stages that are built, with these options, and prints what the runs say, if it
-    shows them. Returns the rows of both, and why they say nothing."""
+    """Runs two stages that are built. Returns the rows of both, and why they say nothing."""
     ladder = stages[0].ladder
     names = [stage.name for stage in stages]
     host.ceiling()

@@ -1,5 +1,4 @@
-"""Whether a row counts: the machine was disturbed, times cannot be right, results are not those of
-other programs."""
+"""Whether a row counts: was the machine disturbed, and can its times and results be right?"""
 
 from collections import defaultdict
 

@@ -57,8 +57,7 @@ def processor_seconds():
 
 
 def watch_others():
-    """Begins to watch the other programs. Returns a function that says how many percent of the
-    processors they have used since then."""
+    """Returns a function that says how many percent of the processors others used since then."""
     busy, own = processor_seconds()
     clock = time.monotonic()
     count = len(os.sched_getaffinity(0))

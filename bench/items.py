@@ -1,7 +1,4 @@
-"""What a run has computed, beside what the reference has: which parts are wrong, and how.
-
-The reference says what is compared, in lines: see stages/reference.c.
-"""
+"""Which parts of what a run has computed are wrong, and how. See stages/reference.c."""
 
 import dataclasses
 import math

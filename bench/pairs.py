@@ -1,5 +1,4 @@
-"""How many times as fast is one program as another? Every ratio comes from here, and
-bench/README.md explains it."""
+"""How many times as fast is one program as another? bench/README.md explains it."""
 
 import math
 from statistics import median

@@ -9,7 +9,6 @@ import csv
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -106,8 +105,7 @@ def profile_cpu(stage, options, folder, work, seconds):
 
 
 def profile_cuda(stage, options, folder):
-    """With Nsight Compute how the kernels use the GPU, and with Nsight Systems when they run. Where
-    there is no GPU, it counts what they do."""
+    """With Nsight how the kernels use the GPU, or without one, counts of what they do."""
     if not host.has_gpu():
         found = counts.count(stage)
         for cell, kernels in found.groupby("cell", sort=False):
@@ -147,8 +145,6 @@ def main():
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
     os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
-    if not is_cuda and subprocess.run(["setup/deps.sh", "profile"], check=False).returncode:
-        sys.exit(1)
     for stage in stages:
         options = ladder.options("profile")
         folder = output / stage.name

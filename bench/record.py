@@ -76,8 +76,7 @@ class Record:
         return number
 
     def add_run(self, texts, noted):
-        """Adds a run: the text of each file that its program has written, with its header, and
-        what was noted of the run, {column of RECORD: value}."""
+        """Adds the text of each file that a program has written, and what was noted of the run."""
         for name, text in texts.items():
             columns, *lines = csv.reader(io.StringIO(text, newline=""))
             if name == "runs.csv":
@@ -97,8 +96,7 @@ class Record:
                 rows.write(path, kept.to_csv(index=False))
 
     def move_aside(self, sweeps):
-        """Copies all to a folder, and takes out the rows of these sweeps. The epochs are those of
-        the grid. Returns the folder."""
+        """Moves the rows of these sweeps to a copy of all. Epochs are the grid's."""
         while (aside := self.folder / time.strftime("%F_%H%M%S")).exists():
             time.sleep(0.1)
         aside.mkdir()

@@ -1,5 +1,4 @@
-"""What a ladder.toml may say: each key, with a value of its type. stages/ladder.toml explains them.
-"""
+"""What a ladder.toml may say, each key with its type. stages/ladder.toml explains them."""
 
 import difflib
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import re
+import subprocess
 
 from bench.base import ROOT
 from bench.host import processors
@@ -102,6 +103,13 @@ class Stage:
                          for folder in (path.parent, ROOT, ROOT / "bench/peers")
                          for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
+
+    def diff(self, *options):
+        """What git says of it against the stage before."""
+        sources = (each.source.relative_to(ROOT) for each in (self.before, self))
+        return subprocess.run(
+            ["git", "diff", "--no-index", "--histogram", *options, *sources], cwd=ROOT,
+            stdout=subprocess.PIPE, text=True, check=False).stdout
 
     @property
     def before(self):

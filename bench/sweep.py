@@ -1,6 +1,4 @@
-"""Runs the stages of a ladder over its grid: the main job, without its tables (report/run_all.py).
-Only runs.csv records what has been done, so --resume leaves out the runs that it holds.
-"""
+"""Runs the stages of a ladder over its grid. --resume leaves out what runs.csv holds."""
 
 import contextlib
 import itertools

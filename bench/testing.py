@@ -1,6 +1,4 @@
-"""Runs a stage or a peer beside its ladder's reference, with the options of [tests] in ladder.toml,
-and says what differs. The reference prints what is compared: see stages/reference.c.
-"""
+"""Runs a stage or a peer beside its ladder's reference, by [tests], and says what differs."""
 
 import contextlib
 import csv
@@ -308,8 +306,7 @@ def make(*words):
 
 
 def check_cell(stages, cell):
-    """Ends the program if one of these stages or peers does not compute what the reference does in
-    the cell in which it is to be timed."""
+    """Ends the program if a stage or peer is wrong in the cell in which it is to be timed."""
     for stage in stages:
         make("-C", "bench", f"build/{stage.ladder.name}/reference")
         tester = Tester(stage, "cell", cell=cell)

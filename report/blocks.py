@@ -90,8 +90,7 @@ def lines_of_front(results):
 
 
 def front(results, folder):
-    """The stages without a dot and the fastest peer in one cell, as a picture and a table. Below
-    stand those that need a GPU, with what is predicted until one has run them."""
+    """The stages without a dot and the fastest peer in one cell, and predictions for a GPU."""
     group, cell, lines = lines_of_front(results)
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     table = []
@@ -148,8 +147,7 @@ def in_cells(group, lines):
 
 
 def ladder(results, folder):
-    """The whole ladder: a line for each stage and step, with its time and what it gains in the
-    cells of the steps, and what it changes."""
+    """A line for each stage and step: what it changes, and what it gains in the steps' cells."""
     group = results.steps
     stages = results.ladder.stages
     cells = group.cells if results.groups["steps"] else [step_cell(group)]
@@ -191,8 +189,7 @@ def cells_of_rung(group, stage, line, places):
 
 
 def roofline(results, folder):
-    """The picture of the roofs, and under which of them each program is: the first paragraph of its
-    README's section."""
+    """The picture of the roofs, and which one bounds each program, as its README says."""
     found = {stage: re.search(r"^## The roof\n\n(.+?)\n\n", rows.read(stage.folder / "README.md"),
                               re.DOTALL | re.MULTILINE) for stage in results.ladder.stages}
     table = Table(["", ROOF], [
@@ -214,8 +211,7 @@ def gain(group, line, above, cell, with_interval=False):
 
 
 def measured(results, stage):
-    """What is measured of a stage: of a step, the time and the gain in the cells of the steps; of
-    another stage, all cells of the grid."""
+    """Of a step, the time and the gain in the cells of the steps; else all cells of the grid."""
     if not results:
         return "Not measured yet."
     group = (results.steps if stage.is_step else results.grid).with_most_threads()
@@ -251,8 +247,7 @@ def table_of_step(group, stage, line):
 
 
 def table_of_grid(group, line):
-    """All cells of a program: a column for each value of the first axis, a line for each of the
-    last."""
+    """A column for each value of the first axis, a line for each of the last."""
     names = [axis["option"] for axis in group.ladder.axes]
     pages = sorted({cell[:-1] for cell in group.cells})
     heads = [f"{names[0]} {page[0]}" if page else group.label(line).text for page in pages]
@@ -290,8 +285,7 @@ def judged(predicted, time):
 
 
 def predictions(results, folder):
-    """A batch of each CUDA program by what is counted, as before, and on the first GPU that ran
-    them."""
+    """A batch of each CUDA program by what is counted, now and before, and as measured."""
     ladder = results.ladder
     gpu = find_gpu(ladder)
     group = read(gpu, ladder).steps if gpu else None

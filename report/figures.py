@@ -44,8 +44,7 @@ def quantity(group, column, cell, line, above=None):
 
 
 def figure(group, column, names, options):
-    """What the runs of a group say of one stage, or of one over another. None if it has no runs
-    with these options, {column: value}."""
+    """What the runs of a group say of one stage, or of one over another, or None."""
     if any(group.settings.get(name, value) != value for name, value in options.items()):
         return None
     cell = tuple(map(options.get, group.axes, blocks.step_cell(group)))

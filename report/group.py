@@ -1,5 +1,4 @@
-"""A group of results: the runs of a ladder that share their kind and settings, and the cells of
-their tables."""
+"""The runs of a ladder that share their kind and settings, and the cells of their tables."""
 
 import functools
 from numbers import Integral
@@ -138,8 +137,7 @@ class Group:
         return 1e9 * rate / ceiling
 
     def fastest_peer(self):
-        """The CPU peer with the smallest geometric mean of its times, over the cells that all
-        have."""
+        """The CPU peer with the smallest geometric mean of its times, in the cells of all."""
         peers = [line for line in self.lines if is_peer(line) and line[0] not in self.on_gpu]
         cells = [cell for cell in self.cells if all(self.time(line, cell) for line in peers)]
         return min(peers, key=lambda line: geometric_mean(
@@ -168,8 +166,7 @@ class Group:
         return f"{gain:.0f} times as fast on {count_of(line[1], 'core')}"
 
     def ratios(self, lines, others):
-        """How many times as fast the fastest of some lines is as the fastest of others, in each
-        cell in which the two share a round."""
+        """How many times as fast the fastest of some lines is as that of others, in each cell."""
         found = []
         for cell in self.cells:
             sides = [{line: self.time(line, cell) for line in side if self.time(line, cell)}

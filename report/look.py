@@ -38,8 +38,7 @@ DARK = "@media (prefers-color-scheme: dark) {" + "".join(
 
 
 def save(figure, path):
-    """Writes a figure. Places have two digits: more are noise, which other machines round other
-    ways."""
+    """Writes a figure. Places have two digits: others are rounded differently elsewhere."""
     text = io.StringIO()
     figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
@@ -51,15 +50,13 @@ def save(figure, path):
 
 
 def place(name):
-    """(number, colour) of a stage or a peer, in all plots of all ladders. A step has those of the
-    stage that it leads to."""
+    """(number, colour) of a stage or a peer. A step has those of the stage that it leads to."""
     number = int(name[:2]) if name[:2].isdigit() else 0
     return number, STAGES[number % len(STAGES)] if name[:2].isdigit() else PEERS
 
 
 def log_axis(axes, which):
-    """Makes the axes "x", "y" or "xy" logarithmic, with numbers such as 0.05 and 2000 on them, and
-    says so beside their labels."""
+    """Makes the axes "x", "y" or "xy" logarithmic, and says so beside their labels."""
     for each in which:
         getattr(axes, f"set_{each}scale")("log")
         axis = getattr(axes, f"{each}axis")

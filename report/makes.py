@@ -1,5 +1,4 @@
-"""What each step gains on each make of core, in one table, with a column for each record of it:
-results/MACHINE/LADDER/steps.csv, which `./run_all.sh --steps` leaves beside its runs."""
+"""The table of what each step gains on each make of core: of each machine's steps.csv."""
 
 import pandas
 
@@ -13,8 +12,7 @@ COLUMNS = "step", "cell", *NUMBERS, "sources", "machine", "build", "compiler", "
 
 
 def record(results):
-    """What each CPU step gains over the one before, in the cells of the steps that were timed on a
-    quiet machine."""
+    """What each CPU step gains over the one before, in the cells timed on a quiet machine."""
     group = results.steps
     sweeps = {*group.frame["sweep"]}
     known = results.sweeps[max(sweeps)]
@@ -47,8 +45,7 @@ def gain(stage, lines, cell):
 
 
 def block(results, folder):
-    """A line for each step, in the cell where it gains most on the reference machine, whose column
-    is the first."""
+    """A line for each step, in the cell where it gains most on the reference machine."""
     paths = sorted(results.folder.parents[1].glob(f"*/{results.ladder.name}/steps.csv"))
     others = (read(path) for path in paths if path.parent != results.folder)
     records = [*filter(len, [record(results), *others])]

@@ -1,12 +1,8 @@
 """What the pictures of the moves are drawn with.
 
-A stage that has a picture has a picture.py in its folder, whose draw(stage) returns a Picture. It
-takes all sizes from the sources, so that the picture shows what the code does. `make report` writes
-it to picture.svg beside it.
-
-A picture is as wide as a telephone: 360 pixels, as picture.svg here says. Text of 12 is then 12
-pixels high. What is read has stripes, what is summed is dark, and a thick line goes around what
-belongs together: it needs no colours.
+The picture.py of a stage has a draw(stage) that returns a Picture, with sizes from the sources.
+`make report` writes it to picture.svg, as wide as a telephone: 360 pixels. What is read has
+stripes, what is summed is dark, and a thick line goes around what belongs together: no colours.
 """
 
 import re
@@ -21,8 +17,7 @@ LOOKS = {False: "rest", True: "read"}
 
 
 def constant(stage, name):
-    """The value of a constant in a stage's source. Where there are several, the first is meant:
-    that of the widest vectors."""
+    """The value of a constant in a stage's source: the first is that of the widest vectors."""
     files = [stage.source, *(ROOT / path for path in ("common/data.h", "common/program.c"))]
     for file in files:
         if found := re.search(rf"\b{name} = (\d+)\b", file.read_text(encoding="utf-8")):

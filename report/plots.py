@@ -9,8 +9,7 @@ from report.group import PAPER, is_peer
 from report.look import INK, MARKERS, log_axis, place, save
 
 def stages(results):
-    """The picture of the first page, of its table: how many times as fast as the baseline each
-    stage is, in one cell."""
+    """The picture of the first page's table: how many times as fast each stage is, in one cell."""
     group, cell, lines = blocks.lines_of_front(results)
     figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(lines)), layout="constrained")
     for y, line in enumerate(lines):
@@ -31,8 +30,7 @@ def stages(results):
 
 
 def ladder(results):
-    """The picture of a ladder: the time of each stage and step in a cell, and how far that is from
-    the one before and from the ceiling."""
+    """The time of each stage and step in a cell, beside the one before and the ceiling."""
     group = results.steps.with_most_threads()
     cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
     before = {line: above or line for line, above in group.rungs(cell).values() if line}
@@ -77,8 +75,7 @@ def draw_rung(panel, y, group, cell, line, other):
 
 
 def lines(axis, table, x, y, log):
-    """Draws a line of {(stage, x): y} for each stage, with logarithmic axes where `log` names them.
-    Peers have one colour. label_ends() names the lines."""
+    """Draws a line of {(stage, x): y} for each stage. `log` names the logarithmic axes."""
     for name, points in table.groupby(level=0):
         axis.plot(points.index.droplevel(0), points, color=place(name)[1], marker="o",
                   markersize=2.5, linestyle="--" if is_peer([name]) or PAPER in name else "-")
@@ -87,8 +84,7 @@ def lines(axis, table, x, y, log):
 
 
 def label_ends(axis, table):
-    """Names the lines of a finished panel at their ends, beside it. Where ends meet, the names
-    stand above each other."""
+    """Names the lines of a finished panel at their ends, one above another where they meet."""
     axis.get_ylim()  # from here on the scale of transData is right
     to_panel = axis.transData + axis.transAxes.inverted()
     ends = sorted((to_panel.transform((points.index[-1][1], points.iloc[-1]))[1], name)
@@ -161,8 +157,7 @@ def growth(results):
 
 
 def paper(results):
-    """The times of the paper beside ours, up to its last stage: a panel for each value of the first
-    axis."""
+    """The times of the paper beside ours: a panel for each value of the first axis."""
     group = results.grid.without_steps().with_most_threads()
     last = max(name for name, _ in group.paper)
     ours = [line for line in group.lines if line[0] < last]

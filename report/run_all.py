@@ -1,5 +1,4 @@
-"""The main job, which run_all.sh starts: a sweep of the harness, and then its tables. They are
-written to tables.txt, and those of the last sweep's kind are printed."""
+"""The main job, which run_all.sh starts: a sweep, and its tables, in tables.txt too."""
 
 import contextlib
 import sys

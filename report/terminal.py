@@ -12,7 +12,8 @@ def terminal(results, kinds):
     groups = [group for kind in kinds for group in results.groups[kind]]
     for group in groups:
         tables = [*pages(group)]
-        parts += ["\n".join(map(wrapped, [group.caption, *legend(tables)])),
+        legend = dict.fromkeys(meaning for table in tables for meaning in table.legend)
+        parts += ["\n".join(map(wrapped, [group.caption, *legend])),
                   *(table.text() for table in tables)]
         its = results.ladder.toml.get("paper", {})
         parts += [wrapped(f"The paper is {its['cite']}; {its['machine']}.".replace("*", ""))
@@ -25,10 +26,6 @@ def terminal(results, kinds):
         parts += ["`make report` draws how the time grows" if len(results.growth) else
                   "no finished runs"]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def legend(tables):
-    return dict.fromkeys(meaning for table in tables for meaning in table.legend)
 
 
 def next_command(ladder):
@@ -48,8 +45,7 @@ def pages(group):
 
 
 def parts_of_page(group, cells):
-    """The lines of each measure and of the speedup, below a line with its title. A program without
-    a number has none."""
+    """The lines of each measure and of the speedup, below a line with its title."""
     shown = [(group.title(each), functools.partial(group.number, each["column"]))
              for each in group.ladder.measures]
     shown.append((f"Speedup over {group.ladder.toml['baseline']}", group.speedup))

@@ -1,12 +1,10 @@
 """Which results are shown: those of the machine that READMEs name, and of the first GPU.
 
-results/MACHINE/LADDER has runs.csv, sweeps.csv and programs.csv (bench/rows.py). A group has the
-runs of the same settings from sweeps of the same kind: the "grid", or "steps", which has all stages
-and steps in a few cells. A README shows a machine that results/reference or $REFERENCE names.
+results/MACHINE/LADDER has the files of bench/record.py. A group has the runs of the same settings
+from sweeps of the same kind: the "grid", or "steps", which has all stages and steps in a few cells.
 """
 
 import functools
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 
@@ -72,8 +70,7 @@ class Results:
 
     @property
     def ceilings(self):
-        """{threads: operations a second} of the ladder's numbers: the highest rate that was
-        measured, by `make bench` or after a run."""
+        """{threads: operations a second} of the ladder's numbers: the highest rate measured."""
         rates = {threads: rate for level, threads, rate in self.roofs if level == "flops"}
         return {threads: max(rate, 1e9 * self.best.get(threads, 0)) / self.ladder.width
                 for threads, rate in rates.items()}
@@ -143,7 +140,5 @@ def reference(ladder):
 @functools.cache
 def changes(stage):
     """How many lines a stage added and removed, against the one before."""
-    counts = subprocess.run(
-        ["git", "diff", "--no-index", "--histogram", "--numstat", stage.before.source,
-         stage.source], stdout=subprocess.PIPE, text=True, check=False).stdout
-    return sum(map(int, (counts or "0\t0\t").split("\t")[:2]))
+    counts = stage.diff("--numstat") or "0\t0\t"
+    return sum(map(int, counts.split("\t")[:2]))

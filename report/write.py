@@ -1,10 +1,5 @@
 """Writes what the READMEs show of the reference machine's results: `make report`. On a machine that
-has results of its own, writes a page of those instead, beside them, and changes no README, unless
-REFERENCE names the machine that they show.
-
-Reads results/MACHINE/LADDER and results/MACHINE/bench/ceilings.json, counts of CUDA kernels, and
-the stages' sources. Writes the blocks of the READMEs (blocks.py), the figures between marks
-(figures.py), the plots (plots.py) and the pictures (picture.py). A second run changes nothing.
+has results of its own, writes a page of those instead, unless REFERENCE names one for the READMEs.
 """
 
 import runpy
@@ -17,7 +12,7 @@ from report import blocks, figures, makes, plots, table, view
 
 
 def update_readmes(ladder, results):
-    """Writes the blocks of a ladder's README and of its stages'."""
+    """Writes the blocks of a ladder's README and of its stages', and the pictures of the moves."""
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
                               ("README.md", "makes", makes.block),
@@ -27,6 +22,8 @@ def update_readmes(ladder, results):
         if results:
             blocks.update(ladder.folder / page, name, partial(block, results, ladder.folder))
     for stage in ladder.stages:
+        if (path := stage.folder / "picture.py").exists():  # a stage's name is no module's
+            runpy.run_path(str(path))["draw"](stage).save(path.with_suffix(".svg"))
         for name, block in ("table", partial(blocks.measured, results)), ("counts", blocks.counted):
             blocks.update(stage.folder / "README.md", name, partial(block, stage))
 
@@ -35,13 +32,6 @@ def list_ladders(folder):
     return "\n".join(["| ladder | its work | the paper |", "| --- | --- | --- |", *(
         f"| {table.link(each.name, each.folder, folder)} | {each.title} "
         f"| {each.toml.get('paper', {}).get('cite', '')} |" for each in ladders.ladders())])
-
-
-def draw_moves(ladder):
-    """Writes the picture of each stage that has one. A stage's name is no module's."""
-    for stage in ladder.stages:
-        if (path := stage.folder / "picture.py").exists():
-            runpy.run_path(str(path))["draw"](stage).save(path.with_suffix(".svg"))
 
 
 def page_of_machine(machine):
@@ -57,8 +47,7 @@ def page_of_machine(machine):
 
 
 def own_machine():
-    """The folder of this machine's results, if READMEs show another's. None if REFERENCE is given,
-    or there are no results."""
+    """The folder of this machine's results, if there are some and READMEs show another's."""
     machine = view.HERE / "results" / counts.run("bench/machine.sh", "--name").strip()
     if given("REFERENCE") or machine.name == view.reference_name():
         return None
@@ -75,7 +64,6 @@ def main():
     for ladder, results in everything.items():
         if results:
             plots.write(results)
-        draw_moves(ladder)
         update_readmes(ladder, results)
     if results := everything[first]:
         plots.save(plots.stages(results), results.plots / "stages.svg")

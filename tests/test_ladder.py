@@ -5,7 +5,6 @@ import itertools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from conftest import wait_until
 from programs import draw_data, needs_full, told
 
 from bench import host, ladders
+from report import view
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 # Of the main ladder. Numbers from 20 on are readers' copies, which may change anything.
@@ -77,10 +77,7 @@ def test_adjacent_stages_differ_in_one_idea():
     for stage in STAGES:
         if (stage.ladder.name in lines and stage.before and stage.name < "20"
                 and stage.before.source.suffix == stage.source.suffix):
-            counts = subprocess.run(
-                ["git", "diff", "--no-index", "--histogram", "--numstat", stage.before.source,
-                 stage.source], stdout=subprocess.PIPE, text=True, check=False).stdout.split()
-            assert sum(map(int, counts[:2])) <= lines[stage.ladder.name], stage.name
+            assert view.changes(stage) <= lines[stage.ladder.name], stage.name
 
 
 @each_stage

@@ -47,8 +47,7 @@ def enter_environment():
 
 
 def measure(run, seconds):
-    """(what the last pass returned, the time of a pass): makes passes until so many seconds have
-    been timed. There is one at least."""
+    """(what the last pass returned, the time of a pass): makes passes for so many seconds."""
     passes = 0
     start = time.perf_counter()
     while True:
@@ -157,8 +156,7 @@ def header(ladder, path, option="csv"):
 
 
 def check_files(ladder, options):
-    """Checks before a long run that the files of --csv and --epochs-csv can take the ladder's rows,
-    and that of the result can be written."""
+    """Checks before a long run that its files can be written, and take the ladder's rows."""
     for name in {"csv", "epochs_csv", "save_weights", "save"} & vars(options).keys():
         path = getattr(options, name)
         option = name.replace("_", "-")

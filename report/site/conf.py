@@ -3,7 +3,6 @@ diff, solutions and source, and pages or downloads behind the links to folders a
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -92,8 +91,7 @@ def read(app, name, source):
 
 
 def parts(stage, text):
-    """A stage's page: its README with the diff below the question and the answers folded, its
-    solutions, and its source."""
+    """A stage's page: its README with the diff and folded answers, its solutions, its source."""
     if stage.ladder.chosen_by("of "):  # titles and the search tell a study's stages apart
         text = text.replace(": ", f", {stage.ladder.name}: ", 1)
     found = []
@@ -101,7 +99,8 @@ def parts(stage, text):
         head, _, body = part.partition("\n")
         found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
         if head == "## Predict before you measure" and stage.before:
-            found += [f"## Diff\n\n```diff\n{diff(stage.before, stage)}```"]
+            diff = stage.diff("--no-prefix").partition("--- ")
+            found += [f"## Diff\n\n```diff\n{diff[1]}{diff[2]}```"]
     solutions = stage.folder / "SOLUTIONS.md"
     if solutions.exists():
         head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
@@ -113,15 +112,6 @@ def parts(stage, text):
 def folded(title, text):
     """Markdown that a click opens."""
     return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
-
-
-def diff(before, stage):
-    """What a stage changed, with the names of the functions."""
-    said = subprocess.run(
-        ["git", "diff", "--no-index", "--histogram", "--no-prefix",
-         *(each.source.relative_to(ROOT) for each in (before, stage))],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout
-    return said[said.find("--- "):]
 
 
 def adapt(app, name, template, context, tree):

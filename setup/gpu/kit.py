@@ -1,9 +1,7 @@
 """Makes what a machine with a GPU needs for a quarter of an hour: `make gpu-kit`.
 
-There is perhaps no compiler, no make, no package and no network there, and each second counts. So
-the programs are built here, for a GPU that this machine need not have. The kit is two files:
-kit.tgz with the programs, the data and a plan (plan.py), and run.sh. What that brings back is read
-by results.py. Options on make's command line:
+There is perhaps no compiler, no package and no network there, so the programs are built here. The
+kit is run.sh and kit.tgz, with the programs, the data and a plan (plan.py). Options:
 
     DIR=gpu-kit        the folder
     CUDA_ARCH=sm_90    the GPU's architecture: sm_90 is an H100 or H200, sm_75 a T4
@@ -81,8 +79,7 @@ def copy_data(kit, ladder):
 
 
 def describe(kit, used):
-    """Puts into the kit what its programs are, their data, and the header of each ladder's rows,
-    which a peer in Python does not know."""
+    """Puts into the kit what its programs are, their data, and the header of their rows."""
     about = [run("bench/machine.sh"), f"CUDA_ARCH: {ARCHITECTURE}\n"]
     for ladder in used:
         program = next(path for folder in ("gpu", MARCHES[0])

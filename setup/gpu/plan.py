@@ -76,8 +76,7 @@ def data(ladder, folder):
 
 
 def compared(part, stages, cases=(), before=COMPARED):
-    """Runs on the data and with the options of the tests: of these cases, or else of so many that
-    each size and each case of the tests is among them."""
+    """Runs on the tests' data: of these cases, or of so many that each size and case is in them."""
     selection = "order_1" if IS_SIMULATED else "stages"
     for stage in stages:
         tests = reference.selected(stage.ladder, selection)

@@ -1,11 +1,9 @@
 """Takes in what a kit's run.sh has brought back: make gpu-results FROM=OUT
 
-It compares the results that programs saved with the references, and reads what compute-sanitizer
-said. The rows of programs that are right go to report/results/MACHINE/LADDER, as those of a sweep,
-the GPU's ceilings to bench/gpu.csv there, and what Nsight Compute counted to counters.csv. A
-program that is wrong gets no row, and programs.csv says why. FROM may name several folders. A later
-call adds to an earlier one, and the same one again changes nothing. RESULTS=dir is another folder
-than report/results.
+The rows of programs that are right go to report/results/MACHINE/LADDER, as those of a sweep, the
+GPU's ceilings to bench/gpu.csv there, and what Nsight Compute counted to counters.csv. A program
+that is wrong gets no row, and programs.csv says why. FROM may name several folders. The same call
+again changes nothing. RESULTS=dir is another folder than report/results.
 """
 
 import io
@@ -81,8 +79,7 @@ def failure(run):
 
 
 def cut(lines, expected):
-    """(lines, numbers) of the pieces that run.sh keeps of a large file. Their bound is that of all
-    parts together."""
+    """(lines, numbers) of the pieces of a large file. Their bound is that of all parts together."""
     bound = next(words[2] for words in lines if words[0] == "total")
     pieces = [expected[:LARGE // 4][-PIECE // 4:], expected[-PIECE // 4:]]
     part = ["part", "weights", "1", str(PIECE // 2), "norm", bound]
@@ -175,8 +172,7 @@ def right(record, outcomes):
 
 
 def take(call, ladder, outcomes, home):
-    """Adds what a call says of a ladder to its results, and what the rows show to the outcomes.
-    Returns how many rows there are."""
+    """Adds what a call says of a ladder to its results. Returns how many rows there are."""
     record = Record(home / ladder.name)
     # The same call may have been taken in before.
     record.remove("sweep", [number for number, known in record.sweeps.items()
