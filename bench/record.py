@@ -39,7 +39,11 @@ class Record:
 
     @property
     def sweeps(self):
-        return rows.read_sweeps(self.folder)
+        """{sweep: {key: value}}: how the sweeps were made."""
+        found = {}
+        for row in rows.read_record(self.folder / "sweeps.csv", rows.SWEEPS):
+            found.setdefault(row["sweep"], {})[row["key"]] = row["value"]
+        return found
 
     @property
     def programs(self):

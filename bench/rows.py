@@ -112,14 +112,6 @@ def read_record(path, columns):
     return frame.assign(sweep=numbers(path, frame["sweep"])).to_dict("records")
 
 
-def read_sweeps(folder):
-    """{sweep: {key: value}}: how the sweeps of a folder of results were made."""
-    found = {}
-    for row in read_record(folder / "sweeps.csv", SWEEPS):
-        found.setdefault(row["sweep"], {})[row["key"]] = row["value"]
-    return found
-
-
 def read_ceilings(path):
     """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
     "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second."""

@@ -13,6 +13,7 @@ import pandas
 from bench import faults, rows
 from bench.base import fail
 from bench.options import given
+from bench.record import Record
 from report.group import Group
 from report.table import by_reason
 
@@ -25,8 +26,8 @@ class Results:
     def __init__(self, folder, ladder, gpu=None):
         self.folder = folder
         self.ladder = ladder
-        self.sweeps = rows.read_sweeps(folder)
-        self.programs = rows.read_record(folder / "programs.csv", rows.PROGRAMS)
+        self.sweeps = Record(folder).sweeps
+        self.programs = Record(folder).programs
         self.plots = folder / "plots"
         self.is_quick = folder.parent.name.endswith("-quick")  # a look, which is no result
         frame = rows.read_rows(folder / "runs.csv", ladder)
@@ -35,9 +36,8 @@ class Results:
             its = rows.read_rows(gpu / "runs.csv", ladder)
             frame = pandas.concat([frame, its[its["device"] != "cpu"].assign(sweep=-its["sweep"])],
                                   ignore_index=True)
-            self.sweeps |= {-number: known for number, known in rows.read_sweeps(gpu).items()}
-            self.programs += [line | {"sweep": -line["sweep"]} for line in rows.read_record(
-                gpu / "programs.csv", rows.PROGRAMS)]
+            self.sweeps |= {-number: known for number, known in Record(gpu).sweeps.items()}
+            self.programs += [line | {"sweep": -line["sweep"]} for line in Record(gpu).programs]
         frame["machine"] = [machine_of(self.sweeps.get(sweep, {})) for sweep in frame["sweep"]]
         frame["kind"] = [self.sweeps.get(sweep, {}).get("kind", "grid") for sweep in frame["sweep"]]
         found = rows.records(frame)

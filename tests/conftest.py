@@ -80,11 +80,11 @@ esac
 
 # In the place of report/, which takes half of a sweep's time and has its own tests.
 TABLES = """
-from bench import rows
+from bench.record import Record
 class Results:
     groups = {"steps": ()}
     def __init__(self, folder, _):
-        self.sweeps = rows.read_sweeps(folder)
+        self.sweeps = Record(folder).sweeps
 def terminal(results, kinds):
     return f"The tables of {kinds[0]}: {len(results.sweeps)} sweeps\\n"
 """

@@ -1,8 +1,6 @@
 """What the tests share that run programs: a tiny data set, and how a program has to end. As a
-plugin of pytest it orders the tests, and says at the end how many there were and why some were
-skipped."""
+plugin of pytest it orders the tests."""
 
-import collections
 import csv
 import fcntl
 import functools
@@ -57,19 +55,6 @@ def pytest_collection_modifyitems(items):
     """What takes longest comes first: the READMEs, which are for one worker, and the stages."""
     places = {"test_readmes.py": 0, "test_stages.py": 1}
     items.sort(key=lambda item: places.get(item.path.name, 2))
-
-
-def pytest_unconfigure(config):
-    """The last line of all tests."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter and not hasattr(config, "workerinput"):
-        passed, failed, skipped = (reporter.stats.get(kind, []) for kind in (
-            "passed", "failed", "skipped"))
-        failed = failed + reporter.stats.get("error", [])
-        why = collections.Counter(report.longrepr[2].removeprefix("Skipped: ")
-                                  for report in skipped)
-        print(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped"
-              + "".join(f"; {count}: {reason}" for reason, count in why.most_common()))
 
 
 @functools.cache

@@ -5,18 +5,11 @@ import shlex
 import shutil
 
 import pytest
-from programs import ROOT, Trainer, copy, make, needs_full, run, script
+from programs import ROOT, Trainer, make, needs_full, run, script
 
 from bench import asm, ladders, testing
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
-
-
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A copy of the checkout, which is the working directory."""
-    monkeypatch.chdir(copy(tmp_path / "copy"))
-    return tmp_path / "copy"
 
 
 def test_a_variables_value_is_a_word_that_no_shell_reads(tmp_path):
@@ -40,7 +33,7 @@ while [ "$1" != -o ]; do shift; done; : >"$2\""""
     ("stages/peers/peer_openblas", "CFLAGS=", "-C stages/peers peer_openblas CC=../../compiler")])
 def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
         checkout, built, variable, words):
-    script(checkout / "compiler", FAKE_COMPILER)
+    script(checkout.root / "compiler", FAKE_COMPILER)
     flags = f"""{variable} -O0 -DQUOTED='"a b"'"""
     make = ["make", "--no-print-directory", *shlex.split(words)]
     run([*make, flags])
@@ -51,7 +44,7 @@ def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
 
 
 def test_a_processor_for_which_native_means_something_else_builds_again(checkout):
-    script(checkout / "compiler", FAKE_COMPILER)
+    script(checkout.root / "compiler", FAKE_COMPILER)
     assert [run("make -C stages/00_serial CC=../../compiler", MEANS=each).stdout.count("\n../..")
             for each in "aab"] == [2, 0, 2]
 
@@ -68,7 +61,7 @@ def test_a_variable_of_the_environment_or_the_command_line_is_for_every_cpu_prog
 
 def test_a_stage_has_one_source_file(checkout):
     for folder, source in ("00_serial", "train.c"), ("03_cuda_unified", "train.cu"):
-        (checkout / "stages" / folder / "mine.c").touch()
+        (checkout.root / "stages" / folder / "mine.c").touch()
         assert "expected one source file" in run(f"make -C stages/{folder}", 2).stderr
         for name in "mine.c", source:
             os.remove(f"stages/{folder}/{name}")
@@ -97,7 +90,7 @@ def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp
 @needs_full
 def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
     def files():
-        return {path for path in checkout.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+        return {path for path in checkout.root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
     before = files()
     run("make -s stages/00_serial")

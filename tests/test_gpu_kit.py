@@ -17,6 +17,7 @@ import pytest
 from programs import FULL, ROOT, built, make, run, script
 
 from bench import host, ladders, reference, rows, testing
+from bench.record import Record
 from report import blocks, group, view
 from setup.gpu import results
 
@@ -126,7 +127,7 @@ def test_a_call_that_is_cut_off_after_any_part(calls, tmp_path):
     machine = next((tmp_path / "cpu").iterdir())
     assert machine.name.endswith("cores-nvidia-h100-80gb-hbm3")
     assert "not found" not in (machine / "stages/runs.csv").read_text()
-    sweep = rows.read_sweeps(machine / "stages")[1]
+    sweep = Record(machine / "stages").sweeps[1]
     assert sweep["kind"] == "steps" and sweep["gpu"].startswith(GPU)
     assert sweep["clocks"].startswith("SM MHz 1980 (1980 to 1980)")
     assert sweep["revision"] == run("bench/machine.sh", cwd=ROOT).stdout.partition(
@@ -140,7 +141,7 @@ def test_the_same_again_changes_nothing_and_a_second_call_adds(calls, kit, fakes
     second.communicate()
     come_home(tmp_path / "results", calls["steps"], tmp_path / "second")
     assert set(shown(tmp_path / "results")[1]) >= {"03.1_one_block", "03_cuda_unified"}
-    sweeps = rows.read_sweeps(next((tmp_path / "results").iterdir()) / "stages")
+    sweeps = Record(next((tmp_path / "results").iterdir()) / "stages").sweeps
     assert [known["kind"] for known in sweeps.values()] == ["steps", "grid"]
     files = {path: path.read_text() for path in (tmp_path / "results").rglob("*.csv")}
     come_home(tmp_path / "results", tmp_path / "second")

@@ -23,11 +23,6 @@ QUICK = "RUNS=8 TRAIN=640"
 each_stage = pytest.mark.parametrize("stage", MAIN, ids=lambda stage: stage.name)
 
 
-def is_copy(stage):
-    """Whether it begins again from an earlier one."""
-    return bool(stage.declared("ORIGIN"))
-
-
 # --- sources and READMEs ---
 
 def functions(stage):
@@ -40,7 +35,7 @@ def functions(stage):
 def test_functions_keep_their_order(stage):
     after = functions(stage)
     assert after[-1] == "main"
-    if stage.before and not is_copy(stage):
+    if stage.before and not stage.declared("ORIGIN"):  # else it begins again
         before = functions(stage.before)
         assert [name for name in after if name in before] == [
             name for name in before if name in after]

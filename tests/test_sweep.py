@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import LADDER, PROGRAM, REPOSITORY, SWEEP, wait_until
+from conftest import LADDER, REPOSITORY, SWEEP, wait_until
 
 RUN_ALL = SWEEP.partition(" --")[0]
 
@@ -415,17 +415,7 @@ def test_a_stage_that_does_not_build(tree):
     assert tree.rows("stage") == "00_one 01_two"
 
 
-# --- peers and GPUs ---
-
-def test_peers(tree):
-    """They run beside the stages, and what their Makefile says of the libraries is noted."""
-    tree.write("stages/peers/Makefile", "peer_%: ;\nversions:\n\t@echo peers: none\n")
-    tree.write("stages/peers/peer_one.c", "")
-    tree.script("stages/peers/peer_one", PROGRAM.format(name="peer_one", commands=""))
-    tree.sweep("--peers --stages 00")
-    assert tree.rows("stage") == "00_one peer_one"
-    assert "1,peers,none" in Path("results/sweeps.csv").read_text().splitlines()
-
+# --- GPUs ---
 
 def test_gpu(tree):
     """A stage for one runs if there is one. Its clocks, power and temperature are noted."""
