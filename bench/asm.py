@@ -1,8 +1,7 @@
 """Shows what the compiler made of a stage: `make asm STAGE=01 [FUNCTION=forward]`.
 
-First comes the loop that takes most of the time, of the function or of all (gperftools). Below it,
-the function's instructions stand between the lines of the source that they come from (objdump,
-cuobjdump), or without FUNCTION the names of all that can be shown.
+First the loop that takes most of the time, of the function or of all. Below it, the function's
+instructions stand between the lines of the source that they come from.
 """
 
 import os

@@ -1,7 +1,6 @@
 """Checks whether a stage is right, and how fast it is: `make check STAGE=20_mine [STUDY=NAME]`.
 
-The tests (testing.py) stop at the first mistake. Then the stage's time is compared with its
-origin's. bench/README.md explains RUNS=0, TARGET, PHASE and KEY.
+The tests (testing.py) stop at the first mistake. bench/README.md explains the options.
 """
 
 import contextlib
@@ -136,8 +135,7 @@ def read_target(stage, target, phase):
 
 
 def judge(stage, target, phase, options, key):
-    """Compares the stage's time with its origin's, and with a target. Returns the "verdict" and,
-    with a target, what is "reached", from "low" to "high"."""
+    """Compares the stage's time with its origin's, and with a target. Returns what it found."""
     before = stage.before or stage
     compare.build(before)
     (origins, own), why = compare.compare((before, stage), options, shows=not key)

@@ -1,9 +1,5 @@
 """Finds ladders and stages, and prints their folders in the repository: `ladders ladders`, or
-`ladders stages [--cpu|--cuda] [LADDER]`.
-
-A ladder is a folder with a ladder.toml: stages/, and each folder in studies/. A stage is a folder
-in it with a name such as 01_vectorized, a Makefile and one source file. It holds those of the steps
-that lead to it, such as 01.1_loop_order.
+`ladders stages [--cpu|--cuda] [LADDER]`. stages/README.md says what a stage is.
 """
 
 import functools
@@ -152,8 +148,7 @@ class Ladder:
         return found
 
     def find(self, wanted, option="STAGE", among=None):
-        """The one stage of this name, or of this number: 01 means 01_vectorized, and 01.2 a step on
-        the way to it. Any other beginning has to be that of one stage only."""
+        """The one stage of this name or number, 01 or 01.2, or of a beginning that is its own."""
         found = self.select(wanted, option, among)
         found = [stage for stage in found if wanted in (stage.name, stage.number)] or found
         if len(found) > 1:

@@ -53,8 +53,7 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
 
 def slow_clock(stage, options, row, run):
     """What is wrong if more rounds than a row has take longer outside than by the program's own
-    clock, or "". Noise only adds to what is outside, so one pair of runs that fits is enough.
-    run(words) measures."""
+    clock, or "". Noise only adds to what is outside, so one pair of runs that fits is enough."""
     ladder = stage.ladder
     rounds = ladder.toml.get("tests", {}).get("updates", [""])[0]
     if not rounds or stage.is_peer:

@@ -64,7 +64,6 @@ class Ratio(NamedTuple):
 
 
 def ratio(times, others):
-    """The Ratio of how many times as fast the program is that took `times`, in seconds, as the one
-    that took `others`, round by round. None without a round."""
+    """The Ratio of what took `times` over what took `others`, round by round, or None."""
     found = [other / time for time, other in zip(times, others, strict=True)]
     return Ratio(median(found), *interval(found), len(found)) if found else None

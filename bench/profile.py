@@ -1,8 +1,5 @@
-"""Profiles stages: with gperftools where a CPU stage's time and memory go, with Nsight what a CUDA
-stage's kernels do (--gpu).
-
-A stage is profiled as it is timed: the binary is the same, optimised, and nothing is added to its
-source. Two preloaded libraries do the work on the CPU.
+"""Profiles stages as they are timed: with gperftools where a CPU stage's time and memory go, with
+Nsight what a CUDA stage's kernels do (--gpu).
 """
 
 import csv
@@ -33,8 +30,7 @@ LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
 
 
 def pprof(*words):
-    """What google-pprof prints. After a place in this repository stands its line of the source, and
-    no path of this machine is left."""
+    """What google-pprof prints, with the source's lines, and no path of this machine."""
     def shown(place):
         path = Path(os.path.normpath(place[1]))
         if not path.is_relative_to(ROOT):

@@ -84,8 +84,7 @@ def numbers(path, texts, is_full=True):
 
 
 def read_rows(path, ladder, needed=()):
-    """The rows of a file, as a frame. A column of numbers has NaN where the field is empty. A file
-    of another kind than --csv says which columns it needs."""
+    """The rows of a file, with NaN for an empty number. Another than --csv names what it needs."""
     known = parameters(ladder)
     full = {*known, ladder.time}  # columns without an empty field
     frame = read_texts(path, needed or [

@@ -72,8 +72,7 @@ def read_question(text):
 
 
 def read_page(stage):
-    """(its README, {heading: text}), without pictures and comments. A link has its target behind
-    it, as seen from the repository."""
+    """(its README, {heading: text}) without pictures and comments. Links have their targets."""
     def link(found):
         path = os.path.relpath(stage.folder / found[2], ROOT)
         return found[1] if found[1].strip("`") in path else f"{found[1]} ({path})"

@@ -100,8 +100,7 @@ class Sweep:
         if any(stage.is_peer for stage in self.stages):
             text += "\n" + running.output(
                 ["make", "-s", "-C", str(self.ladder.peers_folder), "versions"])
-        lines = (line.partition(":") for line in text.splitlines())
-        found = {key: said.strip() for key, _, said in lines}
+        found = dict(re.findall("^(.+?): *(.*)", text, re.MULTILINE))
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
         return {"kind": self.kind, "command": shlex.join(sys.argv), **found, "data": self.data}

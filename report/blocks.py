@@ -60,8 +60,7 @@ def unmeasured(results, stage):
 
 
 def headline(results, folder):
-    """A ladder's stages without a dot and the fastest peer in some cells. Without axes there is one
-    cell: then it is all peers, and all that is measured."""
+    """The stages without a dot and the fastest peer. Without axes, all peers and measures."""
     group = results.grid.without_steps().with_most_threads()
     stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     lacking = [*stages.values()]

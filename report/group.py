@@ -113,8 +113,7 @@ class Group:
 
     def rungs(self, cell):
         """{stage: (line, above)} of the whole ladder: the stage's line with most threads, and that
-        of the stage before it, or of the nearest before that, which has the cell, on the same
-        machine. Each may be None."""
+        of the nearest before it that has the cell, on the same machine. Each may be None."""
         found = {}
         nearest = {}
         for stage in self.ladder.stages:
@@ -127,9 +126,8 @@ class Group:
         return found
 
     def part_of_ceiling(self, line, cell):
-        """The part that a cell reaches of what multiply-adds alone do on as many threads. None
-        where that was not measured, for a GPU, as the ceilings are the CPU's, and for a program
-        that leaves operations out, which the rate counts."""
+        """The part that a cell reaches of what multiply-adds alone do on as many threads. None for a
+        GPU, where that was not measured, and for a program that skips what the rate counts."""
         rate = self.median("gflops", line, cell)
         ceiling = self.results.ceilings.get(line[1])
         if not rate or not ceiling or line[0] in self.on_gpu or self.ladder.skips(line[0]):

@@ -109,9 +109,8 @@ def panels(count, **words):
 
 
 def growth(results):
-    """The time against each option that [growth] in ladder.toml changes, and the threads, while the
-    others are those of the base; and what more epochs gain: the loss, and the accuracy over time,
-    for each value of the last axis, by the fastest that ran at all. Each has its most threads."""
+    """The time against each option of [growth], and the threads, while the others are the base's;
+    and what more epochs gain: the loss, and the accuracy over time of the fastest for each size."""
     ladder = results.ladder
     frame = results.growth.fillna({"threads": 0})  # 0 on a GPU
     base = ladder.toml["growth"]["base"]

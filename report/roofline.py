@@ -12,8 +12,7 @@ LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that wa
 
 
 def roofline(results):
-    """A roofline for each cell of the steps: what each CPU program reaches in each phase, over the
-    operations for each byte that has to move, and the machine's roofs."""
+    """What each CPU program reaches in each phase, under the machine's roofs: a panel a cell."""
     group = results.steps.with_most_threads()
     figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
@@ -32,8 +31,7 @@ def roofline(results):
 
 def columns_of(group, cell, top):
     """{(operations for each byte, phase): [(GFLOP/s, program)]}. All programs of a cell do the same
-    work, so a phase is a column, which the stages climb. Those that leave operations out, or do
-    those of a phase in another, are not there: they do not do what the rate counts."""
+    work, so a phase is a column. Those that do not do what the rate counts are not there."""
     columns = defaultdict(list)
     row = dict(zip(group.axes, cell)) | group.settings
     ladder = group.ladder

@@ -90,7 +90,8 @@ def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp
 @needs_full
 def test_make_clean_removes_what_was_built_and_nothing_else(checkout):
     def files():
-        return {path for path in checkout.root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+        return {path for path in checkout.root.rglob("*")
+                if path.is_file() and path.suffix != ".pyc"}
 
     before = files()
     run("make -s stages/00_serial")

@@ -53,11 +53,6 @@ done
 exec "$@" """
 
 
-def may_be_alone():
-    return subprocess.run(["unshare", "--map-root-user", "--mount", "--net", "true"], check=False,
-                          stderr=subprocess.DEVNULL).returncode == 0
-
-
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
     make("-C", "bench/machine", "build/calibrate.sim")  # not side by side with another test's
@@ -101,7 +96,7 @@ def shown(results):
 @pytest.fixture(scope="module")
 def calls(kit, fakes, tmp_path_factory):
     """{part: a copy of what was there when it had ended, as if the machine was gone then}"""
-    if not may_be_alone():
+    if run(["unshare", "--map-root-user", "--mount", "--net", "true"], None).returncode:
         pytest.skip("may not make namespaces (unshare)")
     folder = tmp_path_factory.mktemp("calls")
     process, found = start(kit, fakes, folder / "out", LIMIT="2000"), {}

@@ -77,8 +77,7 @@ def number(kind, least):
 
 
 def parse_options(**defaults):
-    """The command line: the options that all ladders have, and these. Its default says what an
-    option takes: a number, a word or, where it is False, nothing."""
+    """The options that all ladders have, and these. A default says what an option takes."""
     parser = Parser(allow_abbrev=False)
     for name, default in {"seed": 1, "threads": 0, "csv": "", "quiet": False, **defaults}.items():
         option = f"--{name.rstrip('_').replace('_', '-')}"  # lambda_ is --lambda
@@ -183,9 +182,8 @@ def save(path, *arrays):
 
 
 def warm_up(peer, load):
-    """Trains for an epoch, which compiles everything, also for the short last batch. A GPU trains
-    for half a second, or WARMUP_S, as in the stages: its clocks have to rise. Then `load` sets the
-    weights back. Returns the seconds of the first epoch."""
+    """Trains for an epoch, which compiles everything, and on a GPU for WARMUP_S, as in the stages.
+    Then `load` sets the weights back. Returns the seconds of the first epoch."""
     start = time.perf_counter()
     peer.epoch()
     peer.wait()
@@ -200,9 +198,8 @@ def warm_up(peer, load):
 
 
 def append_row(ladder, name, device, threads, vram, values, option="csv"):
-    """Appends a row of these values to the file of --csv or --epochs-csv, after the header if the
-    file is empty. A column without a value stays empty. Threads are those of a CPU.
-    vram is in MiB, or None."""
+    """Appends a row of these values to the file of --csv or --epochs-csv, after the header if it is
+    empty. A column without a value stays empty. vram is in MiB, or None."""
     row = {**values, "stage": NAME, "device": device, "threads": threads if device == "cpu" else "",
            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     row |= {column: f"{value:.9f}" for column, value in values.items()
