@@ -127,7 +127,7 @@ class Group:
 
     def part_of_ceiling(self, line, cell):
         """The part that a cell reaches of what multiply-adds alone do on as many threads. None for a
-        GPU, where that was not measured, and for a program that skips what the rate counts."""
+        GPU, where that was not measured, and one that skips what the rate counts."""
         rate = self.median("gflops", line, cell)
         ceiling = self.results.ceilings.get(line[1])
         if not rate or not ceiling or line[0] in self.on_gpu or self.ladder.skips(line[0]):
