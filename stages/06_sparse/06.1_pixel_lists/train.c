@@ -34,7 +34,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 // The pixels that are not zero, one list after another.
@@ -205,7 +205,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + rows * PIXELS + k * rows);
+        __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
