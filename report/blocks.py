@@ -68,7 +68,10 @@ def headline(results, folder):
     lacking = [*stages.values()]
     if group.axes:
         lines = group.with_fastest_peer
-        heads, what, values = in_cells(group, lines)
+        heads = [cell_name(group.ladder, cell) for cell in group.headline]
+        what = (f"Each cell: {group.time_name.lower()}, speedup over "
+                f"{group.ladder.toml['baseline']}, share of peak.")
+        values = {line: [group.all_of(line, cell) for cell in group.headline] for line in lines}
     else:
         lines = group.lines
         lacking += results.ladder.peers
@@ -136,15 +139,6 @@ def predicted(group, stage, cell):
     if name not in {*frame["cell"]}:
         return ""
     return f"{counts.summed(frame, 'cell').loc[name, 'µs predicted']} µs"
-
-
-def in_cells(group, lines):
-    """(heads, what a cell shows, {line: its cells}) of the cells of the headline."""
-    cells = group.headline
-    heads = [cell_name(group.ladder, cell) for cell in cells]
-    what = (f"Each cell: {group.time_name.lower()}, speedup over {group.ladder.toml['baseline']}, "
-            "share of peak.")
-    return heads, what, {line: [group.all_of(line, cell) for cell in cells] for line in lines}
 
 
 def ladder(results, folder):

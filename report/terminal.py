@@ -20,18 +20,14 @@ def terminal(results, kinds):
                   ] if group.paper else []
     if groups:
         main = results.grid.without_steps().with_most_threads()
-        parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out)),
-                  next_command(results.ladder) if results.is_quick else ""]
+        parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out))]
+        if results.is_quick:
+            first = next(stage.number for stage in results.ladder.stages if stage.before)
+            parts.append(f"Type next: make step{results.ladder.chosen_by('STUDY=')} STAGE={first}")
     else:
         parts += ["`make report` draws how the time grows" if len(results.growth) else
                   "no finished runs"]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def next_command(ladder):
-    """What to type after a quick look."""
-    first = next(stage.number for stage in ladder.stages if stage.before)
-    return f"Type next: make step{ladder.chosen_by('STUDY=')} STAGE={first}"
 
 
 def pages(group):
