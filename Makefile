@@ -91,8 +91,9 @@ new-study: ## new-study NAME=heat: a study of your own, the smallest that works
 asm: install-run ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
 check: install-compare ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE= ASSIGNMENT=]: test and time
 compare: install-compare ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
+compilers: install-compare ## compilers [COMPILERS= MARCH= RUNS= HIDDEN= ...]: how much each slows stages down
 profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
-asm check compare profile:
+asm check compare compilers profile:
 	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
 profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
