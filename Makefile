@@ -7,10 +7,11 @@ $(error needs Linux, found $(shell uname -s): see setup/README.md)
 endif
 
 # make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
-# traceback, or nothing at all: it waits until bench/__main__.py is there.
+# traceback, or nothing at all: it waits until bench/__main__.py is there. Make ends what it has started,
+# so that is Python, and no shell that leaves it behind.
 override PYTHON := $(shell setup/python.sh)
 export PYTHON
-BENCH := env --block-signal=INT "$(PYTHON)" -m bench
+BENCH := exec env --block-signal=INT "$(PYTHON)" -m bench
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(BENCH) ladders stages 2>/dev/null)
@@ -30,6 +31,8 @@ $(sort $(MAKECMDGOALS)):
 	@$(MAKE) '$(subst ','\'',$@)'
 else
 
+##@ Build and test
+
 all: $(STAGES) ## build every stage that this machine can build
 	@if [ $(words $^) = 0 ]; then \
 	    setup/deps.sh run && stages=$$($(BENCH) ladders stages) && [ "$$stages" ] && \
@@ -46,73 +49,81 @@ $(STAGES):
 	    $(MAKE) -C $@; \
 	fi
 
-test: install-test ## install what the tests need, build, test all (FULL=1: in all ways)
+test: install-test ## install what tests need, build, test (FULL=1: in all ways)
 	-@setup/deps.sh # for bench, profiles and report: without the packages their tests are skipped
 	@$(MAKE) -C tests
 
-lint: install-lint ## look for faults that no test finds: layout, kinds of bugs, prose
+lint: install-lint ## faults that no test finds: layout, kinds of bugs, prose
 	@$(MAKE) --keep-going -C tests/lint
 
 test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
-sim: ## build the CUDA stages for a simulated device: train.sim in its folder
+sim: ## build the CUDA stages for a simulated device: train.sim
 	@for stage in $(CUDA); do $(MAKE) -C $$stage sim || exit; done
 
+##@ A GPU
+
 gpu: PARTS = $(if $(filter command,$(origin PART)),$(PART))
-gpu: ## gpu [PART=steps]: all of the next two on this machine, for its GPU
+gpu: ## [PART=steps]: the next two on this machine's GPU
 	@$(MAKE) gpu-kit CUDA_ARCH=native
 	@out=gpu-kit/$$(date +%F_%H%M%S) && bash gpu-kit/run.sh "$$out" $(PARTS) && \
 	    $(MAKE) gpu-results FROM="$$out"
 
-gpu-kit: ## gpu-kit [DIR= CUDA_ARCH=sm_90]: what measures a GPU elsewhere, in a folder
-gpu-results: ## gpu-results FROM=OUT: compare and keep what its run.sh brought back
+gpu-kit: ## [DIR= CUDA_ARCH=sm_90]: a folder that measures a GPU elsewhere
+gpu-results: ## FROM=OUT: compare and keep what its run.sh brought back
 gpu-kit gpu-results: install-compare
 	@$(BENCH) setup.gpu.$(@:gpu-%=%)
 
-deps: ## install the missing packages of packages.txt
-	@setup/deps.sh
+##@ Learn a stage, and write your own
 
 # From here to profile-gpu, STUDY=name means the stages of that study, and HIDDEN=32 sets their
 # option --hidden.
 
-step: install-compare ## step STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
-diff: ## diff STAGE=02 [FROM=01 STUDY=]: what a stage changed against the one before
-export: ## export STAGE=02 DIR=/new/folder [STUDY=]: a stage that needs no other file
+step: install-compare ## STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
+diff: ## STAGE=02 [FROM=01 STUDY=]: what it changed against the one before
+export: ## STAGE=02 DIR=/new/folder [STUDY=]: it alone, with what it needs
 step diff export:
 	@$(BENCH) step $@
 
-new-stage: ## new-stage FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
+new-stage: ## FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
 	@$(BENCH) step new
 
-new-study: ## new-study NAME=heat: a study of your own, the smallest that works
+new-study: ## NAME=heat: a study of your own, the smallest that works
 	@$(BENCH) step study
 
-asm: install-run ## asm STAGE=01 [FUNCTION= STUDY=]: the code of a function
-check: install-compare ## check STAGE=20 [STUDY= RUNS= TARGET=50%|1.2x PHASE= ASSIGNMENT=]: test and time
-compare: install-compare ## compare A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
-compilers: install-compare ## compilers [COMPILERS= MARCH= RUNS= HIDDEN= ...]: how much each slows stages down
-profile: ## profile [STAGE=01 STUDY=]: where a stage's time and memory go
+##@ Measure
+
+asm: install-profile ## STAGE=01 [FUNCTION= STUDY=]: the hottest loop, a function
+check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= ASSIGNMENT=]: is it right
+compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
+compilers: install-compare ## [COMPILERS= MARCH= RUNS= HIDDEN= ...]: other compilers' code
+profile: ## [STAGE=01 STUDY=]: where a stage's time and memory go
 asm check compare compilers profile:
 	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
-profile-gpu: ## profile-gpu STAGE=05 [STUDY=]: its kernels; without a GPU, counted
+profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu
 
-bench: install-bench ## bench [STAGE=02 STUDY= FILTER=]: the machine's ceilings, a stage under them
+bench: install-bench ## [STAGE=02 STUDY= FILTER=]: ceilings, or a stage under them
 	@$(BENCH) bench.ceilings
 
 peers: ## install what `run_all.sh --peers` compares with: gigabytes
 	@$(MAKE) -C bench/peers install
 
+##@ Show, and the machine
+
 report: install-report ## write your machine's page, or with REFERENCE= the READMEs' tables
 	@$(BENCH) report.write
 
-site: install-site ## every README as a page, stages with source and diff: report/site/_build
+site: install-site ## every README as a page: report/site/_build/index.html
 	@rm -rf report/site/_build
 	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c report/site . report/site/_build
 	@rm -r report/site/_build/.doctrees
 	@echo 'Open report/site/_build/index.html'
+
+deps: ## install the missing packages of packages.txt
+	@setup/deps.sh
 
 clean: ## remove what was built
 	@rm -rf report/site/_build
@@ -121,7 +132,8 @@ clean: ## remove what was built
 	done
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 13
+	@sed -n 's/^##@ /\n/p; s/^\([a-z-]*\):[^#]*## /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | \
+	    expand -t 15
 
 # What packages.txt says of a group.
 install-%:

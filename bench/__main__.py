@@ -14,6 +14,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 import importlib  # noqa: E402
+import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # also for `python3 /path/bench`
@@ -24,11 +25,16 @@ if __name__ == "__main__":
     sys.argv = [module.rpartition(".")[2], *options.read(sys.argv[1:])]
     if sys.stdout:  # not closed: its lines are in order with those of the programs it starts
         sys.stdout.reconfigure(line_buffering=True)
-    main = importlib.import_module(module if "." in module else f"bench.{module}").main
+    try:
+        main = importlib.import_module(module if "." in module else f"bench.{module}").main
+    except ModuleNotFoundError as error:
+        base.fail(f"{sys.executable} has no {error.name}; expected Python 3.11 with what "
+                  "setup/requirements.txt names: type setup/deps.sh, or see setup/README.md")
     for number in base.ENDS:
         if signal.getsignal(number) == signal.SIG_DFL:  # with nohup, it is not
             signal.signal(number, base.leave)
     try:
         sys.exit(main())
     except OSError as error:
-        sys.exit(f"{sys.argv[0]}: {error}")
+        where = "" if error.filename else f" (TMPDIR is {tempfile.gettempdir()})"
+        sys.exit(f"{sys.argv[0]}: {error}{where}")

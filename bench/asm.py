@@ -1,18 +1,67 @@
-"""Shows what the compiler made of a function: `make asm STAGE=01 [FUNCTION=forward]`.
+"""Shows what the compiler made of a stage: `make asm STAGE=01 [FUNCTION=forward]`.
 
-Prints its instructions between the lines of the source that they come from (objdump, cuobjdump).
-Without FUNCTION, prints the names of all that can be shown.
+First comes the loop that takes most of the time, of the function or of all (gperftools). Below it,
+the function's instructions stand between the lines of the source that they come from (objdump,
+cuobjdump), or without FUNCTION the names of all that can be shown.
 """
 
+import collections
 import os
 import re
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
-from bench import ladders
+from bench import ladders, profile, screen
+from bench.base import fail
 from bench.compare import build
 from bench.counts import run, toolkit
-from bench.base import fail
 from bench.options import given
+
+INSTRUCTION = re.compile(r" *([0-9a-f]+):\t")
+JUMP = re.compile(r"\t(?:j|b\.|cb|tb).* ([0-9a-f]+) <")
+
+
+def samples(stage):
+    """{address: how often a profile of about a second has found it there}."""
+    with tempfile.TemporaryDirectory() as folder, screen.Bar() as bar:
+        bar.say(f"profiles {stage.name}: a second or two")
+        work = Path(folder)
+        program = shutil.copy(stage.program, work / "program")
+        found, _ = profile.sample_cpu(stage, stage.ladder.options("step"), work, 1)
+        text = run("google-pprof", "--text", "--addresses", program, found)
+        # Where the program lay in memory, from the map at the profile's end.
+        start, offset = re.search(r"^ *([0-9a-f]+)-[0-9a-f]+ r-xp ([0-9a-f]+) .*/program$",
+                                  found.read_bytes().decode("latin-1"), re.MULTILINE).groups()
+    counts = collections.Counter()  # an address has a line for each function inlined there
+    for count, place in re.findall(r"^ +(\d+) .*?% ([0-9a-f]{8,}) ", text, re.MULTILINE):
+        counts[int(place, 16) - int(start, 16) + int(offset, 16)] += int(count)
+    return {place: count for place, count in counts.items() if 0 < place < 1 << 32}  # not libraries
+
+
+def innermost_loops(code):
+    """Those of a function, as {address: instruction}: from where a jump back leads to the jump."""
+    lines = {int(found[1], 16): line for line in code.splitlines()
+             if (found := INSTRUCTION.match(line))}
+    jumps = [(int(found[1], 16), place) for place, line in lines.items()
+             if (found := JUMP.search(line))]
+    last = 0  # jump back: where another's begins behind it, that lies in no smaller loop
+    for first, place in jumps:
+        if first in lines and last < first <= place:
+            last = place
+            yield {each: line for each, line in lines.items() if first <= each <= place}
+
+
+def show_loop(shown, counts):
+    """Prints the loop that takes most time of these (heading, function, code)."""
+    found = [(sum(counts.get(place, 0) for place in loop), name, loop)
+             for _, name, code in shown for loop in innermost_loops(code)]
+    most, name, loop = max(found, key=lambda each: each[0], default=(0, "", {}))
+    if most:
+        part = 100 * most / sum(counts.values())
+        print(f"The loop with {part:.0f} % of the program's own time, in {name}:\n",
+              *loop.values(), "", sep="\n")
 
 
 def main():
@@ -32,11 +81,15 @@ def main():
     text = run("c++filt", "-p", text=run(*command, stage.program))
     # What GCC splits off a function, or makes of a parallel region, has its name and a suffix.
     parts = re.split(f"({heading})", text, flags=re.MULTILINE)[1:]
-    headings, names, codes = parts[::3], parts[1::3], parts[2::3]
-    texts = [f"{heading}{code.rstrip()}" for heading, name, code in zip(headings, names, codes)
-             if name == function]
-    known = " ".join(dict.fromkeys(name for name in names if name[0] != "_"))
-    if function and not texts:
+    shown = [(heading, name, code) for heading, name, code in zip(
+        parts[::3], parts[1::3], parts[2::3]) if function in ("", name)]
+    known = " ".join(dict.fromkeys(name for name in parts[1::3] if name[0] != "_"))
+    if not shown:
         fail(f"FUNCTION: found '{function}', expected one of: {known}; a function that was inlined "
              "is in those that call it")
-    print("\n\n".join(texts) or known)
+    if not stage.is_cuda:
+        show_loop(shown, samples(stage))
+    if function:
+        print("\n\n".join(heading + code.rstrip() for heading, _, code in shown))
+    else:
+        screen.tell(f"Functions, for FUNCTION=: {known}")

@@ -11,15 +11,17 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
-from bench import compare, counts, ladders, rows
+from bench import compare, counts, host, ladders, rows
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import SPINNING
 
 BUILD = ROOT / "bench/machine/build"
 FILTER = given("FILTER")
+COUNTERS = "cycles", "instructions", "L1_misses", "LLC_misses", "TLB_misses", "bytes"
 
 
 @functools.cache
@@ -31,40 +33,60 @@ def results():
 
 
 def run(program, work, *words, **environment):
-    """Runs a benchmark program, with a folder to work in, and prints its medians. Returns them."""
+    """Runs a benchmark program, with a folder to work in, and prints its medians. Returns what it
+    has found, and why that says little."""
     counts.run("make", "-s", "-C", "bench/machine", f"build/{program}")
     messages = Path(work, "messages")
-    printed = ""
+    found = ""
+    others = host.watch_others()
     with messages.open("w") as file, subprocess.Popen(
             [BUILD / program, f"--benchmark_filter={FILTER or '-textbook'}",  # no ceiling
-             *shlex.split(given("OPTIONS")), *words],
+             "--benchmark_format=json", *shlex.split(given("OPTIONS")), *words],
             env={"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "true",
                  **SPINNING, **os.environ, **environment},
             stdout=subprocess.PIPE, stderr=file, text=True) as process:
         for line in process.stdout:
-            if not re.search("_(mean|stddev|cv) ", line):
-                line = re.sub("(/iterations:1/manual_time)?_median", "", line)
-                print(line, end="", flush=True)
-                printed += line
+            found += line
+            if line.rstrip(",\n") == "    }":  # a benchmark ends
+                show(json.loads(found[found.rindex("\n    {"):].rstrip(",\n")))
     # An error of one benchmark does not show in the exit status.
-    if process.returncode or "ERROR OCCURRED" in printed:
+    if process.returncode or '"error_occurred": true' in found:
         print(messages.read_text(), end="", file=sys.stderr)
         fail(f"{program} failed, see above", 1)
-    if not printed:
+    if '"run_name"' not in found:
         fail(f"FILTER: found '{FILTER}', which no benchmark matches; expected part of a name such "
              "as ceilings/read/memory or 02_openmp/hidden:32/batch:32/forward")
     # Such as that of a clock rate that is not fixed. Debian's library is a debug build, which makes
     # no difference: it does no work while the clock runs.
     for line in re.findall("^.*WARNING(?!.*built as DEBUG).*$", messages.read_text(), re.MULTILINE):
         print(line, file=sys.stderr)
-    return printed
+    if why := host.why_busy(others()):
+        print(f"Disturbed: {why}", file=sys.stderr)
+    return json.loads(found), why
+
+
+def show(result):
+    """Prints a median: a line with the time, and one with what was counted, with its rate."""
+    if result.get("aggregate_name", "median") != "median":
+        return
+    name = result["run_name"].removesuffix("/iterations:1/manual_time")
+    print(f"{name:57}{result['real_time']:10.4g} {result['time_unit']}")
+    counted = []
+    for key, value in result.items():
+        if key.startswith("of_"):
+            counted.append(f"{key} {100 * value:.0f} %")
+        elif key in ("flops", "bytes_read") or (key == "bytes" and "bytes_read" not in result):
+            counted.append(f"{key} {value / 1e9:.4g} G/s")
+        elif key in COUNTERS:
+            counted.append(f"{key} {value:.4g}")
+    if counted:
+        print(textwrap.fill(", ".join(counted), 80, initial_indent="  ", subsequent_indent="  "))
 
 
 def measure_ceilings(work):
-    run("ceilings", work, "--benchmark_out_format=json", f"--benchmark_out={work}/json")
-    if FILTER and not given("RESULTS"):  # they do not replace complete ones
+    found, why = run("ceilings", work)
+    if (FILTER or why) and not given("RESULTS"):  # they do not replace complete, quiet ones
         return
-    found = json.loads(Path(work, "json").read_text())
     # Without the host's name and paths, because results are for sharing.
     for name in "host_name", "executable":
         found["context"].pop(name, None)
@@ -146,8 +168,8 @@ def measure_stage(work):
     compare.build(stage)
     path = Path(work, "lines")
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))
-    printed = run("stage", work, path, **stage.environment, LAPS=f"{work}/laps")
-    if " cycles=" not in printed:
+    found, _ = run("stage", work, path, **stage.environment, LAPS=f"{work}/laps")
+    if not any("cycles" in each for each in found["benchmarks"]):
         print("No cycles or misses: this machine shows no processor's counters (perf_event_open).",
               file=sys.stderr)
     if not results().exists():

@@ -6,19 +6,15 @@ origin's. bench/README.md explains RUNS=0, TARGET, PHASE and KEY.
 
 import contextlib
 import json
-import math
 import random
 import re
 from functools import partial
 
-from bench import compare, counts, host, ladders, pairs, reference
+from bench import compare, counts, faults, host, ladders, measuring, pairs, reference, screen
 from bench.base import ROOT, fail
 from bench.options import given, take
 from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
 
-CLOCK_S = 0.5  # of work, by which a program's clock is held against the clock outside
-CLOCK_NOISE_S = 0.05  # of what is around the work
-CLOCK_RUNS = 5
 KEY_SEEDS = 3  # of a drawn case
 # They find more than a wrong result, and the second what a GPU may hide: a lost update.
 BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
@@ -70,6 +66,9 @@ def tests_of(stage, path, options, cases, seeds):
     tester = Tester(stage, "check", path)
     yield from ((tester, tester.test, test) for test in tester.pairs())
     yield from ((tester, tester.test_seeds, (case, seeds)) for case in cases)
+    if "epoch" in stage.ladder.toml["tests"] and not tester.simulated:
+        late = Tester(stage, "epoch", path)
+        yield from ((late, late.test, test) for test in late.pairs())
     if cases or not tester.simulated:
         tester = Tester(stage, "cell", path, options)
         yield tester, tester.test_seeds, (tester.case, CELL_SEEDS)
@@ -147,6 +146,7 @@ def judge(stage, target, phase, options, key):
     if not target:
         return {"verdict": "right"}
     if why:
+        print(f"{stage.name}: TARGET={target} not judged: {why}")
         return {"verdict": "not judged", "why": why}
     name = phase or stage.ladder.time.removesuffix("_s")
     column = f"{name}_s"
@@ -168,23 +168,10 @@ def judge(stage, target, phase, options, key):
 
 
 def check_clock(stage, options, rows):
-    """Ends the check if more rounds take longer outside than by the program's own clock. Noise can
-    only add to what is outside, so one run that fits is enough."""
-    ladder = stage.ladder
-    rounds = ladder.toml["tests"].get("updates", [""])[0]
-    if not rounds:
-        return
-    first = min(rows, key=lambda row: row["program_s"] - row[ladder.time])
-    count = first[ladder.column(rounds)]
-    more = {**options, rounds: int(count + math.ceil(CLOCK_S * count / first[ladder.time]))}
-    for _ in range(CLOCK_RUNS):
-        row = compare.run(stage, ladder.words(more))
-        own = row[ladder.time] - first[ladder.time]
-        outside = row["program_s"] - first["program_s"]
-        if outside <= 1.1 * own + CLOCK_NOISE_S:
-            return
-    fail(f"{stage.name}: its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by "
-         f"{ladder.time}", 1)
+    """Ends the check if the program's own clock is slow."""
+    first = min(rows, key=lambda row: faults.around(row, stage.ladder))
+    if fault := measuring.slow_clock(stage, options, first, partial(measuring.measure, stage)):
+        fail(f"{stage.name}: {fault}", 1)
 
 
 def verdict_on(stage, target, phase, ratio, says):
@@ -196,7 +183,10 @@ def verdict_on(stage, target, phase, ratio, says):
         verdict = "reached"
     elif float(high) < aim:
         verdict = "MISSED"
-    print(f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}")
+    said = f"{stage.name}: TARGET={target} {verdict}: {says.format(reached)} {ratio.interval}"
+    if verdict != "reached":
+        said += f", of which all has to reach {target}"
+    screen.tell(said)
     return {"verdict": verdict, "reached": float(reached), "low": float(low), "high": float(high)}
 
 
@@ -240,6 +230,7 @@ def check_stage(stage, target, phase, key, result):
     if options["runs"] != "0" and (target or stage.before):
         result |= judge(stage, target, phase, options, key)
     elif target:
+        print(f"{stage.name}: TARGET={target} not judged: RUNS=0 times nothing")
         result["verdict"] = "not judged"
     return int(result["verdict"] not in ("right", "reached"))
 

@@ -8,11 +8,12 @@ turn, in rounds of one run each: README.md explains the statistics, and BUSY=1.
 
 import itertools
 import random
+import signal
 import subprocess
 import sys
 from statistics import median
 
-from bench import base, faults, host, ladders, measuring, pairs, running
+from bench import base, faults, host, ladders, measuring, pairs, running, screen
 from bench import rows as results
 from bench.base import ROOT, fail
 from bench.options import given
@@ -39,29 +40,42 @@ def run(stage, words):
 
 
 def run_pairs(stages, words, count):
-    """(rows of both stages, why they say nothing). The first run of each does not count. At most
-    half as many rounds again take the place of disturbed ones."""
-    for stage in stages:
-        run(stage, words)
+    """(rows of both stages, why they say nothing, the exit status of a Ctrl-C or 0). The first run
+    of each does not count. At most half as many rounds again take the place of disturbed ones."""
     rounds = []
     kept = []
+    ended = 0
     most = count + count // 2
     others = host.watch_others()
-    while len(kept) < count and len(rounds) < most:
-        show_progress(rounds, kept, most)
-        # A B, B A, A B: so neither always runs after the other, with its heat and clock rate.
-        order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
-        drawn = draw_seed(stages[0].ladder)
-        both = {side: run(stages[side], words + drawn) for side in order}
-        rounds.append((both[0], both[1]))
-        kept = undisturbed(rounds)
+    with screen.Bar() as bar:
+        try:
+            for stage in stages:
+                bar.say(f"{stage.name}: a first run, which does not count")
+                run(stage, words)
+            while len(kept) < count and len(rounds) < most:
+                bar.say(progress(rounds, kept, most), len(rounds),
+                        min(count - len(kept), most - len(rounds)))
+                # A B, B A, A B: so neither always runs after the other, with its heat and clock.
+                rounds.append(run_round(stages, words, len(rounds) % 2))
+                kept = undisturbed(rounds)
+        except SystemExit as end:
+            ended = end.code
+            if ended != 128 + signal.SIGINT or not rounds:
+                raise
     why = host.why_busy(others())
-    if not why and len(kept) < min(count, pairs.FEWEST):
+    if not why and len(kept) < (1 if ended else min(count, pairs.FEWEST)):
         why = (f"the machine was disturbed in {len(rounds) - len(kept)} of {len(rounds)} rounds: "
                "multiply-adds alone were slower than it can, or others used it")
     if why and not given("BUSY"):
-        return [*zip(*rounds)], why
-    return [*zip(*kept)], ""
+        return [*zip(*rounds)], why, ended
+    return [*zip(*kept)], "", ended
+
+
+def run_round(stages, words, first):
+    """The rows of both stages, of which that at `first` runs first."""
+    drawn = draw_seed(stages[0].ladder)
+    both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
+    return both[0], both[1]
 
 
 def draw_seed(ladder):
@@ -71,14 +85,13 @@ def draw_seed(ladder):
     return ["--seed", str(random.randrange(1, 2**31))]
 
 
-def show_progress(rounds, kept, most):
-    """On a terminal, says which round runs, and what keeps rounds from counting."""
-    said = f"round {len(rounds) + 1} of at most {most}, {len(kept)} kept"
-    if len(kept) < len(rounds):
-        used = max(row["others"] for row in rounds[-1])
-        said += f"; other programs use {used:.0f} % of the processors"
-    if sys.stderr.isatty():
-        print(f"\r\033[K{said}", end="\r", file=sys.stderr, flush=True)
+def progress(rounds, kept, most):
+    """Which round runs, and what may keep rounds from counting."""
+    said = f"round {len(rounds) + 1} of at most {most}"
+    if len(kept) == len(rounds):
+        return said
+    used = max(row["others"] for row in rounds[-1])
+    return f"{said}, {len(kept) or 'none'} kept: other programs use {used:.0f} %"
 
 
 def undisturbed(rounds):
@@ -88,10 +101,13 @@ def undisturbed(rounds):
         faults.is_disturbed(row, best) for row in each)]
 
 
-def print_comparison(ladder, names, rows, why):
-    width = max(13, *map(len, names)) + 2
-    line = f"{{:12}}{{:>{width}}}{{:>{width}}}   {{}}"
-    print(line.format("median", *names, f"{names[1]} is ... as fast"))
+def print_comparison(stages, rows):
+    """Prints the times of both stages. Returns the Ratio of the ladder's."""
+    ladder = stages[0].ladder
+    heads = [stage.short for stage in stages]
+    width = max(11, *map(len, heads)) + 2
+    line = f"{{:10}}{{:>{width}}}{{:>{width}}}   {{}}"
+    print(line.format("median", *heads, f"{heads[1]} is ... as fast"))
     ratios = []
     for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases), "program_s"):
         times = [[row[column] for row in side] for side in rows]
@@ -101,10 +117,19 @@ def print_comparison(ladder, names, rows, why):
             print(line.format(column.removesuffix("_s"), *medians, ratios[-1].text))
         elif column == ladder.time:
             fail(f"{column}: found 0, expected runs that take longer")
-    verdict = ratios[0].text
-    if ratios[0].is_seen:
+    return ratios[0]
+
+
+def print_verdict(names, ratio, why, is_interrupted):
+    said = f"{ratio.pairs} pairs of runs"
+    if is_interrupted:
+        said = f"Interrupted after {said}"
+    if ratio.pairs < pairs.FEWEST:
+        said += f", so the interval is only their range; {pairs.FEWEST} would give one"
+    verdict = ratio.text
+    if ratio.is_seen:
         verdict = f"{names[1]} is {verdict} as fast as {names[0]}"
-    print(f"No verdict: {why}." if why else f"{ratios[0].pairs} pairs of runs: {verdict}.")
+    screen.tell(f"No verdict: {why}." if why else f"{said}: {verdict}.")
 
 
 def read_options(ladder, table):
@@ -124,7 +149,7 @@ def compare(stages, options, shows=True):
     ladder = stages[0].ladder
     names = [stage.name for stage in stages]
     host.ceiling()
-    rows, why = run_pairs(stages, ladder.words(options), int(options["runs"]))
+    rows, why, ended = run_pairs(stages, ladder.words(options), int(options["runs"]))
     # Where the two do not compute the same, no time says anything.
     for a, b in zip(*rows):
         if differs := faults.difference(a, b, ladder):
@@ -132,25 +157,33 @@ def compare(stages, options, shows=True):
             fail(f"the two do not compute the same, so their times are not compared: {column} is "
                  f"{found:g} in {names[0]} and {other:g} in {names[1]}. See `make check`", 1)
     if shows:
-        print(", ".join([
+        screen.tell(", ".join([
             *(f"{option} {value}" for option, value in options.items() if option != "runs"),
             f"{len(rows[0])} runs of each in turn, dataset {rows[0][0]['dataset']}"]))
-        print_comparison(ladder, names, rows, why)
+        print_verdict(names, print_comparison(stages, rows), why, ended)
+    if ended:
+        sys.exit(ended)
     return rows, why
 
 
 def compare_in_cell(stages, options):
     """Builds two stages, tests them where they will be timed, and compares them."""
-    for stage in stages:
-        build(stage)
-    check_cell(stages, options)
+    with screen.Bar() as bar:
+        for stage in stages:
+            bar.say(f"builds {stage.name}")
+            build(stage)
+        for stage in stages:
+            bar.say(f"compares {stage.name} with the reference")
+            check_cell([stage], options)
     return compare(stages, options)
 
 
 def main():
     ladder = ladders.find_ladder(given("STUDY"))
-    if given("STAGE"):
-        fail("STAGE: compare takes two programs, as in A=01 B=02; `make step` takes one")
     among = ladder.stages + ladder.peers
+    if given("STAGE"):
+        stage = ladder.find(given("STAGE"))
+        fail("STAGE: compare takes two programs; did you mean "
+             f"A={(stage.before or stage).number} B={stage.number}?")
     stages = [ladder.find(given(option), option, among) for option in "AB"]
     compare_in_cell(stages, read_options(ladder, "compare"))

@@ -101,7 +101,8 @@ def explain_update(item, found, states, count, size):
         return ""
     if abs(again) > 0.01:
         cause = f" + {again:.5g} times the one before: is its gradient set to zero?"
-    elif any(math.isclose(times, each, rel_tol=0.01) for each in (count, count / size)):
+    elif any(each != 1 and math.isclose(times, each, rel_tol=0.001)
+             for each in (count, count / size)):
         cause = f": is it divided by {count}?"
     else:
         cause = "."

@@ -154,7 +154,8 @@ class Ladder:
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
             names = [stage.name for stage in among]
-            fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+            short = [stage.short for stage in among]
+            fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names, short)}")
         return found
 
     def find(self, wanted, option="STAGE", among=None):

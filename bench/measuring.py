@@ -1,5 +1,6 @@
 """Runs a program once, and returns its row with the record of how the machine was meanwhile."""
 
+import math
 import os
 import tempfile
 import time
@@ -7,6 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import faults, host, rows, running
+
+
+CLOCK_S = 0.5  # of work, by which a program's clock is held against the clock outside
+CLOCK_LIMIT_S = 60  # and so long it may take: a program may say that it takes no time
+CLOCK_NOISE_S = 0.05  # of what is around the work
+CLOCK_RUNS = 5
 
 
 class Measured(NamedTuple):
@@ -43,3 +50,28 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
     if row["device"] == "cpu":  # only now it is known how many threads it has used
         row["rate"] = round(host.rate(row["threads"] or 1), 1)
     return Measured(row, 0, errors, texts)
+
+
+def slow_clock(stage, options, row, run):
+    """What is wrong if more rounds than a row has take longer outside than by the program's own
+    clock, or "". Noise only adds to what is outside, so one pair of runs that fits is enough.
+    run(words) measures."""
+    ladder = stage.ladder
+    rounds = ladder.toml.get("tests", {}).get("updates", [""])[0]
+    if not rounds or stage.is_peer:
+        return ""
+    count = row[ladder.column(rounds)]
+    more = {**options, rounds: count + math.ceil(CLOCK_S * count / max(row[ladder.time], 1e-4))}
+    for _ in range(CLOCK_RUNS):
+        found = run(ladder.words(more), limit=CLOCK_LIMIT_S + 2 * row["program_s"])
+        if found.status == running.TOO_SLOW:
+            return f"its clock is wrong: what takes {CLOCK_S} s by {ladder.time} does not end"
+        if not found.row:
+            return found.errors
+        own = found.row[ladder.time] - row[ladder.time]
+        outside = own + faults.around(found.row, ladder) - faults.around(row, ladder)
+        if outside <= 1.1 * own + CLOCK_NOISE_S:
+            return ""
+        row = run(ladder.words(options)).row or row
+    return (f"its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by "
+            f"{ladder.time}")

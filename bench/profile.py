@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas
+
 from bench import counts, host, ladders
 from bench.compare import build
 from bench.counts import run
@@ -65,18 +67,8 @@ def sample(stage, options, work, variable, **environment):
         return elapsed, user + system, next(csv.DictReader(file))
 
 
-def profile_cpu(stage, options, folder, work, seconds):
-    build(stage)
-    # pprof accepts no program's path with a space.
-    program = shutil.copy(stage.program, work / "program")
-    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
-    sample(stage, options, work, "HEAPPROFILE", LD_PRELOAD="libtcmalloc.so",
-           HEAP_PROFILE_INUSE_INTERVAL=1024)
-    peak = max(work.glob("profile.*.heap"), key=lambda path: int(
-        re.search(r"\d+: +(\d+)", path.read_text(encoding="utf-8"))[1]))
-    write(folder / "heap.txt", stage, options, "",
-          pprof("--text", "--lines", "--inuse_space", "--cum", program, peak))
-
+def sample_cpu(stage, options, work, seconds):
+    """(its profile, how long it took) of the program in work, in so many seconds or more."""
     # The linker finds libprofiler, and the library then loads it. So no path is needed.
     run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
         "bench/threads.c", "-lprofiler", "-ldl")
@@ -90,8 +82,22 @@ def profile_cpu(stage, options, folder, work, seconds):
             break
         options[length] = int(1.2 * float(options[length]) * seconds / (used + 0.01)) + 1
     # pprof cannot add up processes: each has the program at another address. This is the busiest.
-    profile = max(work.glob("profile.*"), key=lambda path: path.stat().st_size)
-    about = f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s"
+    return (max(work.glob("profile.*"), key=lambda path: path.stat().st_size),
+            f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s")
+
+
+def profile_cpu(stage, options, folder, work, seconds):
+    build(stage)
+    # pprof accepts no program's path with a space.
+    program = shutil.copy(stage.program, work / "program")
+    # Writes a dump whenever the use is 1 KiB above its earlier peak. The largest is the peak.
+    sample(stage, options, work, "HEAPPROFILE", LD_PRELOAD="libtcmalloc.so",
+           HEAP_PROFILE_INUSE_INTERVAL=1024)
+    peak = max(work.glob("profile.*.heap"), key=lambda path: int(
+        re.search(r"\d+: +(\d+)", path.read_text(encoding="utf-8"))[1]))
+    write(folder / "heap.txt", stage, options, "",
+          pprof("--text", "--lines", "--inuse_space", "--cum", program, peak))
+    profile, about = sample_cpu(stage, options, work, seconds)
     for name, by in ("cpu.txt", "--functions"), ("lines.txt", "--lines"):
         write(folder / name, stage, options, about, "", pprof("--text", by, program, profile))
     (folder / "graph.svg").write_text(pprof("--svg", program, profile), encoding="utf-8")
@@ -104,8 +110,14 @@ def profile_cuda(stage, options, folder):
     there is no GPU, it counts what they do."""
     if not host.has_gpu():
         found = counts.count(stage)
-        for by in ["cell", "kernel"], "cell":
-            print(f"{counts.summed(found, by).to_string()}\n")
+        for cell, kernels in found.groupby("cell", sort=False):
+            table = pandas.concat([counts.summed(kernels, by) for by in ("kernel", "cell")])
+            table = table.rename(columns={"µs predicted": "µs"})
+            head, *lines = table.to_string(index=False).splitlines()
+            print(f"{cell}, µs predicted\n{head}")
+            for name, line in zip(table.index, lines):
+                print(f"{name}\n{line}")
+            print()
         found.to_csv(folder / "counts.csv", index=False)
         return
     if not shutil.which("ncu") or not shutil.which("nsys"):

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import psutil
@@ -65,9 +64,10 @@ def held_back():
 
 
 def own_words(text):
-    """What a program has written, without the blocks in which Open MPI 5 adds that it failed, if
-    there is anything else."""
-    return re.sub(r"^-{50,}\n(.*\n)*?-{50,}\n", "", text, flags=re.MULTILINE) or text
+    """What a program has written, without what Open MPI 5 adds, if there is anything else: blocks
+    that it failed, and warnings as it ends."""
+    added = r"^(-{50,}\n(.*\n)*?-{50,}|\[warn\] Epoll .*|\[\S+\] PMIX ERROR: .*)\n"
+    return re.sub(added, "", text, flags=re.MULTILINE) or text
 
 
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
@@ -76,7 +76,8 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
     started ends with it. A signal that ends Python ends it first."""
     clock = time.monotonic()
     process = None
-    with tempfile.TemporaryFile() as kept:  # no pipe: what the program started could hold it open
+    # No pipe: what the program started could hold it open. No file either: a disk may be full.
+    with open(os.memfd_create("kept"), "w+b", 0) as kept:
         try:
             with held_back():
                 process = subprocess.Popen(

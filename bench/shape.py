@@ -13,7 +13,7 @@ CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "ru
          "all_threads": [], "threads": True, "real_data": False}
 KIT = {"cases": [], "sanitized": [], "peers": [], "counted": [], "cpu": [], "threads": []}
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
-              "order_2", "order_3", "gpu", "cell", "peers", "long")
+              "order_2", "order_3", "gpu", "cell", "peers", "epoch", "long")
 # The others that it may have, and those in tables. An empty table or list may have anything.
 SHAPE = DEFAULTS | {
     "title": "", "program": "", "time": "", "heading": "", "headline": [], "paper": {},
@@ -22,8 +22,8 @@ SHAPE = DEFAULTS | {
     "measures": [{"column": "", "title": "", "unit": ""}],
     "counts": [{"cell": "", "run": "", "less": ""}],
     "kit": KIT,
-    "tests": {**CASES, **dict.fromkeys(SELECTIONS, CASES), "updates": [], "drawn": {},
-              "changed_lines": 1}}
+    "tests": {**CASES, **{name: CASES | {"items": 1} for name in SELECTIONS},
+              "updates": [], "drawn": {}, "changed_lines": 1}}
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
             "measures": ("column", "title"), "counts": ("cell", "run")}
 # What a program or run_all.sh takes itself.
@@ -37,11 +37,10 @@ def wrong(place, found, expected):
     raise ValueError(f"{place}: found {found}, expected {expected}".removeprefix(": "))
 
 
-def nearest(wanted, names):
-    """What is expected in the place of a wrong name: what is near to it, or any that is no step."""
-    near = difflib.get_close_matches(wanted, names, cutoff=0.61)
-    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(
-        name for name in names if "." not in name)
+def nearest(wanted, names, short=()):
+    """What is expected in the place of a wrong name: what is near to it, or any, in short."""
+    near = difflib.get_close_matches(wanted, [*names, *short], cutoff=0.61)
+    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(short or names)
 
 
 def compare(place, found, shape):

@@ -33,6 +33,7 @@ class Stage:
         self.is_peer = source.stem.startswith("peer_")
         self.name = source.stem if self.is_peer else self.folder.name
         self.number = self.name.split("_")[0]  # 01.1 of 01.1_loop_order
+        self.short = self.name if self.is_peer else self.number
         self.is_cuda = source.suffix == ".cu"
         self.is_step = "." in self.name
         self.program = source if source.suffix == ".py" else source.with_suffix("")

@@ -9,13 +9,16 @@ import sys
 import textwrap
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
-from bench import ladders, running
+from bench import ladders, pairs, running
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME
 
 WIDTH = 100  # of a source's lines: .clang-format
+SCALES = {"s": 1, "ms": 1e3, "µs": 1e6}
+LESS = "FRX-Psq leaves the diff, space shows more$"  # git's options, and a prompt
 
 
 def show_diff(ladder):
@@ -33,76 +36,125 @@ def diff(stage, before):
     status = subprocess.run(
         ["git", "diff", "--no-index", "--histogram", "-U5",
          *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
-        cwd=ROOT, check=False).returncode
+        cwd=ROOT, check=False, env={"LESS": LESS} | dict(os.environ)).returncode
     if status not in (0, 1, -signal.SIGPIPE):
         sys.exit(max(status, 1))
 
 
-def show_answers(ladder, answer, runs):
-    """Prints the reader's answer beside the measured times, in the ladder's unit, or in ms where
-    that has many digits."""
-    unit, _, of_what = ladder.toml["unit"].partition(" ")
-    scale = {"s": 1, "ms": 1e3, "µs": 1e6}[unit]
-    each = 1 / ladder.sum_of(ladder.toml["units"], runs[0])
-    if unit == "µs" and scale * each * runs[0][ladder.time] >= 10000:
-        unit = "ms"
-        scale = 1e3
-    print(f"\n{unit} {of_what}\n{'your answer':13}{answer:>12}")
-    for column in (ladder.time, *(f"{phase}_s" for phase in ladder.phases)):
-        times = [row[column] for row in runs]
-        if all(times):
-            print(f"{column.removesuffix('_s'):13}{scale * each * median(times):12.4g}")
+class Question(NamedTuple):
+    """What a page asks, as `<!-- predicted: 17 × train, hidden 32, batch 32 -->` says: a ratio over
+    the stage before, or a time, of a column without its _s, in a cell. Without a unit: words."""
+    predicted: str = ""
+    unit: str = ""
+    column: str = ""
+    cell: str = ""
+
+    def measured(self, ladder, sides):
+        """What the runs say. Where nothing is asked of them, it is the ladder's time."""
+        usual, _, of_what = ladder.toml["unit"].partition(" ")
+        unit = self.unit or usual
+        column = f"{self.column}_s" if self.column else ladder.time
+        times = [[row[column] for row in side] for side in sides]
+        if unit == "×":
+            return pairs.ratio(times[1], times[0]).text
+        each = median(times[-1]) / ladder.sum_of(ladder.toml["units"], sides[-1][0])
+        if SCALES[unit] * each >= 10000:
+            unit = "ms"
+        return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
+
+
+def read_question(text):
+    """The Question of a README, and the words that say what kind of answer it wants."""
+    found = re.search(r"<!-- predicted: (\S+) (\S+) (\w+)(?:, (.*?))? -->", " ".join(text.split()))
+    if not found:
+        return Question(), "your own words"
+    return Question(*found.groups("")), f"{found[2]} of {found[3]}"
+
+
+def read_page(stage):
+    """(its README, {heading: text}), without pictures and comments. A link has its target behind
+    it, as seen from the repository."""
+    def link(found):
+        path = os.path.relpath(stage.folder / found[2], ROOT)
+        return found[1] if found[1].strip("`") in path else f"{found[1]} ({path})"
+
+    text = stage.read("README.md") or f"# {stage.name}\n"
+    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
+    shown = re.sub(r"\[([^][]*)\]\(([^)]*)\)", link, shown)
+    title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
+    return text, {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
+
+
+def measure(stage, question):
+    """What the runs here say: beside the stage before, where there is one."""
+    from bench import compare, screen  # need numpy and rich, and a diff does not
+
+    ladder = stage.ladder
+    options = compare.read_options(ladder, "step")
+    options |= {name: value for name, value in re.findall(r"([\w-]+) (\w+)", question.cell)
+                if not ladder.given(name)}
+    why = ""
+    if stage.before:
+        sides, why = compare.compare_in_cell((stage.before, stage), options)
+    else:
+        compare.build(stage)
+        with screen.Bar() as bar:
+            bar.say(f"runs {stage.name}")
+            sides = [[compare.run(stage, ladder.words(options))]]
+    return question.measured(ladder, sides) + (", but disturbed" if why else "")
 
 
 def step(ladder):
-    from bench import compare  # needs numpy, and a diff does not
+    from bench import screen
 
     stage = ladder.find(given("STAGE"))
-    readme = stage.folder / "README.md"
-    text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {stage.name}\n"
-    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|^<!--.*?-->\n|<!--.*?-->", "", text,
-                   flags=re.MULTILINE)
-    shown = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", shown)
-    title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
-    contents = dict(zip(parts[::2], parts[1::2]))
+    text, contents = read_page(stage)
+    question, kind = read_question(text)
 
     def show(*names):
         for name in names:
             if name in contents:
-                print(f"## {name}\n\n{contents[name].strip()}\n")
+                print(f"## {name}\n")
+                screen.markdown(contents[name])
 
-    print(title.split("\n")[0] + "\n")
+    print(f"{contents['']}\n")
     show("The idea")
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
         print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
     show("Predict before you measure")
-    answer = "-"
+    answer = ""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        answer = input("Your answer? Press Enter to go on: ") or "-"
+        answer = input(f"Your answer, in {kind}? Press Enter to go on: ")
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
     show("What the diff shows", "The arithmetic", "The prediction")
-    options = compare.read_options(ladder, "step")
-    print("## On this machine\n")
-    try:
-        if stage.before:
-            (_, runs), _ = compare.compare_in_cell((stage.before, stage), options)
-        else:
-            compare.build(stage)
-            runs = [compare.run(stage, ladder.words(options))]
-        show_answers(ladder, answer, runs)
-    except SystemExit as ended:  # it has said why
-        if ended.code != 77:
-            raise
-        print(f"`make check STAGE={stage.name}{ladder.chosen_by('STUDY=')}` tests {stage.name} on "
-              "a simulated device.")
+    show_answers(stage, question, kind, answer)
     show("The roof", "What the profile shows")
-    if "Exercises" in contents:
-        print(f"Exercises: {readme.relative_to(ROOT)}")
+    exercises = [name for name in contents if name.startswith("Exercise")]
+    if exercises:
+        print(f"{exercises[0]}: {(stage.folder / 'README.md').relative_to(ROOT)}")
     later = ladder.stages[ladder.stages.index(stage) + 1:]
     if later:
         print(f"Next: make step{ladder.chosen_by('STUDY=')} STAGE={later[0].number}")
+
+
+def show_answers(stage, question, kind, answer):
+    """Prints the reader's, the page's and this machine's, a line each."""
+    print("## On this machine\n")
+    found = ""
+    try:
+        found = measure(stage, question)
+    except SystemExit as ended:  # it has said why
+        if ended.code != 77:
+            raise
+        print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
+              f"{stage.name} on a simulated device.")
+    print(f"\n{kind}" if question.unit else "")
+    for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
+        if value:
+            print(f"{name:11}{value}")
+    print()
 
 
 def new(ladder):

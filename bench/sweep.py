@@ -11,9 +11,10 @@ import shlex
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
-from bench import cells, command_line, faults, host, measuring, rows, running
+from bench import cells, command_line, faults, host, measuring, rows, running, screen
 from bench.base import ENDS, ROOT, fail
 from bench.record import Record
 from data.locate import locate
@@ -31,13 +32,10 @@ AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be distu
 PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
-def say(text, is_progress=False):
-    """Says a line. On a terminal, one of progress is replaced by the next."""
-    is_terminal = sys.stderr.isatty()
-    begin = "\r\033[K" if is_terminal else ""
-    end = "" if is_terminal and is_progress else "\n"
+def say(text):
+    """Says a line."""
     with contextlib.suppress(OSError):  # the terminal is gone, but the sweep goes on
-        print(begin + text, end=end, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 class Sweep:
@@ -65,7 +63,16 @@ class Sweep:
         self.failed = 0  # the exit status
         self.made = 0    # runs of this sweep
         self.again = 0   # those that were made once more
+        self.clocks = set()  # the names of stages whose clock was held against that outside
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
+        self.bar = screen.Bar()
+
+    def show(self, words, left=0):
+        """Shows what is under way: in the bar on a terminal, else in a line."""
+        if self.bar.disable:
+            say(f"{words}; {left} to go" if left else words)
+        else:
+            self.bar.say(words, self.made, left)
 
     def chosen_stages(self):
         """Those of --stages, or all; without --steps all that are none. Then the peers."""
@@ -195,15 +202,14 @@ class Sweep:
             if stage.is_cuda and not has_gpu:  # nvcc takes ten seconds for each of its stages
                 self.notes[stage.name] = "left out", "found no GPU (nvidia-smi lists none)"
                 continue
-            say(f"Building {stage.name}", is_progress=True)
+            self.show(f"Building {stage.name}")
             status, log, _ = running.run(stage.build, keep="both", cwd=ROOT)
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
                 say(log)
                 self.failed = 1
                 # The first line that says what is wrong: the others follow from it.
-                why = re.search(r".*(error:|undefined reference|cannot find|No such file).*|.*$",
-                                log)
+                why = re.search(r".*(error:|undefined reference|cannot |No such file).*|.*$", log)
                 self.notes[stage.name] = "not built", why[0].replace(f"{ROOT}/", "")
             elif left_out:
                 self.notes[stage.name] = "left out", left_out[1]
@@ -217,9 +223,13 @@ class Sweep:
             if stage.declared("RUN"):  # each of its processes would have as many
                 options = options | {"threads": threads}
         # The program inherits the lock: if the sweep is killed, it holds until that ends.
-        found = measuring.measure(
-            stage, self.ladder.words(options), environment,
-            with_epochs=self.ladder.toml["epochs"] and self.kind == "grid", pass_fds=[self.lock])
+        run = partial(measuring.measure, stage, environment=environment, pass_fds=[self.lock])
+        found = run(self.ladder.words(options),
+                    with_epochs=self.ladder.toml["epochs"] and self.kind == "grid")
+        if found.row and stage.name not in self.clocks:
+            self.clocks.add(stage.name)
+            if fault := measuring.slow_clock(stage, options, found.row, run):
+                found = measuring.Measured(errors=fault)
         if found.row:
             found.row.update({"sweep": self.sweep, "round": number})
             self.record.add_run(found.texts, found.row)
@@ -233,7 +243,7 @@ class Sweep:
             where.append(f"threads {threads}")
         words = [stage.name, *where, f"round {number}"]
         for more in ([], ["disturbed, so again"]):
-            say(f"{', '.join(words + more)}; {self.left()} to go", is_progress=True)
+            self.show(", ".join(words + more), self.left())
             found = self.start(stage, cell, threads, number)
             # With a row, it may have shown that the stage cannot use as many threads.
             times = self.times[stage.name, cell].get(threads, {})
@@ -300,10 +310,11 @@ class Sweep:
         self.lock_record()
         if self.data:
             say(f"Data: {folder} ({self.data.partition(',')[0]})")
-        self.build()
-        self.check_options()
-        self.open_record()
-        self.run_all()
+        with self.bar:
+            self.build()
+            self.check_options()
+            self.open_record()
+            self.run_all()
         self.finish()
 
 

@@ -6,7 +6,7 @@
 # (bench/machine.sh).
 MARCH ?= native
 
-CC     = gcc
+CC    := $(if $(filter default,$(origin CC)),gcc,$(CC))
 CXX    = g++
 # Each loop begins at a line of the code's cache. Where another program has the core's other hardware
 # thread, an inner loop that lies across one line more is clearly slower.
@@ -20,12 +20,12 @@ GPU  = $(shell nvidia-smi -L 2>/dev/null | grep '^GPU')
 # GPU when the program starts. CUDA_ARCH=all-major takes five times as long, and compiles for each.
 CUDA_ARCH = $(if $(GPU),native,sm_75)
 
-# PROGRAM.flags has the compiler and the flags that a program was built with. When they change, the
-# file changes. The program depends on the file, so make builds it again. The file's rule:
-#
-#     PROGRAM.flags: FORCE
-#         $(call record,COMPILER FLAGS)
-quote  = '$(subst ','\'',$1)'
+# PROGRAM.flags has the compiler and the flags that a program was built with, and which processor
+# `native` was, because several may share a home. When they change, the file changes. The program
+# depends on it, so make builds it again. Its recipe is $(call record,COMPILER FLAGS).
+native = $(if $(findstring -march=native,$1), (native: $(firstword $(shell \
+             $(CC) -march=native -dM -E -x c /dev/null 2>/dev/null | cksum))))
+quote  = '$(subst ','\'',$1)$(native)'
 record = @flags=$(call quote,$1); \
          [ "$$flags" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$flags" >$@
 

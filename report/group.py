@@ -213,13 +213,17 @@ class Group:
         skips = self.ladder.skips(line[0])
         return Cell(text, ("†" if skips else "") + ("Δ" if is_changed else ""))
 
+    def marks(self, line, cell):
+        """What stands with each of a cell's times, and with what is made of them."""
+        return "".join(mark for mark, cells in (("!", self.spoilt), ("~", self.noisy))
+                       if (*line, *cell) in cells)
+
     def number(self, column, line, cell):
         """The median of a measure."""
         value = self.median(column, line, cell)
         if value is None:
             return Cell("-")
-        marks = "".join(mark for mark, cells in (("↓", self.spoilt), ("~", self.noisy))
-                        if (*line, *cell) in cells)
+        marks = self.marks(line, cell)
         if column.endswith("_s"):
             return Cell(three_digits(value * self.scale), marks)
         if column.endswith("_mib"):
@@ -239,7 +243,10 @@ class Group:
         if not first or line == first or self.machines.get(line) != self.machines.get(first):
             return Cell("-")
         times = [self.time(each, cell) for each in (first, line)]
-        return Cell(f"{pairs.digits(times[0] / times[1])}×" if all(times) else "-")
+        if not all(times):
+            return Cell("-")
+        return Cell(f"{pairs.digits(times[0] / times[1])}×",
+                    "".join(self.marks(each, cell) for each in (first, line)))
 
     def all_of(self, line, cell):
         """Its time, its speedup and its share of peak, in one cell."""

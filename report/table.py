@@ -13,7 +13,7 @@ MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
     "~": f"~: uncertain: a run is more than {100 * rows.NOISY:.0f} % from the median",
-    "↓": "↓: all its runs were on a busy machine",
+    "!": "!: all its runs were on a busy machine",
     "Δ": "Δ: its sources have changed since",
     "†": "†: it leaves out operations, so it has no share of peak"}
 
@@ -52,7 +52,7 @@ class Cell(NamedTuple):
     marks: str = ""
 
     def __str__(self):
-        before = [mark for mark in "↓~" if mark in self.marks]
+        before = [mark for mark in "!~" if mark in self.marks]
         after = [mark for mark in ("†", " Δ") if mark.strip() in self.marks]
         return "".join([*before, self.text, *after])
 

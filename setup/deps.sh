@@ -28,21 +28,22 @@ is_listed() {
     [[ $(apt-cache madison "$1" 2>/dev/null) ]]
 }
 
-# Sets which packages are missing. A release that does not have an optional package lacks it.
-# Another Python than Debian's has modules of its own.
+# Sets which packages are missing, and which of these are needed. A release that does not have an
+# optional package lacks it. Another Python than Debian's has modules of its own.
 find_missing() {
     local group package probe
-    missing=() lacking=() modules=()
+    missing=() needed=() lacking=() modules=()
     while read -r group package probe; do
-        [[ $group != fetch || ${MNIST_DIR-} ]] || group=run
+        [[ $group != fetch || ${MNIST_DIR-}${OFFLINE-} ]] || group=run
         [[ ! $wanted || $group == run || $group == "$wanted" ]] || continue
         is_there "$probe" && continue
-        if [[ $probe == import:* && $python != /usr/bin/python3 ]]; then
+        if [[ $probe == import:* && ($python != /usr/bin/python3 || ! $apt) ]]; then
             modules+=("${package#python3-}")
         elif [[ $package == *\? ]] && is_listed apt && ! is_listed "${package%\?}"; then
             lacking+=("${package%\?}")
         else
             missing+=("${package%\?}")
+            [[ $package == *\? ]] || needed+=("$package")
         fi
     done < <(grep -v -e '^#' -e '^$' packages.txt)
 }
@@ -67,19 +68,25 @@ wanted=${1:-}
     exit 2
 }
 python=$(./python.sh)
+apt=$(command -v apt-get || true)
 find_missing
-((${#missing[@]} == 0)) || ! command -v apt-get >/dev/null || install_missing
+((${#missing[@]} == 0)) || [[ ! $apt ]] || install_missing
 ((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2
 if ((${#modules[@]})); then
     echo "Needed, and not installed. Type: $python -m pip install ${modules[*]}" >&2
     exit 1
 fi
 ((${#missing[@]})) || exit 0
-if ! command -v apt-get >/dev/null; then
+if [[ ! $apt ]]; then
     # This system may have other names, and a library may lie elsewhere: let the build find out.
     echo "Needed, and not found: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
     exit 0
 fi
-echo "Needed, and not installed: ${missing[*]}. Type:" "${sudo[@]}" \
+what="Needed, and not installed"
+((${#needed[@]})) || what="Left out, not installed"
+echo "$what: ${missing[*]}. Type:" "${sudo[@]}" \
     "sh -c 'apt-get update && apt-get install -y ${missing[*]}'" >&2
-exit 1
+[[ ${needed[*]} != *python3-* ]] ||
+    echo 'Without root, for what is Python: pip install -r setup/requirements.txt in a virtual' \
+        'environment or conda, and export PYTHON=its/bin/python: see setup/README.md' >&2
+exit $((${#needed[@]} > 0))

@@ -4,7 +4,7 @@
 # says what it lacks, and may install it.
 for python in "${PYTHON:-/usr/bin/python3}" "${PYTHON:-python3}"; do
     if "$python" -c 'from importlib.util import find_spec as found
-exit(not all(map(found, ("pandas", "psutil", "tomllib"))))' 2>/dev/null; then
+exit(not all(map(found, ("pandas", "psutil", "rich", "tomllib"))))' 2>/dev/null; then
         command -v "$python"
         exit
     fi

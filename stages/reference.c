@@ -26,9 +26,10 @@ enum { INPUTS = 784, OUTPUTS = 10 };
 // 3e-6 in b1, which has the smallest values. But a hidden unit may be so close to zero that
 // rounding decides whether it is on, for a sample in one batch. This caused 4e-6 over all, and 4e-5
 // in b1, so the bounds allow it. Of the mistakes made on purpose, a learning rate that was off by a
-// ten-thousandth caused 5e-5, and all others 6e-3 and more. After more batches two right versions
-// have different weights, but the same loss and accuracy.
-enum { COMPARABLE_BATCHES = 50 };
+// ten-thousandth caused 5e-5, and all others 6e-3 and more. These are of 50 batches; the epoch of
+// [tests.epoch] has 400. After more batches two right versions have different weights, but the same
+// loss and accuracy.
+enum { COMPARABLE_BATCHES = 400 };
 
 // The parameters lie in one array, in the order of a stage's --save-weights.
 enum part { WEIGHTS1, BIAS1, WEIGHTS2, BIAS2, PARTS };

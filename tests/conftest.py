@@ -137,7 +137,7 @@ class Tree:
         self.root = root
         self.results = root / "results"
         self.environment = {name: value for name, value in os.environ.items() if not re.match(
-            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|DEBIAN_FRONTEND|PYTHON",
+            "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|CC$|DEBIAN_FRONTEND|PYTHON",
             name)}
         self.environment["TMPDIR"] = str(root / "tmp")
 

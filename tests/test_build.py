@@ -27,7 +27,8 @@ def test_a_variables_value_is_a_word_that_no_shell_reads(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-FAKE_COMPILER = 'while [ "$1" != -o ]; do shift; done; : >"$2"'
+FAKE_COMPILER = """case $* in *-dM*) echo "$MEANS"; exit ;; esac
+while [ "$1" != -o ]; do shift; done; : >"$2\""""
 
 
 @pytest.mark.parametrize("built, variable, words", [
@@ -51,11 +52,20 @@ def test_other_flags_or_another_compiler_build_again_and_the_same_do_not(
     assert os.stat(built).st_mtime_ns != first
 
 
+def test_a_processor_for_which_native_means_something_else_builds_again(checkout):
+    script(checkout / "compiler", FAKE_COMPILER)
+    assert [run("make -C stages/00_serial CC=../../compiler", MEANS=each).stdout.count("\n../..")
+            for each in "aab"] == [2, 0, 2]
+
+
 @pytest.mark.parametrize("folder", ["stages/00_serial", "bench/machine", "stages/peers"])
-def test_march_from_the_environment_or_the_command_line_is_for_every_cpu_program(checkout, folder):
-    for variables, words in ({"MARCH": "some-level"}, []), ({}, ["MARCH=some-level"]):
+@pytest.mark.parametrize("name, value, found, otherwise", [
+    ("MARCH", "some-level", "-march=some-level", "-march=native"), ("CC", "cc", "cc ", "gcc ")])
+def test_a_variable_of_the_environment_or_the_command_line_is_for_every_cpu_program(
+        checkout, folder, name, value, found, otherwise):
+    for variables, words in ({name: value}, []), ({}, [f"{name}={value}"]):
         said = run(["make", "-n", "-C", folder, *words], **variables).stdout
-        assert "-march=some-level" in said and "-march=native" not in said
+        assert found in said and otherwise not in said
 
 
 def test_a_stage_has_one_source_file(checkout):

@@ -62,9 +62,10 @@ def assert_nothing_is_left(process):
     assert not [*running.members(process.pid)]
 
 
-def test_ctrl_c_ends_what_runs(tree):
-    """A program of bench/, and what it has started, however deep: also if it comes again while
-    they are ended."""
+@pytest.mark.parametrize("end, number", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_a_signal_ends_what_runs(tree, end, number):
+    """Ctrl-C, or a SIGTERM to make alone: a program of bench/, and what it has started, however
+    deep, also if it comes again while they are ended."""
     tree.script("setup/deps.sh", "")
     tree.write("bench/check.py", """from bench import running
 def main():
@@ -72,10 +73,10 @@ def main():
                  "for k in $(seq 999); do sleep 0.02; done; touch forgotten"])""")
     process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
     wait_until(lambda: Path("begun").exists() and Path("begun").read_text(), process)
-    os.killpg(process.pid, signal.SIGINT)
+    end(process.pid, number)
     wait_until(Path("ending").exists, process)
-    os.killpg(process.pid, signal.SIGINT)
-    assert "Traceback" not in tree.end(process, 130)
+    end(process.pid, number)
+    assert "Traceback" not in tree.end(process, 128 + number)
     assert_nothing_is_left(process)
     assert not Path("/proc", Path("begun").read_text().strip()).exists()
     assert not Path("forgotten").exists()
@@ -95,14 +96,26 @@ def test_the_name_of_a_machine(tree):
     """A processor that is named for its whole line is told by family and model. What is built for
     another instruction set has results of its own."""
     for model, name in (("AMD EPYC", "amd-epyc-family-25-model-17"),
-                        ("AMD EPYC 9654", "amd-epyc-9654")):
+                        ("AMD EPYC 9654", "amd-epyc-9654"), ("-", "x86-64")):
         tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
                     f'"Model name: {model}"')
         assert re.fullmatch(rf"{name}-\d+-cores.*-x86-64-v2\n", tree.run(
             "bench/machine.sh --name", MARCH="x86-64-v2"))
+    assert tree.run("bench/machine.sh --name", CC="some/cc").endswith("-cc\n")
     assert "\nbuilt for: x86-64-v2\n" in tree.run("bench/machine.sh", MARCH="x86-64-v2")
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
+
+
+@pytest.mark.parametrize("host, status, said", [
+    ("$k", 0, "-2-nodes/stages\n"), ("a", 1, "mpirun started processes on 1 of 2 nodes, expected")])
+def test_a_job_on_several_nodes_uses_all(tree, host, status, said):
+    shutil.copytree(REPOSITORY / "stages/07_mpi", "stages/07_mpi")
+    tree.script("bin/mpirun", '[ "$PRTE_MCA_rmaps_default_mapping_policy $ASAN_OPTIONS" = '
+                f'"slot:oversubscribe detect_leaks=0" ] && for k in 1 2; do echo {host}; done')
+    tree.script("run_all.sh", 'echo "$@"')
+    assert said in tree.run("bash setup/run_all.sbatch", status, SLURM_SUBMIT_DIR=".",
+                            SLURM_JOB_NUM_NODES="2")
 
 
 # --- deps.sh ---
@@ -135,6 +148,11 @@ def test_packages(system):
         "Needed, and not installed: wanted tested. Type: sudo sh -c 'apt-get update && apt-get "
         "install -y wanted tested'\n")
     assert "expected a group of packages.txt" in system.run("setup/deps.sh nonsense", 2)
+    system.edit("setup/packages.txt", "wanted ", "python3-w ")
+    assert "\nWithout root, for what is Python: pip install -r" in system.run("setup/deps.sh", 1)
+    system.edit("setup/packages.txt", "python3-w ", "wanted?  ")
+    assert system.run("setup/deps.sh run").startswith("Left out, not installed: wanted. Type: ")
+    system.edit("setup/packages.txt", "wanted?", "wanted")
     assert not Path("apt.log").exists()
     with open("setup/packages.txt", "a") as file:
         file.write("run lacking? no-such-command\n")
@@ -150,6 +168,12 @@ def test_packages(system):
 def test_another_python(system):
     """PYTHON is used if it is given, or else the one in PATH where Debian's has no pandas. What it
     lacks, it gets with pip. Nothing needs curl where MNIST_DIR says where the data are."""
+    names = re.findall(r"(?:python3-)?(\S+) +import:(?!json)",
+                       (REPOSITORY / "setup/packages.txt").read_text())
+    assert {*names} == {*Path("setup/requirements.txt").read_text().split("\n", 1)[1].split()}
+    system.script("bare", f'exec {sys.executable} -S "$@"')
+    assert " has no psutil; expected Python 3.11 with what setup/requirements.txt names" in (
+        system.run("./bare bench step diff", 2))
     system.write("setup/packages.txt", "run python3-there import:json\nfetch curl no-curl\n"
                  "report python3-xyz import:xyz\n")
     python = system.script("bin/python3", f'exec {sys.executable} "$@"')

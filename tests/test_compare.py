@@ -2,12 +2,14 @@
 
 import os
 import random
+import re
+import signal
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from bench import compare, faults, host, ladders, options, pairs
+from bench import base, compare, faults, host, ladders, options, pairs
 
 
 def made_up_times(generator, pairs, ratio):
@@ -71,7 +73,7 @@ def run(monkeypatch):
 
     def run(rates=(), losses=(0.3, 0.3), busy=0):
         left, stages = iter([None, None, *rates]), [SimpleNamespace(
-            name=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
+            name=name, short=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
 
         def one(stage, words):
             is_b = stage.name == "b"
@@ -109,6 +111,18 @@ def test_disturbed_rounds_are_made_again(run, capsys, monkeypatch):
     # What the environment has under an option's name says nothing.
     monkeypatch.setenv("HIDDEN", "7")
     assert compare.read_options(ladders.find_ladder(""), "compare")["hidden"] != "7"
+
+
+def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):
+    def end(rounds, kept, most):
+        if len(rounds) == 3:
+            base.leave(signal.SIGINT, None)
+    monkeypatch.setattr(compare, "progress", end)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130
+    assert re.search("Interrupted after 3 pairs.* only their range.* b is 0.500×",
+                     capsys.readouterr().out)
 
 
 def test_stages_that_do_not_compute_the_same(run, capsys):

@@ -57,7 +57,7 @@ def test_rounds(tree):
 @pytest.mark.parametrize(("words", "said"), [
     ("--hidden 0", "--hidden: found '0', expected a whole number from 1"),
     ("--epochs 1,2", "--epochs: found '1,2', expected a whole number from 0"),
-    ("--stages 00,09", "--stages: found '09', expected one of: 00_one 01_two"),
+    ("--stages 00,09", "--stages: found '09', expected one of: 00 01"),
     ("--growth", "--growth: found no [growth] in stages/ladder.toml"),
     ("--output /proc/no", "/proc/no: cannot write there; name another directory with --output"),
     ("--nonsense", "unrecognized arguments: --nonsense")])
@@ -390,11 +390,21 @@ def test_what_becomes_of_programs(tree):
     tree.sweep("--stages 00", 2)
 
 
+def test_a_stage_whose_clock_is_slow_does_not_count(tree):
+    tree.edit("stages/ladder.toml", "[settings]", "[tests]\nupdates = ['epochs']\n[settings]")
+    tree.edit("bench/measuring.py", "CLOCK_NOISE_S = 0.05", "CLOCK_NOISE_S = -9")
+    tree.sweep("--stages 00", 1)
+    assert not tree.rows("stage") and tree.notes()["00_one"].startswith(
+        "failed: at hidden 8, batch 4: its clock is wrong: what takes ")
+
+
 def test_a_stage_that_does_not_build(tree):
     """The note has the reason, not what follows from it, and no path of this machine."""
     cases = (("int main(void) { return x; }", "gcc", "run.c:1:25: error: .x. undecl"),
              ("int f(void); int main() { return f(); }", "gcc", "undefined reference"),
              ("int main(void) { return 0; }", "gcc -lno_such", "cannot find -lno_such"),
+             ("", "echo ld: cannot open output file: Read-only >&2; echo ld error: >&2; false",
+              "cannot open output file: Read-only"),
              ("", "no-such-compiler", "no-such-compiler: No such file"))
     for number, (source, compiler, _) in enumerate(cases):
         tree.write(f"stages/1{number}_x/run.c", source)

@@ -1,4 +1,4 @@
-"""What a thread owns of the network, where the threads divide units and where they divide pixels."""
+"""What a thread owns of the network, where units are divided and where pixels are."""
 
 from report.picture import LOOKS, Picture
 
