@@ -1,6 +1,6 @@
 """What each step gains on each make of core, in one table, with a column for each record of it:
 results/MACHINE/LADDER/steps.csv, which `./run_all.sh --steps` leaves beside its runs. And how long
-the stages take with each compiler, from a results/MACHINE/compilers.csv of bench/compilers.py."""
+the stages take with each compiler: a results/MACHINE/compilers.csv of bench/compilers.py."""
 
 import pandas
 
