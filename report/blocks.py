@@ -57,6 +57,8 @@ def unmeasured(results, stage):
     reason = results.why_not(stage).replace("{", "{{").replace("}", "}}")
     if results.is_wrong(stage):
         return f"{{}}: WRONG, so its times are left out: {reason}."
+    if reason == "not run":
+        return "No machine has run {} yet."
     return f"No machine has run {{}}: {reason}."
 
 

@@ -180,7 +180,7 @@ def test_a_stage_without_runs_says_why(lab):
     lab.write(runs("00_plain", 4))
     lab.programs(("02_gone", "no device", "found no GPU", ""))
     assert lab.stage("02_gone") == "No machine has run it: found no GPU."
-    assert lab.stage("01.1") == "No machine has run it: not run."
+    assert lab.stage("01.1") == "No machine has run it yet."
     assert "No machine has run [02_gone](stages/02_gone): found no GPU." in lab.lines(blocks.ladder)
     assert "02_gone: no device: found no GPU" in lab.lines(terminal.terminal)
 

@@ -241,7 +241,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + rows * PIXELS + k * rows);
+        __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
