@@ -52,6 +52,7 @@ def main():
     cell = ", ".join(f"{name} {value}" for name, value in options.items())
     about = re.findall("^(?:cpu|revision): (.*)", counts.run("bench/machine.sh"), re.MULTILINE)
     names = compilers()
+    shown = [Path(name).name for name in names]
     lines = [[*COLUMNS, *(counts.run(name, "--version").partition("\n")[0] for name in names)]]
     others = host.watch_others()
     for stage in ladder.stages:
@@ -59,7 +60,7 @@ def main():
             continue
         for march in given("MARCH", "native x86-64-v3").split():
             found = ratios(stage, march, names, options)
-            print(f"{stage.name}, {march}:", ", ".join(map(" ".join, zip(names, found))))
+            print(f"{stage.name} for {march}:", ", ".join(map("{} {}".format, shown, found)))
             lines.append([stage.name, march, stage.sources, cell, *about, *found])
     if (why := host.why_busy(others())) and not given("BUSY"):
         print(f"No verdict: {why}.")
