@@ -51,7 +51,7 @@ $(STAGES):
 
 test: install-test ## install what tests need, build, test (FULL=1: in all ways)
 	-@setup/deps.sh # for bench, profiles and report: without the packages their tests are skipped
-	@$(MAKE) -C tests
+	@$(MAKE) -C tests test
 
 lint: install-lint ## faults that no test finds: layout, kinds of bugs, prose
 	@$(MAKE) --keep-going -C tests/lint

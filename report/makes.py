@@ -25,7 +25,8 @@ def record(results):
     found = []
     for cell in group.cells:
         for stage, (line, above) in group.rungs(cell).items():
-            own = line in group.on_cpu and above and group.ratio(line, above, cell)
+            own = (line in group.on_cpu and above and above[0] == stage.before.name
+                   and group.ratio(line, above, cell))
             if own and own.pairs > 1 and not group.spoilt & {(*line, *cell), (*above, *cell)}:
                 found.append((stage.name, blocks.cell_name(group.ladder, cell), *own[:3],
                               sources.get(stage.name, ""), *how))

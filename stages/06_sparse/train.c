@@ -5,7 +5,8 @@
 // dW1 and dW2.
 #include "stages/training.h"
 
-#ifdef __AVX512VBMI2__
+#if defined(__AVX512VBMI2__) && defined(__AVX512VL__)
+#define COMPRESS // moves the lanes of a mask together
 #include <immintrin.h>
 #endif
 #include <limits.h>
@@ -33,14 +34,14 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 // The pixels that are not zero, one list after another.
 struct lists {
     uint16_t *counts; // of each batch, its lists by pixel that are not empty
     uint16_t *owners; // of each list by pixel, its pixel
-    size_t *first;    // of each batch, its first entry
+    size_t *begins;   // of each batch, its first entry
     uint32_t *ends;   // of each list, the entry behind its last, counted from the batch's first
     uint16_t *places; // up to 65,535
     float *values;
@@ -72,7 +73,7 @@ struct slice {
     outputs *bias2, *logits;
 };
 
-// Returns an array with any values. Zeros would take one thread as long as the lists take all.
+// Returns an array with any values. To zero it would take one thread as long as the lists take all.
 static void *allocate_unset(size_t count, size_t size) {
     void *array = try_allocate_array(count, size);
     return array ? array : allocate_array(count, size); // which says that there is no memory
@@ -80,13 +81,13 @@ static void *allocate_unset(size_t count, size_t size) {
 
 // Returns room for so many lists of a data set's pixels.
 static struct lists allocate_lists(const struct dataset *dataset, size_t batches, size_t count) {
-    // As if no pixel were zero. The system has a page of it for each that is written to.
+    // As if no pixel were zero: the system finds memory only for the pages that are written to.
     const size_t entries = (size_t)dataset->samples * PIXELS;
     return (struct lists){
         .counts = allocate_array(batches, sizeof(uint16_t)),
-        .owners = allocate_array(count, sizeof(uint16_t)),
-        .first = allocate_array(batches, sizeof(size_t)),
-        .ends = allocate_array(count, sizeof(uint32_t)),
+        .owners = allocate_unset(count, sizeof(uint16_t)),
+        .begins = allocate_array(batches, sizeof(size_t)),
+        .ends = allocate_unset(count, sizeof(uint32_t)),
         .places = allocate_unset(entries, sizeof(uint16_t)),
         .values = allocate_unset(entries, sizeof(float)),
     };
@@ -96,7 +97,7 @@ static struct lists allocate_lists(const struct dataset *dataset, size_t batches
 // PIXELS in all, the next sample overwrites.
 static size_t find_entries(const float *x, uint16_t *places, float *values) {
     size_t length = 0;
-#ifdef __AVX512VBMI2__ // can move the lanes together that are not zero
+#ifdef COMPRESS
     __m256i place = _mm256_set_epi16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     for (size_t k = 0; k < PIXELS; k += 16) {
         const __m512 value = _mm512_loadu_ps(x + k);
@@ -116,7 +117,8 @@ static size_t find_entries(const float *x, uint16_t *places, float *values) {
     return length;
 }
 
-// Returns a list for each sample: of its pixels. A thread's batches follow each other.
+// Returns a list for each sample: of its pixels. A thread's entries follow each other, those of two
+// threads do not.
 static struct lists list_samples(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples, batches = (samples + size - 1) / size;
     struct lists lists = allocate_lists(dataset, batches, samples);
@@ -127,10 +129,10 @@ static struct lists list_samples(const struct dataset *dataset, size_t size, siz
         size_t s = batches * thread / all * size;
         for (size_t entry = s * PIXELS; s < samples && s < end; ++s) {
             if (s % size == 0)
-                lists.first[s / size] = entry;
+                lists.begins[s / size] = entry;
             entry += find_entries(dataset->images + s * PIXELS, lists.places + entry,
                                   lists.values + entry);
-            lists.ends[s] = (uint32_t)(entry - lists.first[s / size]);
+            lists.ends[s] = (uint32_t)(entry - lists.begins[s / size]);
         }
     }
     return lists;
@@ -151,7 +153,7 @@ static size_t sort_by_length(uint16_t *owners, const uint32_t *lengths) {
     for (size_t k = 0; k < PIXELS; ++k)
         if (lengths[k])
             owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = (uint16_t)k;
-    return next[LONGEST];
+    return next[LONGEST + 1];
 }
 
 // Returns a list for each pixel of each batch: of samples of the batch, from their lists.
@@ -164,17 +166,17 @@ static struct lists list_pixels(const struct lists *samples, const struct datase
         const size_t begin = b * size, end = count - begin < size ? count : begin + size;
         uint16_t *owners = lists.owners + b * PIXELS;
         uint32_t lengths[PIXELS] = {0};
-        size_t next[PIXELS], entry = lists.first[b] = samples->first[b];
-        for (size_t i = entry; i < samples->first[b] + samples->ends[end - 1]; ++i)
+        size_t next[PIXELS], entry = lists.begins[b] = samples->begins[b];
+        for (size_t i = entry; i < samples->begins[b] + samples->ends[end - 1]; ++i)
             ++lengths[samples->places[i]];
         lists.counts[b] = (uint16_t)sort_by_length(owners, lengths);
         for (size_t list = 0; list < lists.counts[b]; ++list) {
             next[owners[list]] = entry;
             entry += lengths[owners[list]];
-            lists.ends[b * PIXELS + list] = (uint32_t)(entry - lists.first[b]);
+            lists.ends[b * PIXELS + list] = (uint32_t)(entry - lists.begins[b]);
         }
-        for (size_t s = begin, i = lists.first[b]; s < end; ++s)
-            for (; i < lists.first[b] + samples->ends[s]; ++i) {
+        for (size_t s = begin, i = lists.begins[b]; s < end; ++s)
+            for (; i < lists.begins[b] + samples->ends[s]; ++i) {
                 const size_t to = next[samples->places[i]]++;
                 lists.places[to] = (uint16_t)(s - begin);
                 lists.values[to] = samples->values[i];
@@ -186,7 +188,7 @@ static struct lists list_pixels(const struct lists *samples, const struct datase
 static void free_lists(struct lists *lists) {
     free(lists->counts);
     free(lists->owners);
-    free(lists->first);
+    free(lists->begins);
     free(lists->ends);
     free(lists->places);
     free(lists->values);
@@ -293,15 +295,16 @@ INLINED void add_products(vec *sum, const uint16_t *places, const float *values,
 INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
                             size_t n, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    const size_t entry = lists->first[first / network->stride];
-    const uint16_t *places = lists->places + entry;
-    const float *values = lists->values + entry;
-    for (size_t s = 0, i = 0, last; s < n; ++s, i = last) {
+    const size_t begin = lists->begins[first / network->stride];
+    const uint16_t *places = lists->places + begin;
+    const float *values = lists->values + begin;
+    for (size_t s = 0, i = 0; s < n; ++s) {
+        const size_t last = lists->ends[first + s];
         vec sum[LIST_COLUMNS];
         for (size_t c = 0; c < columns; ++c)
             sum[c] = network->bias1[v + c];
-        last = lists->ends[first + s];
         add_products(sum, places, values, i, last, weights1, PIXELS, columns);
+        i = last;
         for (size_t c = 0; c < columns; ++c)
             network->activations[(v + c) * network->stride + s] =
                 (vec)((vec_mask)sum[c] & (sum[c] > 0));
@@ -313,14 +316,15 @@ INLINED void forward_panels(const struct network *network, const struct lists *l
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
-    const uint16_t *places = lists->places + lists->first[b];
-    const float *values = lists->values + lists->first[b];
-    size_t i = 0, last;
-    for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list, i = last) {
+    const uint16_t *places = lists->places + lists->begins[b];
+    const float *values = lists->values + lists->begins[b];
+    size_t i = 0;
+    for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list) {
+        const size_t last = lists->ends[list];
         vec *weights1 = network->weights1 + v * PIXELS + lists->owners[list];
         vec sum[LIST_COLUMNS] = {0};
-        last = lists->ends[list];
         add_products(sum, places, values, i, last, da, network->stride, columns);
+        i = last;
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS] -= learning_rate * sum[c];
     }

@@ -29,7 +29,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 // The pixels that are not zero, one list after another.
@@ -109,7 +109,7 @@ static size_t sort_by_length(uint16_t *owners, const uint32_t *lengths) {
     for (size_t k = 0; k < PIXELS; ++k)
         if (lengths[k])
             owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = (uint16_t)k;
-    return next[LONGEST];
+    return next[LONGEST + 1];
 }
 
 // Returns a list for each pixel of each batch: of samples of the batch, from their lists.

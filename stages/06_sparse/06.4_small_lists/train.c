@@ -31,14 +31,14 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 // The pixels that are not zero, one list after another.
 struct lists {
     uint16_t *counts; // of each batch, its lists by pixel that are not empty
     uint16_t *owners; // of each list by pixel, its pixel
-    size_t *first;    // of each batch, its first entry
+    size_t *begins;   // of each batch, its first entry
     uint32_t *ends;   // of each list, the entry behind its last, counted from the batch's first
     uint16_t *places; // up to 65,535
     float *values;
@@ -78,7 +78,7 @@ static struct lists allocate_lists(const struct dataset *dataset, size_t batches
     return (struct lists){
         .counts = allocate_array(batches, sizeof(uint16_t)),
         .owners = allocate_array(count, sizeof(uint16_t)),
-        .first = allocate_array(batches, sizeof(size_t)),
+        .begins = allocate_array(batches, sizeof(size_t)),
         .ends = allocate_array(count, sizeof(uint32_t)),
         .places = allocate_array(entries, sizeof(uint16_t)),
         .values = allocate_floats(entries),
@@ -91,13 +91,13 @@ static struct lists list_samples(const struct dataset *dataset, size_t size) {
     struct lists lists = allocate_lists(dataset, (samples + size - 1) / size, samples);
     for (size_t s = 0, entry = 0; s < samples; ++s) {
         if (s % size == 0)
-            lists.first[s / size] = entry;
+            lists.begins[s / size] = entry;
         for (uint32_t k = 0; k < PIXELS; ++k)
             if (dataset->images[s * PIXELS + k] != 0) {
                 lists.places[entry] = (uint16_t)k;
                 lists.values[entry++] = dataset->images[s * PIXELS + k];
             }
-        lists.ends[s] = (uint32_t)(entry - lists.first[s / size]);
+        lists.ends[s] = (uint32_t)(entry - lists.begins[s / size]);
     }
     return lists;
 }
@@ -117,7 +117,7 @@ static size_t sort_by_length(uint16_t *owners, const uint32_t *lengths) {
     for (size_t k = 0; k < PIXELS; ++k)
         if (lengths[k])
             owners[next[lengths[k] < LONGEST ? lengths[k] : LONGEST]++] = (uint16_t)k;
-    return next[LONGEST];
+    return next[LONGEST + 1];
 }
 
 // Returns a list for each pixel of each batch: of samples of the batch, from their lists.
@@ -129,17 +129,17 @@ static struct lists list_pixels(const struct lists *samples, const struct datase
         const size_t begin = b * size, end = count - begin < size ? count : begin + size;
         uint16_t *owners = lists.owners + b * PIXELS;
         uint32_t lengths[PIXELS] = {0};
-        size_t next[PIXELS], entry = lists.first[b] = samples->first[b];
-        for (size_t i = entry; i < samples->first[b] + samples->ends[end - 1]; ++i)
+        size_t next[PIXELS], entry = lists.begins[b] = samples->begins[b];
+        for (size_t i = entry; i < samples->begins[b] + samples->ends[end - 1]; ++i)
             ++lengths[samples->places[i]];
         lists.counts[b] = (uint16_t)sort_by_length(owners, lengths);
         for (size_t list = 0; list < lists.counts[b]; ++list) {
             next[owners[list]] = entry;
             entry += lengths[owners[list]];
-            lists.ends[b * PIXELS + list] = (uint32_t)(entry - lists.first[b]);
+            lists.ends[b * PIXELS + list] = (uint32_t)(entry - lists.begins[b]);
         }
-        for (size_t s = begin, i = lists.first[b]; s < end; ++s)
-            for (; i < lists.first[b] + samples->ends[s]; ++i) {
+        for (size_t s = begin, i = lists.begins[b]; s < end; ++s)
+            for (; i < lists.begins[b] + samples->ends[s]; ++i) {
                 const size_t to = next[samples->places[i]]++;
                 lists.places[to] = (uint16_t)(s - begin);
                 lists.values[to] = samples->values[i];
@@ -151,7 +151,7 @@ static struct lists list_pixels(const struct lists *samples, const struct datase
 static void free_lists(struct lists *lists) {
     free(lists->counts);
     free(lists->owners);
-    free(lists->first);
+    free(lists->begins);
     free(lists->ends);
     free(lists->places);
     free(lists->values);
@@ -258,15 +258,16 @@ INLINED void add_products(vec *sum, const uint16_t *places, const float *values,
 INLINED void forward_panels(const struct network *network, const struct lists *lists, size_t first,
                             size_t n, size_t v, size_t columns) {
     const vec *weights1 = network->weights1 + v * PIXELS;
-    const size_t entry = lists->first[first / network->stride];
-    const uint16_t *places = lists->places + entry;
-    const float *values = lists->values + entry;
-    for (size_t s = 0, i = 0, last; s < n; ++s, i = last) {
+    const size_t begin = lists->begins[first / network->stride];
+    const uint16_t *places = lists->places + begin;
+    const float *values = lists->values + begin;
+    for (size_t s = 0, i = 0; s < n; ++s) {
+        const size_t last = lists->ends[first + s];
         vec sum[LIST_COLUMNS];
         for (size_t c = 0; c < columns; ++c)
             sum[c] = network->bias1[v + c];
-        last = lists->ends[first + s];
         add_products(sum, places, values, i, last, weights1, PIXELS, columns);
+        i = last;
         for (size_t c = 0; c < columns; ++c)
             network->activations[(v + c) * network->stride + s] =
                 (vec)((vec_mask)sum[c] & (sum[c] > 0));
@@ -278,14 +279,15 @@ INLINED void forward_panels(const struct network *network, const struct lists *l
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
     const vec *da = network->activations + v * network->stride;
-    const uint16_t *places = lists->places + lists->first[b];
-    const float *values = lists->values + lists->first[b];
-    size_t i = 0, last;
-    for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list, i = last) {
+    const uint16_t *places = lists->places + lists->begins[b];
+    const float *values = lists->values + lists->begins[b];
+    size_t i = 0;
+    for (size_t list = b * PIXELS; list < b * PIXELS + lists->counts[b]; ++list) {
+        const size_t last = lists->ends[list];
         vec *weights1 = network->weights1 + v * PIXELS + lists->owners[list];
         vec sum[LIST_COLUMNS] = {0};
-        last = lists->ends[list];
         add_products(sum, places, values, i, last, da, network->stride, columns);
+        i = last;
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS] -= learning_rate * sum[c];
     }
