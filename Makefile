@@ -97,8 +97,9 @@ new-study: ## NAME=heat: a study of your own, the smallest that works
 asm: install-profile ## STAGE=01 [FUNCTION= STUDY=]: the hottest loop, a function
 check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= ASSIGNMENT=]: is it right
 compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
+compilers: install-compare ## [COMPILERS= MARCH= RUNS= HIDDEN= ...]: other compilers' code
 profile: install-profile ## [STAGE=01 STUDY=]: where a stage's time and memory go
-asm check compare profile:
+asm check compare compilers profile:
 	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
 profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted

@@ -1,8 +1,9 @@
-"""The table of what each step gains on each make of core: of each machine's steps.csv."""
+"""What each step gains on each make of core, by each machine's steps.csv. And how long the stages
+take with each compiler: a results/MACHINE/compilers.csv of bench/compilers.py."""
 
 import pandas
 
-from bench import pairs, rows
+from bench import compilers, pairs, rows
 from report import blocks
 from report.table import Cell, Table, link
 
@@ -62,3 +63,20 @@ def block(results, folder):
     table = Table(["", "cell", *heads], table)
     how = heads + ": " + about["compiler"] + ", revision " + about["revision"]
     return f"{table}\n\n{'; '.join([*how, *table.legend])}."
+
+
+def of_compilers(results, folder):
+    """A line for each stage and build, of the reference machine's record, or else of the first."""
+    paths = sorted(results.folder.parents[1].glob("*/compilers.csv"),
+                   key=lambda path: path.parent != results.folder.parent)
+    if not paths:
+        return "Not measured yet."
+    frame = rows.read_texts(paths[0], compilers.COLUMNS)
+    names = [name for name in frame if name not in compilers.COLUMNS]
+    table = Table(["", *names], [
+        [Cell(f"{link(stage.name, stage.folder, folder)}, {line['build']}",
+              "" if line["sources"] == stage.sources else "Δ"), *line[names]]
+        for stage in results.ladder.stages
+        for _, line in frame[frame["program"] == stage.name].iterrows()])
+    how = *frame.loc[0, ["cpu", "cell"]], f"revision {frame.loc[0, 'revision']}", *table.legend
+    return f"{table}\n\n{'; '.join(how)}."

@@ -16,6 +16,7 @@ def update_readmes(ladder, results):
     for page, name, block in (("README.md", "table", blocks.headline),
                               ("README.md", "ladder", blocks.ladder),
                               ("README.md", "makes", makes.block),
+                              ("README.md", "compilers", makes.of_compilers),
                               ("README.md", "roofline", blocks.roofline),
                               ("PAPER.md", "tables", blocks.paper),
                               ("PREDICTIONS.md", "predictions", blocks.predictions)):

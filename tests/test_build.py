@@ -1,13 +1,15 @@
 """Tests that what is built is what was asked for. test_readmes.py builds in a path with a space."""
 
 import os
+import platform
+import re
 import shlex
 import shutil
 
 import pytest
 from programs import ROOT, Trainer, make, needs_full, run, script
 
-from bench import asm, ladders, testing
+from bench import asm, compilers, ladders, testing
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 
@@ -66,6 +68,34 @@ def test_a_stage_has_one_source_file(checkout):
         for name in "mine.c", source:
             os.remove(f"stages/{folder}/{name}")
         assert "found '', expected one source file" in run(f"make -C stages/{folder}", 2).stderr
+
+
+def inner_loops(program):
+    """The instructions of each loop that has no other in it."""
+    text = run(["objdump", "-d", "--no-show-raw-insn", program]).stdout
+    code = [(int(at, 16), each) for at, each in re.findall(r"^ +(\w+):\s+(.*)", text, re.M)]
+    back = 0  # where the last jump back is
+    for at, instruction in code:
+        to = int((re.match(r"j\w+ +(\w+) ", instruction) or ["", "ffffffff"])[1], 16)
+        if back < to <= at:
+            yield "\n".join(each for place, each in code if to <= place < at)
+        back = at if to <= at else back
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
+@pytest.mark.parametrize("stage", [each for each in STAGES if each.ladder is STAGES[0].ladder
+                                   and not each.is_cuda], ids=lambda stage: stage.name)
+def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage):
+    tile = re.search(r" = 32, TILE_ROWS = (\d), TILE_COLUMNS = (\d)", stage.read("train.c"))
+    for compiler in compilers.compilers():
+        said = run(["make", "-s", "-C", stage.folder, f"CC={compiler}", "MARCH=x86-64-v3",
+                    f"OUTPUT={tmp_path}/train"])
+        assert said.stderr == "", compiler
+        if tile and "left out" not in said.stdout:
+            tiles = [loop for loop in inner_loops(tmp_path / "train") if "vfmadd" in loop
+                     and loop.count("vfmadd") % (int(tile[1]) * int(tile[2])) == 0]
+            stores = re.findall(r"vmov\w+ +%ymm\d+,-?\w*\(%r[sb]p\)", "".join(tiles))
+            assert tiles and not stores, compiler
 
 
 # Each of the two stages waits for the other. `test` waits for nothing, and needs both.

@@ -6,7 +6,7 @@ import json
 import pytest
 from programs import script
 
-from bench import ladders, options, rows, stage
+from bench import compilers, ladders, options, rows, stage
 from report import blocks, makes, terminal, view, write
 
 LADDER = """\
@@ -137,6 +137,10 @@ def test_other_makes_have_a_column_in_the_cell_of_the_reference_machine(lab):
     record = makes.record(lab.results).to_csv(index=False).replace("4.0", "3.0")
     script(lab.root / "other/stages/steps.csv", "").write_text(record.replace(",,An", ",old,An"))
     assert "01.1_step) | hidden 64, batch 1 | 4.00× | 3.00× Δ |" in " ".join(lab.lines(makes.block))
+    assert lab.lines(makes.of_compilers) == ["Not measured yet."]
+    row = dict.fromkeys([*compilers.COLUMNS, "gcc"], "x") | {"program": "01_fast", "clang": 1.5}
+    write_csv(lab.root / "other/compilers.csv", [row])
+    assert "| [01_fast](stages/01_fast), x Δ | x | 1.5 |" in lab.lines(makes.of_compilers)
 
 
 def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
