@@ -29,7 +29,6 @@ PLATFORM = """<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platf
 SETTINGS = [f"--cfg={each}" for each in (
     "network/model:CM02", "smpi/coll-selector:ompi", "smpi/reduce:mpich", "smpi/test:1e-7",
     "smpi/cpu-threshold:1e-8")]
-PROGRAM = "bench/build/{}.cluster"
 COLUMNS = ["stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "us_a_batch", "predicted",
            "forward", "backward", "waits", "of_one_node", "real"]
 
@@ -39,15 +38,15 @@ def build(stage):
     testing.make("-C", stage.folder, f"{stage.source.stem}.flags")
     flags = stage.read(f"{stage.source.stem}.flags").partition("mpicc")[2]
     sources = [stage.source, *(ROOT / "common").glob("*.c"), *stage.ladder.folder.glob("*.c")]
-    running.output(["smpicc", "-o", str(ROOT / PROGRAM.format(stage.name)), *shlex.split(flags),
-                    *(str(path) for path in sources if path.stem != "reference"), "-lz", "-lm"],
-                   cwd=stage.folder)
+    running.output(["smpicc", *shlex.split(flags),
+                    *(str(path) for path in sources if path.stem != "reference"), "-lz", "-lm",
+                    "-o", str(ROOT / f"bench/build/{stage.name}.cluster")], cwd=stage.folder)
 
 
 class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB/s, GFLOP/s
     def run(self, stage, cell, threads):
         """(the row of a run that is right, its options, what process 0 did between its barriers)"""
-        tester = testing.Tester(stage, "cell", PROGRAM.format(stage.name), cell)
+        tester = testing.Tester(stage, "cell", f"bench/build/{stage.name}.cluster", cell)
         tester.takes_threads = True
         tester.environment["OMP_NUM_THREADS"] = "1"
         with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +55,7 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
             platform.write_text(PLATFORM.format(self.nodes - 1, self.latency / 2, *self[2:]))
             tester.command = ["smpirun", "-platform", platform, "-hostfile", hosts, "-trace-ti",
                               "-trace-file", calls, "--log=root.thres:error", *SETTINGS,
-                              f"--cfg=smpi/host-speed:{self.rate}Gf", str(tester.path)]
+                              f"--cfg=smpi/host-speed:{self.rate}Gf", str(tester.path), "--quiet"]
             for case in (f"{tester.case} --seed {seed}" for seed in testing.CELL_SEEDS):
                 try:
                     run, _, is_right = tester.compare(case, testing.Start(threads))
@@ -136,6 +135,7 @@ def main():
     bandwidth = value("BANDWIDTH", given("BANDWIDTH", "12.5").removesuffix("GBps"), float, 0)
     output = Path(given("OUTPUT", "/dev/null"))
     testing.LIMIT = 3600
+    testing.CELL_BATCHES = 4  # many nodes take seconds for each
     rate = max(host.rate(1) for _ in range(5))
     print(f"Simulated: the network. Measured: what is computed; FMAs at {rate:.0f} GFLOP/s.")
     for stage in stages:

@@ -50,12 +50,12 @@ def summary(stage, table):
     before = table[table["stage"] == stage.before.name][[*place, "us_a_batch"]]
     own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
     own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
-    own["over"] = own["us_a_batch_before"] / own["us_a_batch"]
+    own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
     heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
              "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
              "real": "not simulated", "over": f"over {stage.before.number}"}
     shown = own[[*heads]].dropna(axis=1, how="all")
-    lines = ([f"{number:.4g}" if number == number else "" for number in line]
+    lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
              for line in shown.itertuples(index=False))
     return str(Table([heads[name] for name in shown], lines))
 
