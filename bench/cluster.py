@@ -36,7 +36,7 @@ COLUMNS = ["stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "us_a_batc
 def build(stage):
     """Builds a stage with smpicc and its own flags."""
     testing.make("-C", stage.folder, f"{stage.source.stem}.flags")
-    flags = stage.read(f"{stage.source.stem}.flags").partition("mpicc")[2]
+    flags = re.split(r" mpicc | \(", stage.read(f"{stage.source.stem}.flags"))[1]
     sources = [stage.source, *(ROOT / "common").glob("*.c"), *stage.ladder.folder.glob("*.c")]
     running.output(["smpicc", *shlex.split(flags),
                     *(str(path) for path in sources if path.stem != "reference"), "-lz", "-lm",

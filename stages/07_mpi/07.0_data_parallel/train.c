@@ -180,9 +180,9 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches pixel k of one of the next tile's samples, in turn. A sample is too short for the
+        // Fetches the next tile's samples, one after another. A sample is too short for the
         // hardware to recognise the stream and do so itself.
-        __builtin_prefetch(x + (rows + k % rows) * PIXELS + k); // NOLINT(*DivideZero)
+        __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -229,7 +229,6 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->activations + v * network->stride;
     vec *steps = network->steps + v * STEPS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in forward_tile()
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -267,16 +266,19 @@ static void backward_columns(const struct network *network, const struct batch *
 // ten outputs are summed side by side.
 static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
     const vec *a = network->activations + v * network->stride;
-    outputs row[LANES] = {0};
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
     for (size_t o = 0; o < CLASSES; ++o)
         for (size_t i = 0; i < LANES; ++i)
-            row[i][o] = network->weights2[v * CLASSES + o][i];
-    for (size_t s = 0; s < n; ++s) {
-        outputs sum[4] = {0}; // four, because an addition waits for the one before it
-        for (size_t i = 0; i < LANES; ++i)
-            sum[i % 4] += a[s][i] * row[i];
-        z[s] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
 }
 
 // z becomes softmax(z). Returns −log p[label].
