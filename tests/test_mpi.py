@@ -18,8 +18,8 @@ if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
 
 MPIRUN = ROOT / "stages/07_mpi/mpirun.sh"
-STEP, PROGRAM, *LOOKAHEAD = (ladders.find_ladder("").find(name).program for name in (
-    "07.1", "07", "11.1", "11.2", "11"))
+DATA, STEP, PROGRAM, *LOOKAHEAD = (ladders.find_ladder("").find(name).program for name in (
+    "07.0", "07.1", "07", "11.1", "11.2", "11"))
 NETWORK = ROOT / "stages/11_mpi_lookahead/network"
 DELAY = NETWORK / "build/delay.so"
 MANY = ROOT / "bench/build/many_processors.so"
@@ -28,7 +28,7 @@ MANY = ROOT / "bench/build/many_processors.so"
 @pytest.fixture(autouse=True, scope="module")
 def build():
     make("stages/00_serial", *(str(program.parent.relative_to(ROOT))
-                               for program in (STEP, PROGRAM, *LOOKAHEAD)))
+                               for program in (DATA, STEP, PROGRAM, *LOOKAHEAD)))
     make("-C", str(NETWORK))
     make("-C", "bench", "build/many_processors.so")
 
@@ -69,7 +69,7 @@ def programs(*each):
 
 preloaded = pytest.mark.skipif(bool(re.search("[ :]", str(ROOT))),
                                reason="LD_PRELOAD reads signs of the path")
-each_program = programs(STEP, PROGRAM, LOOKAHEAD[-1])
+each_program = programs(DATA, STEP, PROGRAM, LOOKAHEAD[-1])
 
 
 # 25 epochs of two batches. With one hidden unit there is one slice, and all processes but one have

@@ -20,7 +20,7 @@ from programs import FULL, ROOT, copy, run, told
 from bench import ladders
 
 LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|profile|bench|"
-                  r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all)\b")
+                  r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all|cluster)\b")
 # This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
 NOT_RUN = "make test", "make test FULL=1", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.

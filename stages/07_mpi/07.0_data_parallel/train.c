@@ -1,0 +1,512 @@
+// Stage 07.0: several processes, each with all weights and a part of every batch. They add up the
+// steps that their parts ask for, and all take the sum.
+//
+// Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
+// lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
+// dW1 and dW2.
+#include "stages/training_mpi.h"
+
+#include <limits.h>
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
+// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
+// operands. SSE has no FMA, and needs one more for the product.
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+#else
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+#endif
+enum { LANES = VECTOR_BYTES / sizeof(float) };
+enum { STEPS = PIXELS + 1 + CLASSES }; // the weights of a hidden unit
+enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
+typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
+
+// The ten outputs of a sample, padded to a power of two: one vector of AVX-512, two of AVX2.
+enum { PADDED_CLASSES = 16 };
+typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
+
+// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+#define INLINED static inline __attribute__((always_inline))
+
+struct network {
+    size_t units;   // the hidden units that were asked for
+    size_t vectors; // V
+    vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
+    vec *bias1;     // V
+    vec *weights2;  // V × 10: panels, too
+    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
+
+    // One batch's intermediate values. An array holds one of them after another.
+    size_t stride;    // N
+    vec *activations; // V × N: a, then da
+    outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
+    outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
+
+    vec *steps; // V × 795, of W1, b1 and W2; then 10 numbers, of b2
+
+    size_t begin, end, all; // this process's threads of all: `begin` to `end` − 1
+    size_t threads;         // T, in this process
+};
+
+// A thread's part of the network.
+struct slice {
+    size_t thread, threads; // 0 to T − 1, T
+    size_t first, last;     // its vectors of hidden units: first to last − 1
+    size_t turn;            // which half of the shares belongs to this batch
+    outputs *bias2, *logits;
+};
+
+// Returns how many threads all processes have together: as many as --threads says or as OpenMP
+// chooses in each of them, and no more than there are processors. Processes that may run on the
+// same processors divide them.
+static size_t count_threads(const struct options *options) {
+    cpu_set_t set;
+    MPI_Comm machine; // the processes on this one
+    sched_getaffinity(0, sizeof set, &set);
+    int usable = CPU_COUNT(&set);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_SUM, machine);
+    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
+    MPI_Comm_free(&machine);
+    const int share = omp_get_num_procs() * CPU_COUNT(&set) / usable, own = share > 0 ? share : 1;
+    const int chosen = omp_get_max_threads();
+    int sums[] = {own, chosen < own ? chosen : own};
+    MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const int wanted = options->threads ? options->threads : sums[1];
+    return (size_t)(wanted < sums[0] ? wanted : sums[0]);
+}
+
+// Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
+// them first. So each thread does this for the panels that it will compute with.
+static vec *allocate_panels(size_t vectors, size_t threads) {
+    vec *panels = (vec *)try_allocate_array(vectors * PIXELS, sizeof(vec));
+    if (!panels) {
+        report_error(stage_name, "out of memory: asked for %zu MiB; try fewer hidden units",
+                     vectors * PIXELS * sizeof(vec) >> 20);
+        exit(EXIT_RUN_FAILED);
+    }
+#pragma omp parallel for num_threads(threads)
+    for (size_t v = 0; v < vectors; ++v)
+        memset(panels + v * PIXELS, 0, PIXELS * sizeof(vec));
+    return panels;
+}
+
+static struct network create(const struct options *options) {
+    const size_t units = (size_t)options->hidden, stride = largest_batch(options);
+    const size_t vectors = (units + LANES - 1) / LANES;
+    // The processes divide these threads, and each batch alike. One without a thread has no
+    // samples, and adds zeros. More threads than vectors of hidden units would have nothing to do.
+    const size_t process = (size_t)process_number(), processes = (size_t)process_count();
+    const size_t all = count_threads(options), begin = (all * process + processes - 1) / processes;
+    const size_t end = (all * (process + 1) + processes - 1) / processes;
+    size_t threads = end > begin ? end - begin : 1;
+    threads = threads < vectors ? threads : vectors;
+    struct network network = {
+        .units = units,
+        .vectors = vectors,
+        .weights1 = allocate_panels(vectors, threads),
+        .bias1 = (vec *)allocate_floats(vectors * LANES),
+        .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
+        .stride = stride,
+        .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
+        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .steps = (vec *)allocate_floats(vectors * STEPS * LANES + CLASSES),
+        .begin = begin,
+        .end = end,
+        .all = all,
+        .threads = threads,
+    };
+    struct pcg32 generator = pcg32_start(options->seed, 1);
+    for (size_t k = 0; k < PIXELS; ++k)
+        for (size_t h = 0; h < units; ++h)
+            network.weights1[h / LANES * PIXELS + k][h % LANES] = draw_weight(&generator, PIXELS);
+    generator = pcg32_start(options->seed, 2);
+    for (size_t h = 0; h < units; ++h)
+        for (size_t o = 0; o < CLASSES; ++o)
+            network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
+    for (size_t t = 0; t < threads; ++t)
+        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+            network.bias2[t][o] = -INFINITY;
+    return network;
+}
+
+static void destroy(struct network *network) {
+    free(network->weights1);
+    free(network->bias1);
+    free(network->weights2);
+    free(network->activations);
+    free(network->bias2);
+    free(network->logits);
+    free(network->shares);
+    free(network->steps);
+}
+
+// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
+static struct slice take_slice(const struct network *network) {
+    const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
+    return (struct slice){
+        .thread = thread,
+        .threads = threads,
+        .first = network->vectors * thread / threads,
+        .last = network->vectors * (thread + 1) / threads,
+        .bias2 = network->bias2 + thread,
+        .logits = network->logits + thread * network->stride,
+    };
+}
+
+// A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
+// from v on. For each k it loads `columns` vectors of W1 and `rows` pixels, and does rows × columns
+// multiply-adds. The sums stay in registers.
+INLINED void forward_tile(const struct network *network, const struct batch *batch, size_t s,
+                          size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + s * PIXELS;
+    const vec *weights1 = network->weights1 + v * PIXELS;
+    vec sum[TILE_ROWS][TILE_COLUMNS];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            sum[r][c] = network->bias1[v + c];
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
+    for (size_t k = 0; k < PIXELS; ++k) {
+        // Fetches the next tile's samples, one after another. A sample is too short for the
+        // hardware to recognise the stream and do so itself.
+        __builtin_prefetch(x + rows * (PIXELS + k));
+        for (size_t r = 0; r < rows; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+    }
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            network->activations[(v + c) * network->stride + s + r] =
+                (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
+}
+
+// The same for all samples: the last ones in tiles of SHORT_ROWS. The last of these may compute
+// some samples of the one before once more. In a smaller batch, samples go one by one.
+INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
+                            size_t columns) {
+    const size_t n = batch->samples;
+    size_t s = 0;
+    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
+        forward_tile(network, batch, s, TILE_ROWS, v, columns);
+    for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
+        forward_tile(network, batch, s + SHORT_ROWS < n ? s : n - SHORT_ROWS, SHORT_ROWS, v,
+                     columns);
+    for (; s < n; ++s)
+        forward_tile(network, batch, s, 1, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+                            size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        forward_panels(network, batch, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            forward_panels(network, batch, v, 2);
+        if ((last - v) % 2)
+            forward_panels(network, batch, last - 1, 1);
+    }
+}
+
+// A tile of lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
+INLINED void backward_tile(const struct network *network, const struct batch *batch,
+                           float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
+    const float *x = batch->images + k;
+    const vec *da = network->activations + v * network->stride;
+    vec *steps = network->steps + v * STEPS + k;
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    for (size_t s = 0; s < batch->samples; ++s)
+        for (size_t r = 0; r < rows; ++r)
+            for (size_t c = 0; c < columns; ++c)
+                sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c)
+            steps[c * STEPS + r] = learning_rate * sum[r][c];
+}
+
+// The same for all pixels.
+INLINED void backward_panels(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t columns) {
+    size_t k = 0;
+    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
+    if (k < PIXELS)
+        backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
+}
+
+// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
+// `last`: in tiles of two and of one.
+static void backward_columns(const struct network *network, const struct batch *batch,
+                             float learning_rate, size_t v, size_t last) {
+    if (v + TILE_COLUMNS <= last) {
+        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+    } else {
+        if (v + 2 <= last)
+            backward_panels(network, batch, learning_rate, v, 2);
+        if ((last - v) % 2)
+            backward_panels(network, batch, learning_rate, last - 1, 1);
+    }
+}
+
+// z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
+// ten outputs are summed side by side.
+static void add_logits(const struct network *network, size_t v, outputs *z, size_t n) {
+    const vec *a = network->activations + v * network->stride;
+    // In vectors of the machine: of longer ones, GCC 14 makes the product number by number.
+    enum { PARTS = PADDED_CLASSES / LANES };
+    vec row[LANES][PARTS] = {0}, *to = (vec *)z;
+    for (size_t o = 0; o < CLASSES; ++o)
+        for (size_t i = 0; i < LANES; ++i)
+            row[i][o / LANES][o % LANES] = network->weights2[v * CLASSES + o][i];
+    for (size_t s = 0; s < n; ++s)
+        for (size_t p = 0; p < PARTS; ++p) {
+            vec sum[4] = {0}; // four, because an addition waits for the one before it
+            for (size_t i = 0; i < LANES; ++i)
+                sum[i % 4] += a[s][i] * row[i][p];
+            to[s * PARTS + p] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
+}
+
+// z becomes softmax(z). Returns −log p[label].
+static float softmax(outputs *z, uint8_t label) {
+    float max = (*z)[0], sum = 0;
+    for (size_t o = 1; o < CLASSES; ++o)
+        max = (*z)[o] > max ? (*z)[o] : max;
+    const outputs x = *z - max;
+
+    // e^x for all outputs at once, with x <= 0: x = i·ln 2 + r, and the Taylor series for e^r.
+    // Adding 1.5·2^23 rounds to the whole number i and leaves it in the low bits. From there it is
+    // added to the exponent. ln 2 is 0.693359375 − 2.12194440e-4. The first part has few enough
+    // bits for i times it to be exact.
+    const outputs shifted = x * (float)M_LOG2E + 0x1.8p23f, i = shifted - 0x1.8p23f;
+    const outputs r = x - i * 0.693359375f + i * 2.12194440e-4f;
+    outputs e = 1 + r * (1.0f / 8);
+    for (int degree = 7; degree > 0; --degree)
+        e = 1 + r * (1.0f / (float)degree) * e;
+    e = (outputs)((outputs_bits)e + ((outputs_bits)shifted << 23));
+    e = (outputs)((outputs_bits)e & (outputs_bits)(x > -87)); // below that, e^x is no normal float
+
+    for (size_t o = 0; o < CLASSES; ++o)
+        sum += e[o];
+    *z = e / sum;
+    return logf(sum) - x[label];
+}
+
+// Sets the slice's a and all of p for a batch. Returns its loss.
+static double forward(struct network *network, struct slice *slice, const struct batch *batch) {
+    const size_t n = batch->samples;
+    outputs *z = slice->logits;
+    outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
+    outputs *share = shares + slice->thread * network->stride;
+
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        forward_columns(network, batch, v, slice->last);
+
+    for (size_t s = 0; s < n; ++s)
+        share[s] = (outputs){0};
+    for (size_t v = slice->first; v < slice->last; ++v)
+        add_logits(network, v, share, n);
+
+    // Past this barrier, a thread may write the next batch's shares while another still reads this
+    // one's. No thread gets further ahead than that, so two sets in turn are enough.
+    slice->turn ^= 1;
+#pragma omp barrier
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s) {
+        z[s] = *slice->bias2;
+        for (size_t t = 0; t < slice->threads; ++t)
+            z[s] += shares[t * network->stride + s];
+        loss += softmax(&z[s], batch->labels[s]);
+    }
+    return n ? loss / (double)n : 0;
+}
+
+// Adds up the steps of all processes, and updates the weights by them.
+static void add_steps(struct network *network, struct slice *slice) {
+    float *step2 = (float *)(network->steps + network->vectors * STEPS);
+#pragma omp barrier
+    if (slice->thread == 0)
+        MPI_Allreduce(MPI_IN_PLACE, network->steps,
+                      (int)(network->vectors * STEPS * LANES) + CLASSES, MPI_FLOAT, MPI_SUM,
+                      MPI_COMM_WORLD);
+#pragma omp barrier
+    for (size_t v = slice->first; v < slice->last; ++v) {
+        const vec *steps = network->steps + v * STEPS;
+        for (size_t k = 0; k < PIXELS; ++k)
+            network->weights1[v * PIXELS + k] -= steps[k];
+        network->bias1[v] -= steps[PIXELS];
+        for (size_t o = 0; o < CLASSES; ++o)
+            network->weights2[v * CLASSES + o] -= steps[PIXELS + 1 + o];
+    }
+    for (size_t o = 0; o < CLASSES; ++o)
+        (*slice->bias2)[o] -= step2[o];
+}
+
+// Updates the weights by the gradient of the batch that forward() has just seen.
+static void backward(struct network *network, struct slice *slice, const struct batch *batch,
+                     float learning_rate) {
+    const size_t n = batch->samples;
+    outputs *dz = slice->logits;
+
+    // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
+    // store to one lane would make the vector's load wait until it is in the cache.
+    const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s) {
+        dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
+        dz[s] /= (float)n;
+        db2 += dz[s];
+    }
+    db2 *= learning_rate;
+    if (slice->thread == 0)
+        memcpy(network->steps + network->vectors * STEPS, &db2, CLASSES * sizeof(float));
+
+    // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
+    // units goes after another, so that its part of dW2 stays in registers.
+    for (size_t v = slice->first; v < slice->last; ++v) {
+        vec *restrict a = network->activations + v * network->stride;
+        vec *restrict w2 = network->weights2 + v * CLASSES;
+        vec *restrict steps = network->steps + v * STEPS + PIXELS;
+        vec dw2[CLASSES] = {0}, db1 = {0};
+        for (size_t s = 0; s < n; ++s) {
+            vec da = {0};
+            for (size_t o = 0; o < CLASSES; ++o) {
+                dw2[o] += dz[s][o] * a[s];
+                da += dz[s][o] * w2[o];
+            }
+            a[s] = (vec)((vec_mask)da & (a[s] > 0));
+            db1 += a[s];
+        }
+        for (size_t o = 0; o < CLASSES; ++o)
+            steps[1 + o] = learning_rate * dw2[o];
+        steps[0] = learning_rate * db1;
+    }
+
+    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
+        backward_columns(network, batch, learning_rate, v, slice->last);
+    add_steps(network, slice);
+}
+
+// Runs all epochs over the training set in file order. The last batch of an epoch may be short.
+static void train(struct network *network, const struct dataset *dataset,
+                  const struct options *options, struct result *result) {
+    MPI_Barrier(MPI_COMM_WORLD); // the clock starts when the last process is ready
+    double start = seconds();
+#pragma omp parallel num_threads(network->threads)
+    {
+        struct slice slice = take_slice(network);
+        for (int epoch = 0; epoch < options->epochs; ++epoch) {
+            struct batch batch;
+            double loss = 0, clock = seconds();
+            for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+                batch = batch_at(dataset, first, options->batch);
+                const size_t begin = batch.samples * network->begin / network->all;
+                const size_t own = batch.samples * network->end / network->all - begin;
+                const struct batch part = {own, batch.images + begin * PIXELS,
+                                           batch.labels + begin};
+                loss += forward(network, &slice, &part) * (double)own;
+                if (omp_get_thread_num() == 0)
+                    clock = timer_lap(&result->forward, clock);
+                backward(network, &slice, &part,
+                         options->learning_rate * (float)own / (float)batch.samples);
+                if (omp_get_thread_num() == 0)
+                    clock = timer_lap(&result->backward, clock);
+            }
+            if (omp_get_thread_num() == 0) {
+                MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+                result->final_loss = loss / dataset->samples;
+                start = report_epoch(options, epoch, result->final_loss, start); // not timed
+            }
+        }
+        if (omp_get_thread_num() == 0)
+            result->threads = network->end > network->begin ? omp_get_num_threads() : 0;
+    }
+    MPI_Barrier(MPI_COMM_WORLD); // the last weight of every process is final
+    result->train_s = seconds() - start;
+    MPI_Allreduce(MPI_IN_PLACE, &result->threads, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+// Returns the fraction of samples whose most probable class is their label.
+static double evaluate(struct network *network, const struct dataset *dataset,
+                       const struct options *options) {
+    struct slice slice = take_slice(network); // all units: no other thread is at work
+    struct batch batch;
+    size_t right = 0;
+    for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
+        batch = batch_at(dataset, first, options->batch);
+        forward(network, &slice, &batch);
+        for (size_t s = 0; s < batch.samples; ++s) {
+            const outputs p = slice.logits[s];
+            size_t best = 0;
+            for (size_t o = 1; o < CLASSES; ++o)
+                best = p[o] > p[best] ? o : best;
+            right += best == batch.labels[s];
+        }
+    }
+    return (double)right / dataset->samples;
+}
+
+// Writes the weights, turned back from panels into rows. Returns the exit status.
+static int save(const struct network *network, const char *path) {
+    const size_t units = network->units;
+    if (process_number() != 0) // all have the same
+        return 0;
+    float *weights1 = allocate_floats(PIXELS * units);
+    float *weights2 = allocate_floats(units * CLASSES);
+    for (size_t h = 0; h < units; ++h) {
+        const size_t v = h / LANES, i = h % LANES;
+        for (size_t k = 0; k < PIXELS; ++k)
+            weights1[k * units + h] = network->weights1[v * PIXELS + k][i];
+        for (size_t o = 0; o < CLASSES; ++o)
+            weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
+    }
+    int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
+                               (const float *)network->bias2);
+    free(weights1);
+    free(weights2);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &(int){0});
+    struct options options =
+        parse_options_once(argc, argv, "Trains on all cores of several processes.", INT_MAX);
+    struct result result = {.device = "cpu"};
+    struct data data;
+
+    int status = load_same_data(&options, &data);
+    if (status) {
+        MPI_Finalize();
+        return status;
+    }
+
+    double clock = seconds();
+    struct network network = create(&options);
+    result.setup_s = seconds() - clock;
+
+    train(&network, &data.train, &options, &result);
+    result.test_accuracy = evaluate(&network, &data.test, &options);
+    // NaNs must not replace good weights.
+    if (options.save_weights && isfinite(result.final_loss))
+        status = save(&network, options.save_weights);
+    if (!status && process_number() == 0)
+        status = report_result(&options, &data, &result);
+    destroy(&network);
+    free_data(&data);
+    MPI_Finalize();
+    return status;
+}

@@ -1,0 +1,72 @@
+"""Draws what `make cluster OUTPUT=FILE.csv` wrote, and puts it into READMEs of its stages:
+
+    python3 -m bench stages.07_mpi.cluster FILE.csv
+"""
+
+import math
+import sys
+from functools import partial
+from pathlib import Path
+
+import pandas
+
+from bench import ladders
+from report import blocks, look
+from report.table import Table
+
+CELL = ["hidden", "batch"]
+MARKERS = "ovs^"
+
+
+def draw(table, path):
+    """µs a batch over the nodes. A panel is of a cell and a stage, with a line for each latency, or
+    of a cell with a line for each stage. Dotted: what is predicted."""
+    panel, line, unit = [*CELL, "stage"], "latency_us", " µs"
+    if table[line].nunique() == 1:
+        panel, line, unit = CELL, "stage", ""
+    groups = [*table.groupby(panel)]
+    figure, panels = look.plt.subplots(math.ceil(len(groups) / 3), 3, figsize=(8, 7), sharex=True,
+                                       sharey="row", layout="constrained")
+    for axes, (names, runs) in zip(panels.flat, groups):
+        axes.set_title(" ".join(["hidden {}, batch {}".format(*names), *names[2:]]), fontsize=8)
+        for marker, (key, each) in zip(MARKERS, runs.groupby(line)):
+            each = each.sort_values("nodes")
+            shown, = axes.plot(each["nodes"], each["us_a_batch"], marker, ls="-",
+                               label=f"{key}{unit}")
+            axes.plot(each["nodes"], each["predicted"], marker + ":", mfc="none",
+                      color=shown.get_color())
+        look.log_axis(axes, "xy")
+    for axes in panels.flat[len(groups):]:
+        axes.remove()
+    panels.flat[0].legend(frameon=False)
+    figure.supxlabel("nodes, simulated", fontsize=9)
+    figure.supylabel("µs a batch; dotted: predicted", fontsize=9)
+    look.save(figure, path)
+
+
+def summary(stage, table):
+    """A stage on 16 nodes and beside real processes, and over its origin."""
+    place = [*CELL, "nodes", "latency_us"]
+    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch"]]
+    own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
+    own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
+    own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
+    heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
+             "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
+             "real": "not simulated", "over": f"over {stage.before.number}"}
+    shown = own[[*heads]].dropna(axis=1, how="all")
+    lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
+             for line in shown.itertuples(index=False))
+    return str(Table([heads[name] for name in shown], lines))
+
+
+def main():
+    path = Path(sys.argv[1])
+    table = pandas.read_csv(path)
+    simulated = table[table["real"].isna()]
+    for width, runs in simulated.groupby("gb_s"):
+        stages = runs["stage"].unique()
+        shown = runs[runs["stage"].isin(stage for stage in stages if stage[2:4] in (".0", "_m"))]
+        draw(shown, path.with_name(f"{width:g}_gb_s.svg"))
+    for stage in ladders.find_ladder("").stages:
+        blocks.update(stage.folder / "README.md", "cluster", partial(summary, stage, table))
