@@ -99,7 +99,7 @@ check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= ASSIGNMENT=]: i
 compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 compilers: install-compare ## [COMPILERS= MARCH= RUNS= HIDDEN= ...]: other compilers' code
 profile: install-profile ## [STAGE=01 STUDY=]: where a stage's time and memory go
-cluster: install-cluster ## [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=]: many nodes, simulated
+cluster: install-cluster ## [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=]: nodes, simulated
 asm check compare compilers profile cluster:
 	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
 
