@@ -143,7 +143,8 @@ static void check_writable(const char *option, const char *path) {
     if (opened < 0)
         exit(report_error(stage_name,
                           "--%s: cannot write %s: %s; expected a file in a writable directory",
-                          option, *path ? path : "''", strerror(errno)));
+                          option, *path ? path : "''",
+                          errno == EEXIST ? "its link leads nowhere" : strerror(errno)));
     close(opened);
     if (!is_there)
         unlink(path);

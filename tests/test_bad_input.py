@@ -125,6 +125,7 @@ OPTIONS = [
     *[(f"--{name} {path}", f"--{name}: cannot write {said}; expected a file in a writable dir")
       for name in ("csv", "save-weights")
       for path, said in (("data", "data: Is a directory"), ("no/file", "no/file: No such file.*"),
+                         ("gone", "gone: its link leads nowhere"),
                          ("''", "'': No such file.*"), ("new/", "new/: Is a directory"),
                          (LONG, f"{LONG}: File name too long"))],
     ("--csv people", "--csv: people begins with other columns than a result row; exp"),
@@ -142,6 +143,7 @@ def test_bad_option(serial, options, said):
     """Nothing is left behind, and what was there stays."""
     (serial.folder / "people").write_text("name,age\n")
     (serial.folder / "device").symlink_to("/dev/null")
+    (serial.folder / "gone").symlink_to("no/file")
     before = sorted(serial.folder.iterdir())
     serial.fails(2, f"^{SERIAL.name}: {said}", options)
     assert sorted(serial.folder.iterdir()) == before
