@@ -130,7 +130,7 @@ def test_a_third_ladder_is_a_folder(checkout):
     assert "NAME: found 'pi', expected small letters" in run("make -s new-study NAME=pi", 2)
     assert " studies/pi/01_unrolled" in run("make -n")
     assert "\n  01_unrolled " in run("./run_all.sh --study pi --quick")
-    assert "01_unrolled" in run(f"make -s compare STUDY=pi A=00 B=01 {quick}")
+    assert "01 is ... as fast" in run(f"make -s compare STUDY=pi A=00 B=01 {quick}")
     for target in ("step", "diff"):
         output = run(f"make -s {target} STUDY=pi STAGE=01 {quick}")
         assert "\n+    double sums[4] = {0};\n" in output
