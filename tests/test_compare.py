@@ -4,12 +4,13 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from bench import base, compare, faults, host, ladders, options, pairs
+from bench import compare, faults, host, ladders, options, pairs
 
 
 def made_up_times(generator, pairs, ratio):
