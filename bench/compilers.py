@@ -16,15 +16,17 @@ COLUMNS = "program", "build", "sources", "cell", "cpu", "revision"  # and the co
 
 
 def compilers():
-    """make's own, and each gcc-* and clang-* in PATH that has OpenMP. A link is no other one."""
+    """Those given, or make's own, and each gcc-* and clang-* in PATH that has OpenMP. A link is no
+    other one."""
+    if given("COMPILERS"):
+        return given("COMPILERS").split()
     found = [shutil.which("gcc")]
     for folder in os.get_exec_path():
         found += [path for path in sorted(Path(folder).glob("*"))
                   if re.fullmatch(r"(gcc|clang)(-\d+)?", path.name)
                   and not running.run([path, "-fopenmp", "-include", "omp.h", "-xc", "-E",
                                        "/dev/null"], keep="both")[0]]
-    found = {os.path.realpath(path): str(path) for path in found}
-    return given("COMPILERS").split() or [*found.values()]
+    return [*{os.path.realpath(path): str(path) for path in found}.values()]
 
 
 def build(stage, folder, compiler, march):
