@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-from bench import cells, command_line, faults, host, measuring, rows, running, screen
+from bench import cells, command_line, faults, host, measuring, rows, running, screen, step
 from bench.base import ENDS, ROOT, fail
 from bench.record import Record
 from data.locate import locate
@@ -52,6 +52,9 @@ class Sweep:
         given = {name: value for name, value in vars(options).items() if value is not None}
         self.cells = {self.key_of(cell): cell for cell in cells.cells(
             ladder, self.kind, given, bool(options.quick))}
+        self.users = defaultdict(set)  # {cell that not all have: names of the stages that do}
+        if self.kind == "steps" and not given.keys() & {*self.axes}:
+            self.add_asked_cells()
         self.data = ""   # what the data are
         self.sweep = 0   # its number in the record
         # {(stage's name, cell): {threads: {(sweep, round): seconds}}}
@@ -63,6 +66,20 @@ class Sweep:
         self.clocks = set()  # the names of stages whose clock was held against that outside
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
         self.bar = screen.Bar()
+
+    def add_asked_cells(self):
+        """A step also runs in the cell that its page asks about, beside the one before."""
+        common = dict(self.cells)
+        first = next(iter(common.values()))
+        for stage in self.stages:
+            question, _ = step.read_question(stage.read("README.md"))
+            named = dict(re.findall(r"(\w+) (\w+)", question.cell))
+            cell = first | {axis: type(first[axis])(named[axis]) for axis in self.axes
+                            if axis in named}
+            key = self.key_of(cell)
+            if stage.before and key not in common:
+                self.cells[key] = cell
+                self.users[key] |= {stage.before.name, stage.name}
 
     def show(self, words, left=0):
         """Shows what is under way: in the bar on a terminal, else in a line."""
@@ -172,7 +189,7 @@ class Sweep:
 
     def missing(self, stage, cell, threads):
         """How many rounds are still needed, as the times so far show."""
-        if stage.name in self.notes:
+        if stage.name in self.notes or stage.name not in self.users.get(cell, {stage.name}):
             return 0
         times = [*self.times[stage.name, cell].get(threads, {}).values()]
         kind = "quick" if self.options.quick else self.kind

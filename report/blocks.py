@@ -145,7 +145,7 @@ def ladder(results, folder):
     """A line for each stage and step: what it changes, and what it gains in the steps' cells."""
     group = results.steps
     stages = results.ladder.stages
-    cells = group.cells if results.groups["steps"] else [step_cell(group)]
+    cells = group.shared if results.groups["steps"] else [step_cell(group)]
     rungs = [group.rungs(cell) for cell in cells]
     heads = [head for cell in cells for head in (
         f"{cell_name(group.ladder, cell)} ({group.unit})", "gain", "peak")]
@@ -238,7 +238,7 @@ def table_of_step(group, stage, line):
     return Table(["", f"time ({group.unit})", over, "peak"], [
         [cell_name(group.ladder, cell), group.number(group.ladder.time, line, cell),
          gain(group, line, above, cell, with_interval=True), group.share(line, cell)]
-        for cell in group.cells])
+        for cell in group.cells if group.time(line, cell) and group.time(above or line, cell)])
 
 
 def table_of_grid(group, line):

@@ -152,6 +152,11 @@ class Group:
         wanted = self.ladder.toml.get("headline", [])
         return [cell for cell in self.cells if [*cell] in wanted] or self.cells
 
+    @property
+    def shared(self):
+        """The cells that the baseline has, too. Some steps have one of their own."""
+        return [cell for cell in self.cells if self.time(self.baseline, cell)] or self.cells
+
     def best(self, cell):
         """The fastest CPU stage that leaves nothing out."""
         dense = [line for line in self.on_cpu if self.time(line, cell) and not is_peer(line)

@@ -14,11 +14,11 @@ LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that wa
 def roofline(results):
     """What each CPU program reaches in each phase, under the machine's roofs: a panel a cell."""
     group = results.steps.with_most_threads()
-    figure, axes = plt.subplots(1, len(group.cells), squeeze=False, sharex=True, sharey=True,
+    figure, axes = plt.subplots(1, len(group.shared), squeeze=False, sharex=True, sharey=True,
                                 figsize=(8, 5.6), layout="constrained")
     low = 0.2
     top = max(results.ceilings.values()) / 1e9
-    for axis, cell in zip(axes.flat, group.cells):
+    for axis, cell in zip(axes.flat, group.shared):
         draw_roofs(axis, results.roofs, low, top)
         for (x, phase), points in columns_of(group, cell, top).items():
             draw_column(axis, x, points, is_left=phase != results.ladder.phases[0])

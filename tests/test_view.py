@@ -129,6 +129,12 @@ def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
             ) in ladder
     # 2 / 1.9 is 1.05, and 1 / 1.2 is 0.83: 1 lies between.
     assert "| [01](stages/01_fast) | a move | 1 | \\~1.55 | ≈ 1 | - | 0 |" in ladder
+    # A cell that the baseline does not have is some step's own: other pages have no place for it.
+    lab.write(runs("00_plain", 8), runs("00_plain", 4, sweep=2), runs("01.1_step", 2, sweep=2),
+              runs("01.1_step", 3, 3, hidden=64, sweep=2),
+              runs("01_fast", 1, 1, hidden=64, sweep=2), steps=2)
+    assert "hidden 64" not in " ".join([*lab.lines(blocks.ladder), *lab.stage("01.1")])
+    assert "hidden 64, batch 1 | 3.00×" in " ".join(lab.lines(makes.block))
 
 
 def test_other_makes_have_a_column_in_the_cell_of_the_reference_machine(lab):
