@@ -1,6 +1,9 @@
 """Which cells a sweep has. A cell is {option: value}: a place on the axes, and the settings."""
 
 import itertools
+import re
+
+from bench.step import read_question
 
 
 def cells(ladder, kind, given=None, is_quick=False):
@@ -37,3 +40,15 @@ def values_of(ladder, base, given, is_quick=False):
             known = [base[axis["option"]]]
         found[axis["option"]] = given.get(axis["option"]) or known
     return found
+
+
+def asked(ladder, stages, first):
+    """(cell, names) of the steps whose pages ask about a cell: theirs, and that of the one before.
+    What a page leaves out is as in `first`."""
+    axes = {axis["option"] for axis in ladder.axes}
+    for stage in stages:
+        question, _ = read_question(stage.read("README.md"))
+        named = re.findall(r"(\w+) (\d+)", question.cell)
+        if stage.before:
+            yield (first | {axis: int(value) for axis, value in named if axis in axes},
+                   {stage.before.name, stage.name})

@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-from bench import cells, command_line, faults, host, measuring, rows, running, screen, step
+from bench import cells, command_line, faults, host, measuring, rows, running, screen
 from bench.base import ENDS, ROOT, fail
 from bench.record import Record
 from data.locate import locate
@@ -54,7 +54,12 @@ class Sweep:
             ladder, self.kind, given, bool(options.quick))}
         self.users = defaultdict(set)  # {cell that not all have: names of the stages that do}
         if self.kind == "steps" and not given.keys() & {*self.axes}:
-            self.add_asked_cells()
+            common = dict(self.cells)
+            for cell, names in cells.asked(ladder, self.stages, next(iter(common.values()))):
+                key = self.key_of(cell)
+                if key not in common:
+                    self.cells[key] = cell
+                    self.users[key] |= names
         self.data = ""   # what the data are
         self.sweep = 0   # its number in the record
         # {(stage's name, cell): {threads: {(sweep, round): seconds}}}
@@ -66,20 +71,6 @@ class Sweep:
         self.clocks = set()  # the names of stages whose clock was held against that outside
         self.notes = {}  # {stage's name: (outcome, reason)}, and then it is run no more
         self.bar = screen.Bar()
-
-    def add_asked_cells(self):
-        """A step also runs in the cell that its page asks about, beside the one before."""
-        common = dict(self.cells)
-        first = next(iter(common.values()))
-        for stage in self.stages:
-            question, _ = step.read_question(stage.read("README.md"))
-            named = dict(re.findall(r"(\w+) (\w+)", question.cell))
-            cell = first | {axis: type(first[axis])(named[axis]) for axis in self.axes
-                            if axis in named}
-            key = self.key_of(cell)
-            if stage.before and key not in common:
-                self.cells[key] = cell
-                self.users[key] |= {stage.before.name, stage.name}
 
     def show(self, words, left=0):
         """Shows what is under way: in the bar on a terminal, else in a line."""
