@@ -17,5 +17,5 @@ def draw(stage):
                          lambda _, c, start=start: LOOKS[0 <= (c - start) % banks < 4])
         picture.notes(f"A warp reads four pixels of {len(warp)} rows at once.",
                       f"They lie in {4 * len({*starts})} banks: " + (
-                          "no row waits." if more else "the rows take turns."), "")
+                          "no two rows share one." if more else "the rows take turns."), "")
     return picture
