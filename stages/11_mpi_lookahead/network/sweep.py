@@ -138,7 +138,8 @@ def main():
         return
     if not (shutil.which("mpirun") and shutil.which("mpicc")):
         ladders.fail("sweep: found no mpirun and mpicc (openmpi-bin, libopenmpi-dev) in PATH", 77)
-    stages = [ladders.find_ladder("").find(name) for name in NAMES]
+    ladder = ladders.find_ladder("")
+    stages = [ladder.find(name) for name in NAMES]
     for folder in FOLDER, *(stage.folder for stage in stages):
         call(["make", "-s", "-C", str(folder)])
     with open(options.output, "w", encoding="ascii") as file:
@@ -146,6 +147,6 @@ def main():
         print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}   times as fast")
         for way in shared, tcp, veth:
             try:
-                sweep(way, stages, options.runs, words, file)
+                sweep(way, stages, options.runs, [*ladder.data, *words], file)
             except OSError as error:
                 print(f"{way.__name__}: left out: {error}")
