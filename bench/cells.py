@@ -1,7 +1,6 @@
 """Which cells a sweep has. A cell is {option: value}: a place on the axes, and the settings."""
 
 import itertools
-import re
 
 from bench.step import read_question
 
@@ -48,7 +47,7 @@ def asked(ladder, stages, first):
     axes = {axis["option"] for axis in ladder.axes}
     for stage in stages:
         question, _ = read_question(stage.read("README.md"))
-        named = re.findall(r"(\w+) (\d+)", question.cell)
         if stage.before:
-            yield (first | {axis: int(value) for axis, value in named if axis in axes},
+            yield (first | {axis: int(question.options[axis])
+                            for axis in axes & question.options.keys()},
                    {stage.before.name, stage.name})

@@ -49,6 +49,11 @@ class Question(NamedTuple):
     column: str = ""
     cell: str = ""
 
+    @property
+    def options(self):
+        """The cell as {option: its value, in words}."""
+        return dict(re.findall(r"([\w-]+) (\w+)", self.cell))
+
     def measured(self, ladder, sides):
         """What the runs say. Where nothing is asked of them, it is the ladder's time."""
         usual, _, of_what = ladder.toml["unit"].partition(" ")
@@ -90,8 +95,7 @@ def measure(stage, question):
 
     ladder = stage.ladder
     options = compare.read_options(ladder, "step")
-    options |= {name: value for name, value in re.findall(r"([\w-]+) (\w+)", question.cell)
-                if not given(name)}
+    options |= {name: value for name, value in question.options.items() if not given(name)}
     why = ""
     if stage.before:
         sides, why = compare.compare_in_cell((stage.before, stage), options)

@@ -131,7 +131,8 @@ def test_step(repository):
     places = [output.index(f"\n{text}" if text[1] == "#" else text) for text in parts]
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--", output)
-    assert re.search(r"\nms of train\npredicted +\d+\nmeasured +\d.* ms a batch\n", output)
+    predicted = re.search("predicted: (.+) ms train", readme)[1]
+    assert re.search(rf"\nms of train\npredicted +{predicted}\nmeasured +\d.* ms a batch\n", output)
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
     assert "\n+// Stage 02.3: " in output
     assert "picture: stages/02_openmp/02.3_one_barrier/picture.svg" in output
@@ -150,9 +151,10 @@ def test_step_on_a_terminal(repository):
         assert "The prediction" not in Path("output").read_text()
         print("24,500", file=keys, flush=True)
         repository.end(process)
-    output = Path("output").read_text()
-    assert re.search(r"\nyou +24,500\s+predicted +\d+\s+measured +\d", output)
-    Path("stages/00_serial/README.md").unlink()
+    output, readme = Path("output").read_text(), Path("stages/00_serial/README.md")
+    predicted = re.search("predicted: (.+) ms train", readme.read_text())[1]
+    assert re.search(rf"\nyou +24,500\s+predicted +{predicted}\s+measured +\d", output)
+    readme.unlink()
     assert re.search(r"\nmeasured +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
 
 
