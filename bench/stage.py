@@ -26,6 +26,20 @@ def bare(path):
     return "".join(comment.sub("", path.read_text(encoding="utf-8", errors="replace")).split())
 
 
+def part(text, name):
+    """A function of a source, with the comment above it, or "head": all above the first one."""
+    pattern = rf"(?:^//.*\n)*^(?:static|INLINED) [^;=]*?\b{name}\((?:.*\n)*?}}\n"
+    if name == "head":
+        pattern = r"\A(?:.*\n)*?(?=(?:static|INLINED) )"
+    return re.search(pattern, text, re.MULTILINE)[0]
+
+
+def git_diff(sources, *options, **how):
+    """What git's diff of two sources ended as."""
+    return subprocess.run(["git", "diff", "--no-index", "--histogram", *options, *sources],
+                          cwd=ROOT, text=True, check=False, **how)
+
+
 class Stage:
     def __init__(self, ladder, source):
         self.ladder = ladder
@@ -104,12 +118,19 @@ class Stage:
                          for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
-    def diff(self, *options):
-        """What git says of it against the stage before."""
-        sources = (each.source.relative_to(ROOT) for each in (self.before, self))
-        return subprocess.run(
-            ["git", "diff", "--no-index", "--histogram", *options, *sources], cwd=ROOT,
-            stdout=subprocess.PIPE, text=True, check=False).stdout
+    def diffs(self):
+        """[(title, two sources, the text of "-")]: what git_diff() compares to show it against the
+        stage before. Where its page says `<!-- apart: head, create -->`, what changes in these
+        functions, and above all functions, stands beside the move and is shown apart."""
+        sources = [each.source.relative_to(ROOT) for each in (self.before, self)]
+        apart = re.search("<!-- apart: (.*?) -->", self.read("README.md"))
+        if not apart:
+            return [("", sources, None)]
+        both, new = ((ROOT / source).read_text(encoding="utf-8") for source in sources)
+        for name in apart[1].split(", "):
+            both = both.replace(part(both, name), part(new, name))
+        return [(f"Beside the move: {apart[1]}", [sources[0], "-"], both),
+                ("The move", ["-", sources[1]], both)]
 
     @property
     def before(self):

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from bench import ladders, pairs, running
 from bench.base import ROOT, fail
 from bench.options import given
-from bench.stage import STAGE_NAME
+from bench.stage import STAGE_NAME, git_diff
 
 WIDTH = 100  # of a source's lines: .clang-format
 SCALES = {"s": 1, "ms": 1e3, "µs": 1e6}
@@ -32,13 +31,17 @@ def show_diff(ladder):
 def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    # git exits with 1 if the files differ, and by a signal if the reader of its pipe stops early.
-    status = subprocess.run(
-        ["git", "diff", "--no-index", "--histogram", "-U5",
-         *(str(each.source.relative_to(ROOT)) for each in (before, stage))],
-        cwd=ROOT, check=False, env={"LESS": LESS} | dict(os.environ)).returncode
-    if status not in (0, 1, -signal.SIGPIPE):
-        sys.exit(max(status, 1))
+    diffs = stage.diffs()
+    if before is not stage.before:
+        diffs = [("", [each.source.relative_to(ROOT) for each in (before, stage)], None)]
+    for title, sources, text in diffs:
+        if title:
+            print(f"{title}\n")
+        # git exits with 1 if they differ, and by a signal if the reader of its pipe stops early.
+        status = git_diff(sources, "-U5", input=text, env={"LESS": LESS} | dict(os.environ)
+                          ).returncode
+        if status not in (0, 1, -signal.SIGPIPE):
+            sys.exit(max(status, 1))
 
 
 class Question(NamedTuple):

@@ -5,6 +5,7 @@ from sweeps of the same kind: the "grid", or "steps", which has all stages and s
 """
 
 import functools
+import subprocess
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench import faults, rows
 from bench.base import fail
 from bench.options import given
 from bench.record import Record
+from bench.stage import git_diff
 from report.group import Group
 from report.table import by_reason
 
@@ -49,8 +51,10 @@ class Results:
         self.growth = frame[frame["kind"] == "growth"]
         self.groups = defaultdict(list)
         names = ["kind", "dataset", *map(ladder.column, ladder.settings)]
+        usual = [*ladder.settings.values()]
         found = frame[frame["kind"] != "growth"].groupby(names)
-        for (kind, *settings), part in sorted(found, key=lambda item: item[0][1] != "mnist"):
+        for (kind, *settings), part in sorted(found, key=lambda item: (
+                item[0][1] != "mnist", [*item[0][2:]] != usual)):
             self.groups[kind].append(Group(self, dict(zip(names[1:], settings)), part))
 
     @property
@@ -140,5 +144,6 @@ def reference(ladder):
 @functools.cache
 def changes(stage):
     """How many lines a stage added and removed, against the one before."""
-    counts = stage.diff("--numstat") or "0\t0\t"
+    sources = [stage.before.source, stage.source]
+    counts = git_diff(sources, "--numstat", stdout=subprocess.PIPE).stdout or "0\t0\t"
     return sum(map(int, counts.split("\t")[:2]))

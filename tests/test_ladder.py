@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import draw_data, needs_full, told
+from programs import draw_data, needs_full, run, told
 
 from bench import host, ladders
+from bench.base import ROOT
 from report import view
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
@@ -73,6 +74,14 @@ def test_adjacent_stages_differ_in_one_idea():
         if (stage.ladder.name in lines and stage.before and stage.name < "20"
                 and stage.before.source.suffix == stage.source.suffix):
             assert view.changes(stage) <= lines[stage.ladder.name], stage.name
+
+
+def test_what_stands_beside_a_move_has_a_diff_of_its_own():
+    said = run(["make", "-s", "-C", ROOT, "diff", "STAGE=01.2"]).stdout
+    beside, move = said.split("The move\n")
+    assert "\n+    status = " not in move and "forward_tile(" not in beside
+    changed = len(re.findall("^[-+](?![-+]{2} )", beside + move, re.MULTILINE))
+    assert changed == view.changes(next(each for each in STAGES if each.number == "01.2"))
 
 
 @each_stage

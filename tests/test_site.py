@@ -32,7 +32,8 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
         assert stage.source.read_text().strip() in text
         if stage.before:  # the answers are below what is asked, and folded
             assert page.index('id="diff"') < page.index("<summary>The answer")
-            assert f"--- {stage.before.source.relative_to(ROOT)}\n+++ {folder}/" in text
+            assert f"--- {stage.before.source.relative_to(ROOT)}\n+++ " in text
+            assert f"\n+++ {folder}/" in text
 
 
 def test_links_lead_to_pages():

@@ -3,6 +3,7 @@ diff, solutions and source, and pages or downloads behind the links to folders a
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench import options
 from bench.base import ROOT
 from bench.ladders import ladders
+from bench.stage import git_diff
 
 options.read([])
 
@@ -99,14 +101,20 @@ def parts(stage, text):
         head, _, body = part.partition("\n")
         found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
         if head == "## Predict before you measure" and stage.before:
-            diff = stage.diff("--no-prefix").partition("--- ")
-            found += [f"## Diff\n\n```diff\n{diff[1]}{diff[2]}```"]
+            found += ["## Diff", *map(shown, stage.diffs())]
     solutions = stage.folder / "SOLUTIONS.md"
     if solutions.exists():
         head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
         found += ["## Solutions", folded(head.removeprefix("# "), body)]
     return [*found, f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
             f":language: {stage.source.suffix[1:]}\n```", f"```{{index}} {stage.number}\n```"]
+
+
+def shown(diff):
+    title, sources, text = diff
+    _, head, lines = git_diff(sources, "--no-prefix", input=text, stdout=subprocess.PIPE
+                              ).stdout.partition("--- ")
+    return f"{title}\n\n```diff\n{head}{lines}```"
 
 
 def folded(title, text):
