@@ -89,7 +89,8 @@ class Stage:
 
     @property
     def environment(self):
-        """The environment that the program is started in. Variables that are set stay as they are.
+        """The environment that the program is started in. Variables that are set stay as they are,
+        but for those of OpenBLAS: a system may have chosen older kernels for all its programs.
         Threads are bound where the program uses OpenMP itself. That of a library would bind the
         first thread before main, and other libraries' threads would start on the same core. With
         RUN, all processes would begin at the same core."""
@@ -99,7 +100,8 @@ class Stage:
             found |= BINDING
         if processors() < len(os.sched_getaffinity(0)):
             found["OMP_NUM_THREADS"] = str(processors())
-        return found | dict(os.environ)
+        return found | {name: value for name, value in os.environ.items()
+                        if not name.startswith("OPENBLAS_")}
 
     @functools.cached_property
     def sources(self):

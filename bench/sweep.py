@@ -107,7 +107,7 @@ class Sweep:
         text = running.output([f"{ROOT}/bench/machine.sh"], env=environment)
         if any(stage.is_peer for stage in self.stages):
             text += "\n" + running.output(
-                ["make", "-s", "-C", str(self.ladder.peers_folder), "versions"])
+                ["make", "-s", "-C", str(self.ladder.peers_folder), "versions"], env=environment)
         found = dict(re.findall("^(.+?): *(.*)", text, re.MULTILINE))
         if self.options.threads:
             found["threads"] = ",".join(map(str, self.threads[::-1]))
