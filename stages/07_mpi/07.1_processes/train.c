@@ -125,7 +125,7 @@ static struct network create(const struct options *options) {
         .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
         .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
-        .sums = allocate_floats(stride * CLASSES),
+        .sums = allocate_floats(stride * CLASSES + PADDED_CLASSES),
         .first = first,
         .own = own,
         .threads = threads,
@@ -344,8 +344,8 @@ static double forward(struct network *network, struct slice *slice, const struct
 #pragma omp barrier
     double loss = 0;
     for (size_t s = 0; s < n; ++s) {
-        outputs sum = {0};
-        memcpy(&sum, network->sums + s * CLASSES, CLASSES * sizeof(float));
+        outputs sum; // its padding is of the next sample: bias2 has −∞ there
+        memcpy(&sum, network->sums + s * CLASSES, sizeof sum);
         z[s] = *slice->bias2 + sum;
         loss += softmax(&z[s], batch->labels[s]);
     }
