@@ -1,6 +1,5 @@
 """Where the repository is, how a program ends, and how a text becomes a value."""
 
-import math
 import re
 import signal
 import sys
@@ -23,24 +22,24 @@ def leave(number, _):
 
 
 def fail(message, status=2):
-    """Ends the program with one line."""
-    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    """Ends the program with one line, also where a value in it has several."""
+    print(f"{Path(sys.argv[0]).name}: {message}".replace("\n", "?"), file=sys.stderr)
     sys.exit(status)
 
 
-def value(where, text, kind, least=None):
+def value(where, text, kind, least=None, most=sys.float_info.max):
     """The value of a text of one of KINDS, or of a list, as [kind], or the end of the program."""
     if isinstance(kind, list):
-        return [value(where, part, kind[0], least) for part in text.split(",")]
+        return [value(where, part, kind[0], least, most) for part in text.split(",")]
     pattern, expected = KINDS[kind]
     try:
         if not re.fullmatch(pattern, text):
             raise ValueError
         found = int(text) if kind is bool else kind(text)
-        if (least is not None and found < least) or (kind is float and not math.isfinite(found)):
+        if least is not None and not least <= found <= most:
             raise ValueError
     except ValueError:
         if least is not None:
-            expected += f" from {least}"
+            expected += f" from {least}" + (f" to {most}" if isinstance(most, int) else "")
         fail(f"{where}: found '{text}', expected {expected}")
     return found

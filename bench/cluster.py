@@ -1,25 +1,23 @@
-"""make cluster [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=12.5GBps HIDDEN= ...] [OUTPUT=FILE.csv]
+"""make cluster [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=12.5GBps HIDDEN= BATCH=] [OUTPUT=FILE.csv]
 
-Runs stages of several processes on a simulated cluster, a core a node. Measured: what a process
-computes, one after the other on this machine. Simulated, by SimGrid: the network and the stage's
-clock. MPI_Allreduce sends what Open MPI 4 does, MPI_Iallreduce all numbers to all. Of process 0
-between its two barriers: `waits` in MPI, `predicted` by FMAs and messages. REAL=1: beside mpirun's.
+Runs stages of several processes on a simulated cluster, a core a node, for two epochs of at most
+four batches. Measured: what a process computes, one after the other on this machine. Simulated, by
+SimGrid: the network and the stage's clock. MPI_Allreduce sends what Open MPI 4 does, MPI_Iallreduce
+all numbers to all. Of process 0 between its two barriers: `waits` in MPI, `predicted` by FMAs and
+messages.
 """
 
-import importlib
-import itertools
 import math
 import re
 import shlex
 import tempfile
 from collections import namedtuple
 from pathlib import Path
-from statistics import median
 
 import pandas
 import psutil
 
-from bench import compare, host, ladders, running, testing
+from bench import compare, host, ladders, running, screen, testing
 from bench.base import ROOT, fail, value
 from bench.options import given
 
@@ -30,7 +28,7 @@ SETTINGS = [f"--cfg={each}" for each in (
     "network/model:CM02", "smpi/coll-selector:ompi", "smpi/reduce:mpich", "smpi/test:1e-7",
     "smpi/cpu-threshold:1e-8")]
 COLUMNS = ["stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "us_a_batch", "predicted",
-           "forward", "backward", "waits", "of_one_node", "real"]
+           "forward", "backward", "waits", "of_one_node", "mib", "real", "sources"]
 
 
 def build(stage):
@@ -68,7 +66,9 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
 
     def sum_seconds(self, kind, size):
         """How long the messages of a sum of so many bytes take."""
-        rounds = math.ceil(math.log2(self.nodes))
+        rounds = int(math.log2(self.nodes))
+        if self.nodes > 2**rounds:  # the other nodes first send theirs, and get the sum last
+            rounds += 2
         travels = rounds * size
         if kind == "iallreduce":
             rounds, travels = min(rounds, 1), (self.nodes - 1) * size
@@ -90,7 +90,8 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
         each = 1e6 / ladder.sum_of(ladder.toml["units"], row)
         return row | {key: round(each * time, 1) for key, time in times.items()} | {
             "nodes": self.nodes, "latency_us": self.latency, "gb_s": self.bandwidth,
-            "mib": float(row["peak_rss_mib"]), "options": options, "calls": calls}
+            "mib": round(float(row["peak_rss_mib"])), "sources": stage.sources,
+            "options": options, "calls": calls}
 
 
 def series(stage, cell, network, latencies, counts):
@@ -105,46 +106,51 @@ def series(stage, cell, network, latencies, counts):
         yield line | {"of_one_node": round(first["us_a_batch"] / line["us_a_batch"], 2)}
 
 
-def beside_real(stage, cell, rate):
-    """Yields lines of two and three processes beside mpirun's, on no more threads than cores."""
-    sweep = importlib.import_module("stages.11_mpi_lookahead.network.sweep")
-    testing.make("-C", stage.folder)
-    testing.make("-C", sweep.FOLDER)
-    calls = ""
-    for nodes, delay in itertools.product((2, 3), sweep.DELAYS):
-        rounds = 3 if nodes == 3 and " allreduce" in calls else 1
-        threads = min(nodes, host.processors())
-        line = Cluster(nodes, delay / rounds, 1000, rate).line(stage, cell, threads)
-        calls = line["calls"]
-        times = [sweep.measure(stage, [sweep.MPIRUN, "-n", str(nodes)], {}, delay,
-                               [*line["options"], "--threads", str(threads)]) for _ in range(9)]
-        yield line | {"latency_us": delay, "real": round(median(times), 1)}
+def cells_of(ladder):
+    """The cells to run: that of `make step` as it is told, or with no option the ladder's."""
+    usual = compare.read_options(ladder, "step")
+    axes = [axis["option"] for axis in ladder.axes]
+    if any(map(given, ("STAGE", *axes))):
+        return [usual]
+    cells = ladder.toml["rungs"].get("cells", []) + ladder.toml["cluster"]
+    return [usual | dict(zip(axes, cell)) for cell in cells]
+
+
+def start(ladder):
+    """Prepares what all runs need. Returns the GFLOP/s of FMAs on a core."""
+    testing.LIMIT = 3600
+    testing.CELL_BATCHES = 4  # many nodes take seconds for each
+    testing.make("-C", "bench", f"build/{ladder.name}/reference")
+    return max(host.rate(1) for _ in range(5))
+
+
+def save(lines, output):
+    """Prints lines of runs, and appends them to a file."""
+    table = pandas.DataFrame(lines).reindex(columns=COLUMNS)
+    shown = table.drop(columns="sources").dropna(axis="columns", how="all")
+    print(f"\n{shown.to_string(index=False)}")
+    table.to_csv(output, mode="a", index=False, header=not output.exists())
 
 
 def main():
     ladder = ladders.find_ladder(given("STUDY"))
-    testing.make("-C", "bench", f"build/{ladder.name}/reference")
     stages = [stage for stage in ladder.stages if stage.declared("RUN")]
-    cells = [{axis["option"]: number for axis, number in zip(ladder.axes, cell, strict=True)}
-             for cell in (*ladder.toml["rungs"]["cells"], (128, 4096))]
+    if not stages:
+        fail(f"STUDY: found '{ladder.name}', expected a ladder with a stage of several processes")
     if given("STAGE"):
         stages = [ladder.find(given("STAGE"), among=stages)]
-        cells = [{}]
     counts = value("NODES", given("NODES", "4,16,64"), [int], 1)
     latencies = value("LATENCY", given("LATENCY", "1us,10us,100us").replace("us", ""), [float], 0)
     bandwidth = value("BANDWIDTH", given("BANDWIDTH", "12.5").removesuffix("GBps"), float, 0)
-    output = Path(given("OUTPUT", "/dev/null"))
-    testing.LIMIT = 3600
-    testing.CELL_BATCHES = 4  # many nodes take seconds for each
-    rate = max(host.rate(1) for _ in range(5))
+    rate = start(ladder)
     print(f"Simulated: the network. Measured: what is computed; FMAs at {rate:.0f} GFLOP/s.")
     for stage in stages:
         build(stage)
-        for cell in cells:
-            cell = compare.read_options(ladder, "step") | cell
-            lines = series(stage, cell, (bandwidth, rate), latencies, counts)
-            if given("REAL"):
-                lines = beside_real(stage, cell, rate)
-            table = pandas.DataFrame(lines).reindex(columns=COLUMNS)
-            print(f"\n{table.to_string(index=False, na_rep='')}")
-            table.to_csv(output, mode="a", index=False, header=not output.exists())
+        for cell in cells_of(ladder):
+            lines = []
+            with screen.Bar() as bar:
+                for line in series(stage, cell, (bandwidth, rate), latencies, counts):
+                    lines.append(line)
+                    bar.say(f"{stage.name}: {len(lines)} runs", len(lines),
+                            2 + len(counts) * len(latencies) - len(lines))
+            save(lines, Path(given("OUTPUT", "/dev/null")))

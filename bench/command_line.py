@@ -27,10 +27,10 @@ def parse(arguments):
         parser.add_argument(f"--{option}", dest=option, help=text, action="store_true",
                             default=None)
 
-    def add_value(option, text, kind, least=None):
+    def add_value(option, text, kind, *limits):
         parser.add_argument(f"--{option}", dest=option, help=text,
                             metavar="LIST" if isinstance(kind, list) else "N",
-                            type=lambda found: value(f"--{option}", found, kind, least))
+                            type=lambda found: value(f"--{option}", found, kind, *limits))
 
     add_value("stages", "names of stages, or how they begin: 00,02 (all but the steps)", [str])
     kinds = parser.add_mutually_exclusive_group()
@@ -53,7 +53,7 @@ def parse(arguments):
     add_value("repeats", "exactly N rounds in each cell (3 to 12, on a GPU to 250; 2 from 5 s on, "
               "1 from 20 s on; with --steps 16, or 8 from 1 s on)", int, 1)
     add_value("threads", "for stages that can use several (all); tables have the most, a plot has "
-              "each", [int], 1)
+              "each", [int], 1, 2**31 - 1)
     add_flag("quick", "a look in under a minute, at a part of the grid; a run over 0.5 s is not "
              "repeated; results go to report/results/<machine>-quick")
     add_flag("resume", "keep earlier runs and do the missing ones; without it, earlier results of "

@@ -4,7 +4,6 @@
 """
 
 import itertools
-import random
 import signal
 import sys
 from statistics import median
@@ -66,16 +65,9 @@ def run_pairs(stages, words, count):
 
 
 def run_round(stages, words, first):
-    drawn = draw_seed(stages[0].ladder)
+    drawn = measuring.draw_seed(stages[0].ladder)
     both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
     return both[0], both[1]
-
-
-def draw_seed(ladder):
-    """The words for a seed that nobody knows before: so no result can be had from a file."""
-    if "seed" not in ladder.settings or given("seed"):
-        return []
-    return ["--seed", str(random.randrange(1, 2**31))]
 
 
 def progress(rounds, kept, most):

@@ -27,18 +27,10 @@ def is_disturbed(row, best):
     return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
 
 
-TIMED = "load_s", "setup_s", "warmup_s"  # and the ladder's time
-
-
-def around(row, ladder):
-    """The seconds of a run that its row does not tell, by the clock outside."""
-    return row["program_s"] - sum(row.get(name) or 0 for name in (*TIMED, ladder.time))
-
-
 def clock_fault(row, ladder, seconds):
     """What is wrong with the times of a row whose program ran for so many seconds by our clock, or
     "". A GPU's phases are no part of its time: they are another epoch's, which events slow down."""
-    sums = [([*TIMED, ladder.time],
+    sums = [(["load_s", "setup_s", "warmup_s", ladder.time],
              "the whole run by the clock outside", seconds)]
     if row["device"] == "cpu":
         phases = [f"{phase}_s" for phase in ladder.phases]

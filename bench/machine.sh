@@ -62,6 +62,7 @@ PATH=$PATH:/usr/local/cuda/bin
 echo "threads: $(nproc)"
 # Those of OpenMP, and those that change a library's kernels. Paths may name the user.
 libraries='ATEN|BLIS|CUBLAS|CUDA|DNNL|JAX|LIBXSMM|MKL|NPY|NUMBA|NVIDIA|ONEDNN|OPENBLAS|TORCH|XLA'
-echo "variables: $(env | grep -E "^(G?OMP|KMP|$libraries)_" | grep -v / | sort | paste -sd' ')"
+variables="^(G?OMP|KMP|$libraries)_|^(PROCESSES|WARMUP_S)="
+echo "variables: $(env | grep -E "$variables" | grep -v / | sort | paste -sd' ')"
 echo "revision: $revision${changes:+, with uncommitted changes}"
 echo "began: $(date -u '+%Y-%m-%d %H:%M UTC')"

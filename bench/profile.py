@@ -145,9 +145,10 @@ def main():
         options = ladder.options("profile")
         folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"{stage.name}, to {os.path.relpath(folder)}:")
+        print(f"{stage.name}:")
         if is_cuda:
             profile_cuda(stage, options, folder)
-            continue
-        with tempfile.TemporaryDirectory() as work:
-            profile_cpu(stage, options, folder, Path(work), seconds)
+        else:
+            with tempfile.TemporaryDirectory() as work:
+                profile_cpu(stage, options, folder, Path(work), seconds)
+        print(*sorted(map(os.path.relpath, folder.iterdir())), sep="\n")

@@ -63,11 +63,11 @@ def held_back():
             signal.raise_signal(number)
 
 
-def own_words(text):
-    """What a program has written, without what Open MPI 5 adds, if there is anything else: blocks
-    that it failed, and warnings as it ends."""
+def own_words(text, status=0):
+    """What a program has written, without what Open MPI 5 adds: blocks that it failed, and warnings
+    as it ends. Where it fails without a word, they are all there is."""
     added = r"^(-{50,}\n(.*\n)*?-{50,}|\[warn\] Epoll .*|\[\S+\] PMIX ERROR: .*)\n"
-    return re.sub(added, "", text, flags=re.MULTILINE) or text
+    return re.sub(added, "", text, flags=re.MULTILINE) or (text if status else "")
 
 
 def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
@@ -92,8 +92,9 @@ def run(command, limit=None, keep="stderr", grace=GRACE_S, **options):
             if process:
                 end_all(process, grace)
         kept.seek(0)
-        return (TOO_SLOW if is_late else process.returncode,
-                own_words(kept.read().decode(errors="replace")).rstrip("\n"), seconds)
+        status = TOO_SLOW if is_late else process.returncode
+        text = own_words(kept.read().decode(errors="replace"), status)
+        return status, text.rstrip("\n"), seconds
 
 
 def output(command, **options):

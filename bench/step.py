@@ -31,9 +31,9 @@ def show_diff(ladder):
 def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    diffs = stage.diffs()
-    if before is not stage.before:
-        diffs = [("", [each.source.relative_to(ROOT) for each in (before, stage)], None)]
+    diffs = [("", [each.source.relative_to(ROOT) for each in (before, stage)], None)]
+    if before is stage.before:
+        diffs = stage.diffs()
     for title, sources, text in diffs:
         if title:
             print(f"{title}\n")
@@ -134,8 +134,11 @@ def step(ladder):
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
-    show("What the diff shows", "The arithmetic", "The prediction")
-    show_answers(stage, question, kind, answer)
+    show("What the diff shows")
+    if answer and not question.unit:
+        print(f"You: {answer}\n")
+    show("The arithmetic", "The prediction")
+    show_answers(stage, question, kind, answer if question.unit else "")
     show("The roof", "What the profile shows")
     exercises = [name for name in contents if name.startswith("Exercise")]
     if exercises:

@@ -61,7 +61,7 @@ class Sweep:
                     self.cells[key] = cell
                     self.users[key] |= names
         self.data = ""   # what the data are
-        self.sweep = 0   # its number in the record
+        self.sweep = 0   # its number in the record, once a program has run
         # {(stage's name, cell): {threads: {(sweep, round): seconds}}}
         self.times = defaultdict(lambda: defaultdict(dict))
         self.rows = []   # those that count
@@ -124,8 +124,7 @@ class Sweep:
         self.lock = self.record.lock()
 
     def check_options(self):
-        """Ends the program if options are wrong that only a program can judge. Nothing has been
-        moved yet."""
+        """Ends the program if options are wrong that only a program can judge."""
         built = [stage for stage in self.stages
                  if not stage.is_peer and stage.name not in self.notes]
         for cell in self.cells.values() if built else ():
@@ -134,16 +133,19 @@ class Sweep:
             if status == 2:
                 fail(running.reason(errors, built[0].name))
 
-    def open_record(self):
-        """Moves earlier results aside, or counts them for --resume."""
-        now = self.describe()
-        mine = {sweep: known for sweep, known in self.record.sweeps.items()
-                if known.get("kind", "grid") == self.kind}
+    def read_record(self):
+        """Reads what there is, and counts it for --resume."""
+        self.known = self.describe()
+        self.earlier = {sweep: known for sweep, known in self.record.sweeps.items()
+                        if known.get("kind", "grid") == self.kind}
         if self.options.resume:
-            self.count_earlier(mine, now)
-        elif mine:
-            say(f"Earlier results moved to {self.record.move_aside(mine)}")
-        self.sweep = self.record.begin(now)
+            self.count_earlier(self.earlier, self.known)
+
+    def begin(self):
+        """Begins in the record, from which earlier results move aside."""
+        if self.earlier and not self.options.resume:
+            say(f"Earlier results moved to {self.record.move_aside(self.earlier)}")
+        self.sweep = self.record.begin(self.known)
 
     def count_earlier(self, sweeps, now):
         """Counts the runs of these sweeps, unless they had other threads or data. The rows may not
@@ -230,6 +232,10 @@ class Sweep:
         run = partial(measuring.measure, stage, environment=environment, pass_fds=[self.lock])
         found = run(self.ladder.words(options),
                     with_epochs=self.ladder.toml["epochs"] and self.kind == "grid")
+        if not self.sweep:
+            if found.status == 2:  # the data may not have so many samples: nothing moves
+                fail(running.reason(found.errors, stage.name))
+            self.begin()
         if found.row and stage.name not in self.clocks:
             self.clocks.add(stage.name)
             if fault := measuring.slow_clock(stage, options, found.row, run):
@@ -291,6 +297,8 @@ class Sweep:
                     self.run_stage(stage, cell, threads, number)
 
     def finish(self):
+        if not self.sweep:
+            self.begin()
         # The runs of --growth have settings of their own, so they compute different things.
         strays = {} if self.kind == "growth" else faults.strays(self.rows, self.ladder)
         for (name, place), words in strays.items():
@@ -311,12 +319,12 @@ class Sweep:
             self.ladder.data = ["--data", str(folder)]
             self.data = self.ladder.describe_data(folder)
         self.lock_record()
-        if self.data:
+        if self.data and not self.data.startswith("synthetic"):  # else locate() has said so
             say(f"Data: {folder} ({self.data.partition(',')[0]})")
         with self.bar:
             self.build()
             self.check_options()
-            self.open_record()
+            self.read_record()
             self.run_all()
         self.finish()
 
@@ -337,7 +345,6 @@ def main(arguments):
         if sweep.sweep:
             with contextlib.suppress(SystemExit):
                 sweep.finish()
-        if sweep.record:
-            resume = [] if options.resume else ["--resume"]
-            say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
+        resume = ["--resume"] if sweep.sweep and not options.resume else []
+        say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
     return status, [(sweep.output, ladder)] if sweep.sweep else []

@@ -70,29 +70,19 @@ def test_a_stage_has_one_source_file(checkout):
         assert "found '', expected one source file" in run(f"make -C stages/{folder}", 2).stderr
 
 
-def inner_loops(program):
-    """The instructions of each loop that has no other in it."""
-    text = run(["objdump", "-d", "--no-show-raw-insn", program]).stdout
-    code = [(int(at, 16), each) for at, each in re.findall(r"^ +(\w+):\s+(.*)", text, re.M)]
-    back = 0  # where the last jump back is
-    for at, instruction in code:
-        to = int((re.match(r"j\w+ +(\w+) ", instruction) or ["", "ffffffff"])[1], 16)
-        if back < to <= at:
-            yield "\n".join(each for place, each in code if to <= place < at)
-        back = at if to <= at else back
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
-@pytest.mark.parametrize("stage", [each for each in STAGES if each.ladder is STAGES[0].ladder
-                                   and not each.is_cuda], ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", [each for each in STAGES if not each.is_cuda],
+                         ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
 def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage):
-    tile = re.search(r" = 32, TILE_ROWS = (\d), TILE_COLUMNS = (\d)", stage.read("train.c"))
+    tile = re.search(r" = 32, TILE_ROWS = (\d), TILE_COLUMNS = (\d)", stage.source.read_text())
     for compiler in compilers.compilers():
         said = run(["make", "-s", "-C", stage.folder, f"CC={compiler}", "MARCH=x86-64-v3",
                     f"OUTPUT={tmp_path}/train"])
         assert said.stderr == "", compiler
         if tile and "left out" not in said.stdout:
-            tiles = [loop for loop in inner_loops(tmp_path / "train") if "vfmadd" in loop
+            code = run(["objdump", "-d", "--no-show-raw-insn", tmp_path / "train"]).stdout
+            loops = ("\n".join(loop.values()) for loop in asm.innermost_loops(code))
+            tiles = [loop for loop in loops if "vfmadd" in loop
                      and loop.count("vfmadd") % (int(tile[1]) * int(tile[2])) == 0]
             stores = re.findall(r"vmov\w+ +%ymm\d+,-?\w*\(%r[sb]p\)", "".join(tiles))
             assert tiles and not stores, compiler

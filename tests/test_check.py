@@ -178,12 +178,18 @@ def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said
         assert not re.search("train 640,", found)
 
 
-def test_a_clock_that_is_slow_is_found(checkout):
+def test_a_clock_that_is_slow_is_found_in_runs_of_which_no_file_knows_the_seed(checkout):
+    """Half of the training is booked as setup."""
     checkout.test_only("--hidden 5", "--batch 4 --train 8 --epochs 1")
-    checkout.plant("01", r"(result->)(train_s) =.*", r"\1\2 = (seconds() - start) / 2, "
-                   r"\1forward.total /= 2, \1backward.total /= 2;")
-    said = checkout.check(RUNS=8, HIDDEN=32, TRAIN=6400)
+    checkout.plant("01", "result->train_s = (.*);", r"""
+    result->setup_s += result->train_s = (\1) / 2;
+    result->forward.total /= 2, result->backward.total /= 2;
+    FILE *seeds = fopen("stages/20_mine/seeds", "a");
+    fprintf(seeds, "%d:%zu ", dataset->samples, (size_t)options->seed), fclose(seeds);""")
+    said = checkout.check(RUNS=8, HIDDEN=32, TRAIN=6399)
     assert re.search("20_mine: its clock is wrong: what takes .* s takes .* s by train_s\n", said)
+    seeds = re.findall(r"6399:(\d+)", (checkout.mine / "seeds").read_text())
+    assert len(seeds) == len({*seeds}) == 9 + 2 * measuring.CLOCK_PAIRS
 
 
 def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
@@ -274,10 +280,25 @@ def test_what_a_program_says_needs_no_disk(monkeypatch):
     assert running.run(["sh", "-c", "echo no >&2; exit 1"])[:2] == (1, "no")
 
 
+def test_a_tmpdir_with_one_page_is_one_line(tmp_path):
+    built(LADDER.find("00"))
+    make("-C", "bench", "build/stages/reference", "build/many_processors.so")
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+               'mount -t tmpfs -o size=4k tmpfs "$TMPDIR" && exec "$@"', "sh"]
+    if run([*command, "true"], None, TMPDIR=tmp_path).returncode:
+        pytest.skip("may not mount (unshare)")
+    command += [sys.executable, "-m", "bench", "check", "STAGE=00", "RUNS=0"]
+    assert run(command, 1, cwd=testing.ROOT, TMPDIR=tmp_path).stderr == (
+        f"check: [Errno 28] No space left on device (TMPDIR is {tmp_path})\n")
+
+
 def test_what_open_mpi_5_adds_is_left_out():
     line, bar = "07_mpi: no\n", "-" * 74
     added = f"[warn] Epoll MOD(4) on fd 20 failed.\n{bar}\nfailed\n{bar}\n[vm:7] PMIX ERROR: no\n"
     assert running.own_words(added + line) == line and running.own_words(f"{bar}\n") == f"{bar}\n"
+    for status, said in (0, ""), (1, added.rstrip()):
+        command = ["sh", "-c", 'printf "$0" >&2; exit $1', added, str(status)]
+        assert running.run(command)[:2] == (status, said)
 
 
 def test_a_run_ends_wherever_an_interrupt_comes():
@@ -338,16 +359,17 @@ def test_a_clock_that_cannot_be_right(said, seconds, values):
 
 
 @pytest.mark.parametrize("said, runs", [
-    ("", [(1.5, 2)]), ("", [(1.5, 2.5), (1, 1.6), (1.5, 2.15)]),
-    ("what takes 1.00 s takes 0.50 s by train_s", 5 * [(1.5, 2.5), (1, 1.5)]),
-    ("what takes 0.5 s by train_s does not end", [(1.5, 2, running.TOO_SLOW)])])
+    ("", [(1, 1.5), (2, 2.54)]), ("", [(1, 1.5), (2, 3.5), (1, 2.5), (2, 3.5)]),
+    ("what takes 1.06 s takes 1.00 s by train_s", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 2.56)]),
+    ("what takes 1 s by train_s does not end", [(1, 1.5), (2, 3, running.TOO_SLOW)])])
 def test_a_clock_is_held_against_that_outside(said, runs):
-    """In turn, runs of more rounds and of as many as one has that takes 0.5 s beside its clock."""
+    """In turn, runs of as many rounds as a row has and of more: by its clock, and by that outside,
+    whatever else it tells."""
     runs = iter(runs)
 
     def run(*_, **__):
         train, program, *status = next(runs)
-        return measuring.Measured(row(train_s=train, program_s=program), *status)
+        return measuring.Measured(row(train_s=train, setup_s=train, program_s=program), *status)
 
     found = measuring.slow_clock(LADDER.find("01"), {}, row(epochs=5, program_s=1.5), run)
     assert found == (said and f"its clock is wrong: {said}")

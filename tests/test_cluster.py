@@ -16,6 +16,8 @@ needs_simgrid = pytest.mark.skipif(not shutil.which("smpirun"), reason="found no
 def test_what_a_sum_takes():
     network = cluster.Cluster(16, 100, 12.5, 1)
     assert network.sum_seconds("allreduce", 1250) == pytest.approx(4 * 100.1e-6)
+    three = network._replace(nodes=3)  # the third sends its part first, and gets the sum last
+    assert three.sum_seconds("allreduce", 1250) == pytest.approx(3 * 100.1e-6)
     assert network.sum_seconds("allreduce", 200000) == pytest.approx(8 * 100e-6 + 30e-6)
     assert network.sum_seconds("iallreduce", 1250) == pytest.approx(100e-6 + 1.5e-6)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIMIT_S, REPOSITORY, said, wait_until
+from programs import run
 
 from bench import running
 
@@ -39,6 +40,13 @@ def test_make(tree):
     assert "\n-int new;\n+int old;\n" in tree.run("make diff STAGE=00 FROM=01")
     assert "STAGE: found '00_one', the first stage; expected a later one\n" in tree.run(
         "make diff STAGE=00", 2)
+
+
+def test_a_script_is_the_same_on_windows_and_in_turkish():
+    """There, an i becomes another I: no script changes the case of letters."""
+    said = run("git check-attr text eol -- run_all.sh", cwd=REPOSITORY).stdout
+    assert said == "run_all.sh: text: auto\nrun_all.sh: eol: lf\n"
+    run(["git", "grep", "-E", r"\$\{\w+[\^,]", "--", "*.sh", "*.sbatch"], 1, cwd=REPOSITORY)
 
 
 # --- Ctrl-C ---
@@ -165,6 +173,12 @@ def test_packages(system):
     assert system.run("setup/deps.sh run") == left_out  # nothing else is missing
 
 
+def test_both_containers_are_the_same():
+    found = [re.findall(r"setup/(\w+\.\w+)|(debian:.*)", (REPOSITORY / "setup" / name).read_text())
+             for name in ("Containerfile", "ladder.def")]
+    assert {*found[0]} == {*found[1]} and found[0][-1] == found[1][-1] == ("image.sh", "")
+
+
 def test_another_python(system):
     """PYTHON is used if it is given, or else the one in PATH where Debian's has no pandas. What it
     lacks, it gets with pip. Nothing needs curl where MNIST_DIR says where the data are."""
@@ -176,6 +190,7 @@ def test_another_python(system):
         system.run("./bare bench step diff", 2))
     system.write("setup/packages.txt", "run python3-there import:json\nfetch curl no-curl\n"
                  "report python3-xyz import:xyz\n")
+    assert system.run("setup/deps.sh run", MNIST_DIR="/") == ""  # no python3 is in PATH
     python = system.script("bin/python3", f'exec {sys.executable} "$@"')
     assert system.run("setup/python.sh", PYTHON="python3") == f"{python}\n"
     assert system.run("setup/python.sh") == f"{sys.executable}\n"

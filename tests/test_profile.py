@@ -1,8 +1,9 @@
-"""Tests `make profile` and `make asm` in a tree with a study of its own, in a path with a space."""
+"""Tests `make profile` and `make asm` on a study of its own, in a path with a space."""
 
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from programs import ROOT, run, script
@@ -35,24 +36,15 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture
-def tree(tmp_path):
-    root = tmp_path / "a bé"
-    for name in "bench", "common", "setup", "data":
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("build", "env"))
-    shutil.copy(ROOT / "Makefile", root)
+def tree(checkout):
     for name, rule in (("00_only", 'run: run.c\n\tgcc -O2 -g -fopenmp -o run "$$PWD/run.c"\n'),
                        ("01_broken", "run: ;\n")):
-        folder = root / "studies/fake" / name
+        folder = checkout.root / "studies/fake" / name
         script(folder / "run", "echo broken >&2; exit 3")
         (folder / "Makefile").write_text(rule)
         (folder / "run.c").write_text(PROGRAM)
-    (root / "studies/fake/ladder.toml").write_text(LADDER)
-
-    def start(words, status=0, **variables):
-        return run(f"{sys.executable} -m bench {words} STUDY=fake", status, cwd=root, **variables)
-
-    start.root = root
-    return start
+    checkout.write("studies/fake/ladder.toml", LADDER)
+    return lambda words, status=0: run(f"{sys.executable} -m bench {words} STUDY=fake", status)
 
 
 @needs_pprof
@@ -60,7 +52,7 @@ def test_a_stage_of_a_study(tree):
     """The run grows until there are enough samples, of both threads."""
     line = PROGRAM[:PROGRAM.index("sum += i")].count("\n") + 1
     tree("profile CPU_SECONDS=1 STAGE=00")
-    folder = tree.root / "studies/fake/profiles/mine/00_only"
+    folder = Path("studies/fake/profiles/mine/00_only")
     cpu, lines, heap, graph = ((folder / name).read_text() for name in (
         "cpu.txt", "lines.txt", "heap.txt", "graph.svg"))
     assert re.match(r"00_only, samples 30, seconds (1\d|[2-9])", cpu) and "\ncpu: " in cpu
@@ -70,7 +62,7 @@ def test_a_stage_of_a_study(tree):
     assert f"work studies/fake/00_only/run.c:{line}  sum += i ^ sum; // the hot line\n" in lines
     assert re.search(r"^ +8\.0 .* studies/fake/00_only/run.c:\d+  .*// eight MiB$", heap, re.M)
     assert "<svg" in graph and not any(
-        str(path) in text for text in (cpu, lines, heap) for path in (tree.root, ROOT, "/usr/"))
+        str(path) in text for text in (cpu, lines, heap) for path in (Path.cwd(), ROOT, "/usr/"))
 
 
 def test_asm(tree):

@@ -58,7 +58,10 @@ def test_without_a_study_everything_else_works(tmp_path, gone):
             if ladder.name not in gone]
     assert does(f"{sys.executable} -m bench ladders ladders").split() == left
     for command in "make -n", "make -n clean", "make -C tests -n test":
-        assert not re.search(rf"\b({'|'.join(gone)})\b", does(command)), command
+        said = does(command)
+        assert not re.search(rf"\b({'|'.join(gone)})\b", said), command
+    # A module's compiler stays before /usr/bin.
+    assert re.search('PATH="(.*?)"', said)[1] == "$PWD/tests/build/bin:$PATH"
     does("./run_all.sh --stages 00 --hidden 8 --batch 4 --train 6 --test 4 --repeats 1")
     pytest.importorskip("matplotlib")
     # It writes the list of the studies, too.

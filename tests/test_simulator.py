@@ -32,17 +32,13 @@ def test_right_programs_give_the_same_result_in_every_order_and_on_any_number_of
                for seed in range(5 if FULL else 2) for threads in (1, 4)
                for program in ("correct.sim", "correct.sanitized.sim")]
     lines = results[0].splitlines()
-    assert len({*results}) == 1 and len(lines) == 12
+    assert len({*results}) == 1 and len(lines) == 10
     assert lines[0].startswith("simulated") and lines[1] == "simulated"
 
 
-@pytest.mark.parametrize("status, said, variables", [
-    (77, "^cudaErrorNoDevice: no CUDA-capable device is detected", {"SIM_DEVICES": 0}),
-    (1, "not so: .*cudaMalloc.* == cudaSuccess", {"SIM_MEMORY": 10000}),
-    (1, "SIM_SEED: found 'x', expected a whole number", {"SIM_SEED": "x"})])
-def test_a_device_as_the_environment_says(status, said, variables):
-    ended = start("correct.sim", status=status, **variables)
-    assert re.search(said, ended.stdout + ended.stderr, re.MULTILINE)
+def test_an_order_that_is_none_is_said():
+    said = start("correct.sim", status=1, SIM_SEED="x").stderr
+    assert "SIM_SEED: found 'x', expected a whole number" in said
 
 
 # (program, builds that find its fault, what they say). AT(text) is the place of that line.
@@ -76,10 +72,8 @@ FAULTS = [
      " 0x[0-9a-f]*, 0 bytes into the 1024 bytes of cudaMalloc at AT(x[0] * 1.5f).*, and thread 0 of"
      " block 0 stored to it at AT(x[0] * 1.5f).*: nothing orders the two"),
     ("missing_second_barrier", COUNTED, "stores to .*, and thread .* loaded it"),
-    ("warps_lose_updates", COUNTED, r"thread \(32,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("lanes_lose_updates", COUNTED, r"thread \(1,0,0\) loads .*, and thread 0 of block 0 stored"),
     ("blocks_lose_updates", COUNTED, "loads .*, and thread 0 of block 0 stored to it"),
-    ("missing_fence", COUNTED, r"block \(19,0,0\), .*AT(]; // of all blocks).* of block 0 stored"),
     *((f"hand_over_without_{wrong}", COUNTED, r"kernel hand_over, block \(0,0,0\), thread \(0,0,0\)"
        " loads .* at AT(// handed over), and thread 0 of block 1 stored to it at "
        "AT(// to hand over): nothing orders the two")
@@ -174,7 +168,7 @@ def test_what_needs_an_order_gives_another_result_in_another_order_and_the_same_
 def test_right_programs_are_let_through():
     """Those that look like wrong ones. A missing fence shows in no result here."""
     start("correct.counted.sim")
-    for name in "fence", "bytes", "hand_over_with_fences", "volatile_with_fences":
+    for name in "bytes", "hand_over_with_fences", "volatile_with_fences":
         start("broken.counted.sim", name)
     assert len({result(f"hand_over_{fences}") for fences in (
         "with_fences", "without_fence_before", "without_fence_behind")}) == 1

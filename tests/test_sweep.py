@@ -6,11 +6,14 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from conftest import LADDER, REPOSITORY, SWEEP, wait_until
+
+from bench.record import Record
 
 RUN_ALL = SWEEP.partition(" --")[0]
 
@@ -22,7 +25,8 @@ def test_grid(tree):
     tree.edit("stages/ladder.toml", "[8]", "[8, 16]")
     tree.edit("stages/ladder.toml", "[4]", "[4, 5]")
     tree.write("elsewhere/[other]/train-images-idx3-ubyte", "")
-    output = tree.run("env --chdir elsewhere ../run_all.sh --epochs=2 --data [other]")
+    Path("elsewhere/link").symlink_to("../run_all.sh")
+    output = tree.run("env --chdir elsewhere ./link --epochs=2 --data [other]")
     once = [",".join(row) for row in itertools.product("45", ("8", "16"), ("00_one", "01_two"))]
     path = "report/results/made-up/stages/runs.csv"
     assert tree.rows("batch hidden stage", path).split() == once * 3
@@ -60,6 +64,10 @@ def test_rounds(tree):
     ("--stages 00,09", "--stages: found '09', expected one of: 00 01"),
     ("--growth", "--growth: found no [growth] in stages/ladder.toml"),
     ("--output /proc/no", "/proc/no: cannot write there; name another directory with --output"),
+    ("--output=", "--output: found '', expected text"),
+    ("--hidden '8\n9'", "--hidden: found '8?9', expected a whole number from 1"),
+    ("--threads 1,2147483648",
+     "--threads: found '2147483648', expected a whole number from 1 to 2147483647"),
     ("--nonsense", "unrecognized arguments: --nonsense")])
 def test_wrong_options(tree, words, said):
     assert tree.run(f"{SWEEP} {words}", 2) == f"run_all.sh: {said}\n"
@@ -173,7 +181,7 @@ def test_threads_are_bound(tree):
     cases = ("00_one", "", spins), ("01_two", "OPENMP = yes", f"{spins} {bound}"), (
         "02_three", "OPENMP = yes\nRUN = env", spins)
     for name, declared, _ in cases:
-        tree.stage(name, 'env | grep -E "^(G?OMP|OPENBLAS)_" | sort | paste -sd" " >"openmp.$stage"')
+        tree.stage(name, 'env | grep -E "^(G?OMP|OPENBLAS)_" | sort | paste -sd" " >openmp.$stage')
         tree.write(f"stages/{name}/Makefile", f"{declared}\nrun: ;\n")
     tree.sweep()
     for name, _, expected in cases:
@@ -303,16 +311,22 @@ def test_resume_counts_only_rows_of_the_same_sweep(tree):
     assert "expected the same --data" in tree.sweep("--repeats 3 --resume", 2)
 
 
-def test_options_are_judged_before_anything_moves(tree):
-    """By the program, where only it knows the range."""
+@pytest.mark.parametrize("when", ["*--columns", "*--csv*"])
+def test_options_are_judged_before_anything_moves(tree, when):
+    """By the program, where only it knows the range, or how many samples the data have."""
     tree.sweep()
-    before = {path: path.read_text() for path in tree.results.glob("*.csv")}
+    before = {path: path.read_text() for path in tree.results.rglob("*.csv")}
     tree.stage("00_one", ":")
-    tree.edit("stages/00_one/run", "*--columns) exit ;;", "*--columns) "
+    tree.edit("stages/00_one/run", "case $* in", f"case $* in {when}) "
               "echo '00_one: --hidden: found 8, expected more' >&2; exit 2 ;;")
     assert "\nrun_all.sh: --hidden: found 8, expected more\n" in tree.sweep("", 2)
-    assert {path: path.read_text() for path in tree.results.glob("*.csv")} == before
-    assert "--output: found '', expected" in tree.run(f"{SWEEP} --output=", 2)
+    assert {path: path.read_text() for path in tree.results.rglob("*.csv")} == before
+
+
+def test_two_sweeps_in_one_second(tmp_path, monkeypatch):
+    names = iter("aab")
+    monkeypatch.setattr(time, "strftime", lambda _: next(names))
+    assert [Record(tmp_path).move_aside({}).name for _ in range(2)] == ["a", "b"]
 
 
 def test_rows_that_cannot_be_read(tree):

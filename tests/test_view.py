@@ -125,7 +125,7 @@ def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
     assert "| hidden 8, batch 1 | \\~1.50 | 3.00× (2.00 to 4.00) | - |" in lab.stage("01.1")
     assert "over 00" in lab.stage("01.1") and "| 8 | 8.00 |" in lab.stage("00_plain")
     ladder = lab.lines(blocks.ladder)
-    assert ("| [01.1](stages/01_fast/01.1_step) | a move | 1 | \\~1.50 | 3.00× | - | 2 |"
+    assert ("| [01.1](stages/01_fast/01.1_step) | a move | 1 | \\~1.50 | \\~3.00× | - | 2 |"
             ) in ladder
     # 2 / 1.9 is 1.05, and 1 / 1.2 is 0.83: 1 lies between.
     assert "| [01](stages/01_fast) | a move | 1 | \\~1.55 | ≈ 1 | - | 0 |" in ladder

@@ -208,21 +208,6 @@ __global__ void count_remainders(float *x, unsigned words) {
         x[threadIdx.x] = histogram[threadIdx.x];
 }
 
-// The block that comes last adds up what all have stored. Without fences, it may not see it yet.
-__global__ void add_parts(float *parts, unsigned *arrived, int fence) {
-    if (threadIdx.x > 0)
-        return;
-    parts[blockIdx.x] = 1;
-    if (fence)
-        __threadfence();
-    if (atomicAdd(arrived, 1u) < gridDim.x - 1)
-        return;
-    if (fence)
-        __threadfence();
-    for (unsigned block = 1; block < gridDim.x; ++block)
-        parts[0] += parts[block]; // of all blocks
-}
-
 __global__ void halve(unsigned char *x) {
     x[threadIdx.x] /= 2;
 }
@@ -512,10 +497,6 @@ int main(int argc, char **argv) {
         add_in_turn<<<1, 64>>>(x);
         print(x);
     };
-    programs["warps_lose_updates"] = [](float *x) {
-        count_remainders<<<1, 128>>>(x, 32);
-        print(x);
-    };
     programs["blocks_lose_updates"] = [](float *x) { add_to_variable<<<N, 1>>>(x); };
     programs["lanes_lose_updates"] = [](float *x) {
         count_remainders<<<1, 32>>>(x, 1);
@@ -537,10 +518,6 @@ int main(int argc, char **argv) {
     programs["too_much_shared_memory"] = [](float *x) {
         fill_much<<<1, 32, 8192 * sizeof(float)>>>(x);
     };
-    programs["missing_fence"] = [](float *x) {
-        add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 0);
-    };
-    programs["fence"] = [](float *x) { add_parts<<<20, 32>>>(x, (unsigned *)(x + N / 2), 1); };
     programs["lane_missing_in_shuffle"] = [](float *x) { shuffle_with_all<<<1, 64>>>(x); };
     programs["lane_not_in_mask"] = [](float *x) { wait_with_lower_half<<<1, 32>>>(x); };
     programs["capture_of_default_stream"] = [](float *) {
