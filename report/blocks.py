@@ -1,12 +1,13 @@
 """What stands between the markers of READMEs, in Markdown. The cells are group.py's."""
 
-import re
+from statistics import fmean
 
 import pandas
 
 from bench import counts, rows
 from bench.base import fail
-from report.table import MOVE, ROOF, Cell, Table, by_reason, count_of, link, three_digits
+from report.group import PAPER
+from report.table import MOVE, Cell, Table, by_reason, count_of, link, three_digits
 from report.view import changes, find_gpu, read
 
 MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
@@ -184,15 +185,8 @@ def cells_of_rung(group, stage, line, places):
 
 
 def roofline(results, folder):
-    """The picture of the roofs, and which one bounds each program, as its README says."""
-    found = {stage: re.search(r"^## The roof\n\n(.+?)\n\n", rows.read(stage.folder / "README.md"),
-                              re.DOTALL | re.MULTILINE) for stage in results.ladder.stages}
-    table = Table(["", ROOF], [
-        [link(stage.name, stage.folder, folder), " ".join(said[1].split())]
-        for stage, said in found.items() if said])
-    return "\n\n".join([picture(
-        results.plots / "roofline.svg", "The phases of each program under the machine's roofs",
-        folder), str(table)])
+    return picture(results.plots / "roofline.svg",
+                   "The phases of each program under the machine's roofs", folder)
 
 
 def gain(group, line, above, cell, with_interval=False):
@@ -202,7 +196,9 @@ def gain(group, line, above, cell, with_interval=False):
         return Cell()
     if with_interval or ratio.pairs == 1:
         return Cell(ratio.text)
-    return Cell(ratio.short if ratio.is_seen else "≈ 1")
+    if not ratio.is_seen:
+        return Cell("≈ 1")
+    return Cell(ratio.short, "".join(group.marks(each, cell) for each in (line, above)))
 
 
 def measured(results, stage):
@@ -308,6 +304,27 @@ def paper(results, folder):
     return "\n\n".join([
         picture(results.plots / "paper.svg", "The paper's times, and ours", folder),
         f"Dashed: the paper's. {results.grid.heading}; on {results.machine}."])
+
+
+def tutorial(results, folder):
+    """ns a multiply-add, by the paper's serial times and by the loops that it may have had."""
+    path = results.folder / "tutorial.csv"
+    if not path.exists():
+        return "Not measured yet."
+    ladder, group = results.ladder, results.grid
+    paper = {line[0]: line for line in group.paper}[ladder.toml["baseline"] + PAPER]
+    frame = rows.read_rows(path, ladder)
+    lines = []
+    for hidden, runs in frame.groupby("hidden"):
+        cells = [dict(zip(group.axes, cell)) for cell in group.cells if hidden in cell[1:]]
+        times = [2e9 * group.time(paper, tuple(cell.values())) / sum(
+            ladder.work(cell | group.settings, phase, "operations") for phase in ladder.phases)
+            for cell in cells]
+        ours = 2 / runs.groupby("stage")["gflops"].mean()
+        lines.append([str(hidden), *map(three_digits, (fmean(times), *ours))])
+    heads = ["hidden", "the paper", *(f"`-{name[-2:]}`" for name in sorted({*frame["stage"]}))]
+    said = f"ns a multiply-add, the mean over the batches; ours on {results.machine}."
+    return f"{Table(heads, lines)}\n\n{said}"
 
 
 def update(path, name, make):

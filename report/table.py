@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bench import rows
 
 WIDTH = 80  # of a terminal
-MOVE, ROOF = "the move", "its roof"  # the heads of columns of words
+MOVE = "the move"  # the head of a column of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
     "~": f"~: uncertain: a run is more than {100 * rows.NOISY:.0f} % from the median",
@@ -71,7 +71,7 @@ class Table:
 
     def __str__(self):
         """In Markdown."""
-        rules = ["---", *("---" if head in (MOVE, ROOF) else "---:" for head in self.heads[1:])]
+        rules = ["---", *("---" if head == MOVE else "---:" for head in self.heads[1:])]
         head, *lines = (
             f"|{'|'.join(f' {cell} ' if str(cell) else ' ' for cell in line)}|"
             for line in (self.heads, *self.lines))

@@ -19,6 +19,7 @@ def update_readmes(ladder, results):
                               ("README.md", "compilers", makes.of_compilers),
                               ("README.md", "roofline", blocks.roofline),
                               ("PAPER.md", "tables", blocks.paper),
+                              ("PAPER.md", "tutorial", blocks.tutorial),
                               ("PREDICTIONS.md", "predictions", blocks.predictions)):
         if results:
             blocks.update(ladder.folder / page, name, partial(block, results, ladder.folder))
@@ -48,11 +49,12 @@ def page_of_machine(machine):
 
 
 def own_machine():
-    """The folder of this machine's results, if there are some and READMEs show another's."""
-    machine = view.HERE / "results" / counts.run("bench/machine.sh", "--name").strip()
-    if given("REFERENCE") or machine.name == view.reference_name():
+    """The folder of this machine's results, or of a look, if READMEs show another's."""
+    name = counts.run("bench/machine.sh", "--name").strip()
+    if given("REFERENCE") or name == view.reference_name():
         return None
-    return machine if [*machine.glob("*/runs.csv")] else None
+    found = (view.HERE / "results" / each for each in (name, f"{name}-quick"))
+    return next((folder for folder in found if [*folder.glob("*/runs.csv")]), None)
 
 
 def main():
@@ -60,6 +62,9 @@ def main():
         rows.write(own / "README.md", page_of_machine(own))
         print(f"Written to {own.relative_to(ROOT)}/README.md; the READMEs stay as they are")
         return
+    if not given("REFERENCE"):  # a reader's own stages are in no committed page
+        for ladder in ladders.ladders():
+            ladder.stages = [stage for stage in ladder.stages if stage.number < "20"]
     first = ladders.ladders()[0]
     everything = {ladder: view.reference(ladder) for ladder in ladders.ladders()}
     for ladder, results in everything.items():

@@ -1,21 +1,45 @@
 """Draws what `make cluster OUTPUT=FILE.csv` wrote, and puts it into READMEs of its stages:
 
     python3 -m bench stages.07_mpi.cluster FILE.csv
+
+With a stage, first appends its runs of two and three processes, beside mpirun's:
+
+    python3 -m bench stages.07_mpi.cluster STAGE=11_mpi HIDDEN=256 BATCH=32 FILE.csv
 """
 
+import importlib
+import itertools
 import math
 import sys
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import pandas
 
-from bench import ladders
+from bench import cluster, host, ladders, testing
+from bench.options import given
 from report import blocks, look
 from report.table import Table
 
 CELL = ["hidden", "batch"]
 MARKERS = "ovs^"
+
+
+def beside_real(stage, cell, rate):
+    """Yields lines of two and three processes beside mpirun's, on no more threads than cores."""
+    sweep = importlib.import_module("stages.11_mpi_lookahead.network.sweep")
+    testing.make("-C", stage.folder)
+    testing.make("-C", sweep.FOLDER)
+    calls = ""
+    for nodes, delay in itertools.product((2, 3), sweep.DELAYS):
+        rounds = 3 if nodes == 3 and " allreduce" in calls else 1
+        threads = min(nodes, host.processors())
+        line = cluster.Cluster(nodes, delay / rounds, 1000, rate).line(stage, cell, threads)
+        calls = line["calls"]
+        times = [sweep.measure(stage, [sweep.MPIRUN, "-n", str(nodes)], {}, delay,
+                               [*line["options"], "--threads", str(threads)]) for _ in range(9)]
+        yield line | {"latency_us": delay, "real": round(median(times), 1)}
 
 
 def draw(table, path):
@@ -35,12 +59,15 @@ def draw(table, path):
                                label=f"{key}{unit}")
             axes.plot(each["nodes"], each["predicted"], marker + ":", mfc="none",
                       color=shown.get_color())
+            if not unit:  # what crosses where both send as much
+                axes.plot(each["nodes"], each["waits"], "--", color=shown.get_color())
         look.log_axis(axes, "xy")
     for axes in panels.flat[len(groups):]:
         axes.remove()
     panels.flat[0].legend(frameon=False)
     figure.supxlabel("nodes, simulated", fontsize=9)
-    figure.supylabel("µs a batch; dotted: predicted", fontsize=9)
+    dashed = "" if unit else "; dashed: waiting"
+    figure.supylabel(f"µs a batch; dotted: predicted{dashed}", fontsize=9)
     look.save(figure, path)
 
 
@@ -51,22 +78,32 @@ def summary(stage, table):
     own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
     own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
     own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
+    own["part"] = (own["real"] / own["us_a_batch"]).round(2)
     heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
              "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
-             "real": "not simulated", "over": f"over {stage.before.number}"}
+             "real": "not simulated", "part": "of it", "mib": "MiB",
+             "of_one_node": "over one node", "over": f"over {stage.before.number}"}
     shown = own[[*heads]].dropna(axis=1, how="all")
     lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
              for line in shown.itertuples(index=False))
-    return str(Table([heads[name] for name in shown], lines))
+    changed = {*own["sources"]} - {stage.sources}
+    note = "\n\nSome runs are of earlier sources." if changed else ""
+    return str(Table([heads[name] for name in shown], lines)) + note
 
 
 def main():
     path = Path(sys.argv[1])
+    ladder = ladders.find_ladder("")
+    if given("STAGE"):
+        rate = cluster.start(ladder)
+        for stage in ladder.select(given("STAGE")):
+            cluster.build(stage)
+            cluster.save(beside_real(stage, ladder.options("step"), rate), path)
     table = pandas.read_csv(path)
     simulated = table[table["real"].isna()]
     for width, runs in simulated.groupby("gb_s"):
         stages = runs["stage"].unique()
         shown = runs[runs["stage"].isin(stage for stage in stages if stage[2:4] in (".0", "_m"))]
         draw(shown, path.with_name(f"{width:g}_gb_s.svg"))
-    for stage in ladders.find_ladder("").stages:
+    for stage in ladder.stages:
         blocks.update(stage.folder / "README.md", "cluster", partial(summary, stage, table))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adam in the place of plain gradient descent, for "Can the paper's times be true?" in the study's
+"""Adam in the place of plain gradient descent, for "Which setting is the paper's?" in the study's
 README. It takes a peer's options, but computes something else, so no table has it."""
 
 import peer
