@@ -94,8 +94,10 @@ def read_page(stage):
 
 def measure(stage, question):
     """What the runs here say: beside the stage before, where there is one."""
-    from bench import compare, screen  # need numpy and rich, and a diff does not
+    from bench import compare, host, screen  # need numpy and rich, and a diff does not
 
+    if stage.is_cuda and not host.has_gpu():
+        fail("found no GPU (nvidia-smi lists none)", 77)
     ladder = stage.ladder
     options = compare.read_options(ladder, "step")
     options |= {name: value for name, value in question.options.items() if not given(name)}

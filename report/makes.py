@@ -55,7 +55,9 @@ def block(results, folder):
     for stage in results.ladder.stages:
         found = [each[each["step"] == stage.name].set_index("cell") for each in records]
         if any(map(len, found)):
-            cell = next(filter(len, found))["gain"].idxmax()
+            first, *others = filter(len, found)
+            shared = [cell for cell in first.index if all(cell in each.index for each in others)]
+            cell = first.loc[shared or [*first.index], "gain"].idxmax()
             table.append([link(stage.name, stage.folder, folder), cell,
                           *(gain(stage, lines, cell) for lines in found)])
     about = pandas.DataFrame([each.iloc[0] for each in records], columns=COLUMNS)

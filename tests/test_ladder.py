@@ -171,7 +171,7 @@ def test_step_on_a_terminal(repository):
 def test_step_of_a_stage_that_cannot_run_here(repository):
     """It says why and goes on. With jobs, a make within would have jobs to warn of."""
     output = repository.run("make -j2 step STAGE=04 NVCC=no-such-nvcc")
-    assert re.search(r"found no no-such-nvcc(.|\n)*\n`make check STAGE=04_cuda_device_mem` tests "
+    assert re.search(r"step: found no GPU(.|\n)*\n`make check STAGE=04_cuda_device_mem` tests "
                      r"04_cuda_device_mem on a simulated device\.\n(.|\n)*What the profile", output)
     assert not re.search("^(make|gcc)|jobserver", output, re.MULTILINE)
     output = repository.run("make -s all STAGES=stages/03_cuda_unified NVCC=no-such-nvcc")

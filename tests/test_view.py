@@ -268,6 +268,8 @@ def test_a_machine_of_ones_own_has_a_page_and_changes_no_readme(lab, monkeypatch
     page = (lab.root / "results/mine/README.md").read_text()
     assert "| [01_fast](../../stages/01_fast) | a move | 1 | 1.00, 4.00× |" in page
     assert "stages/plots/ladder.svg" in page and not (lab.root / "README.md").exists()
+    (lab.root / "results/mine").rename(lab.root / "results/mine-quick")
+    assert write.own_machine() == lab.root / "results/mine-quick"
     monkeypatch.setitem(options.GIVEN, "REFERENCE", "mine")
     assert write.own_machine() is None
 
