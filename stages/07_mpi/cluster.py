@@ -60,7 +60,8 @@ def draw(table, path):
             axes.plot(each["nodes"], each["predicted"], marker + ":", mfc="none",
                       color=shown.get_color())
             if not unit:  # what crosses where both send as much
-                axes.plot(each["nodes"], each["waits"], "--", color=shown.get_color())
+                several = each[each["nodes"] > 1]
+                axes.plot(several["nodes"], several["waits"], "--", color=shown.get_color())
         look.log_axis(axes, "xy")
     for axes in panels.flat[len(groups):]:
         axes.remove()
@@ -74,15 +75,16 @@ def draw(table, path):
 def summary(stage, table):
     """A stage on 16 nodes and beside real processes, and over its origin."""
     place = [*CELL, "nodes", "latency_us"]
-    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch"]]
+    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch", "mib"]]
     own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
     own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
     own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
     own["part"] = (own["real"] / own["us_a_batch"]).round(2)
     heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
              "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
-             "real": "not simulated", "part": "of it", "mib": "MiB",
-             "of_one_node": "over one node", "over": f"over {stage.before.number}"}
+             "real": "not simulated", "part": "part", "of_one_node": "over one node",
+             "over": f"over {stage.before.number}", "mib": "MiB in all",
+             "mib_before": f"in {stage.before.number}"}
     shown = own[[*heads]].dropna(axis=1, how="all")
     lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
              for line in shown.itertuples(index=False))
