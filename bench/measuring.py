@@ -80,6 +80,7 @@ def slow_clock(stage, options, row, run):
                 return found.errors
             pair.append(found.row)
         own, outside = (pair[1][name] - pair[0][name] for name in (ladder.time, "program_s"))
-        if outside <= own + CLOCK_NOISE_S:
+        # A program with a row for each epoch tests the network after each, which it does not time.
+        if outside <= (1.2 if ladder.toml["epochs"] else 1) * own + CLOCK_NOISE_S:
             return ""
     return f"its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by {ladder.time}"
