@@ -9,6 +9,7 @@ import subprocess
 from bench.base import ROOT
 from bench.host import processors
 
+OWN = "20"  # the first number of a reader's own stages
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
 
 # GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
@@ -120,13 +121,15 @@ class Stage:
                          for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
-    def diffs(self):
-        """[(title, two sources, the text of "-")]: what git_diff() compares to show it against the
-        stage before. Where its page says `<!-- apart: head, create -->`, what changes in these
-        functions, and above all functions, stands beside the move and is shown apart."""
-        sources = [each.source.relative_to(ROOT) for each in (self.before, self)]
+    def diffs(self, before=None):
+        """[(title, two sources, the text of "-")]: what git_diff() compares to show it against a
+        stage, or the one before. Against that one, where its page says `<!-- apart: head, create
+        -->`, what changes in these functions, and above all functions, is shown apart: it stands
+        beside the move."""
+        before = before or self.before
+        sources = [each.source.relative_to(ROOT) for each in (before, self)]
         apart = re.search("<!-- apart: (.*?) -->", self.read("README.md"))
-        if not apart:
+        if not apart or before is not self.before:
             return [("", sources, None)]
         both, new = ((ROOT / source).read_text(encoding="utf-8") for source in sources)
         for name in apart[1].split(", "):

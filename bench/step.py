@@ -31,10 +31,7 @@ def show_diff(ladder):
 def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    diffs = [("", [each.source.relative_to(ROOT) for each in (before, stage)], None)]
-    if before is stage.before:
-        diffs = stage.diffs()
-    for title, sources, text in diffs:
+    for title, sources, text in stage.diffs(before):
         if title:
             print(f"{title}\n")
         # git exits with 1 if they differ, and by a signal if the reader of its pipe stops early.

@@ -11,10 +11,9 @@ import numpy as np
 from bench import check, ladders, shape
 from bench.base import fail
 from bench.options import GIVEN, given, take
-from bench.stage import bare
+from bench.stage import OWN, bare
 
 FILES = {path.stem: path for path in Path(__file__).parent.glob("assignments/*.toml")}
-OWN = "20"  # the first number of a stage of one's own
 
 
 def find(ladder, start):

@@ -8,6 +8,7 @@ from functools import partial
 from bench import counts, ladders, rows
 from bench.base import ROOT
 from bench.options import given
+from bench.stage import OWN
 from report import blocks, figures, makes, plots, table, view
 
 
@@ -64,7 +65,7 @@ def main():
         return
     if not given("REFERENCE"):  # a reader's own stages are in no committed page
         for ladder in ladders.ladders():
-            ladder.stages = [stage for stage in ladder.stages if stage.number < "20"]
+            ladder.stages = [stage for stage in ladder.stages if stage.number < OWN]
     first = ladders.ladders()[0]
     everything = {ladder: view.reference(ladder) for ladder in ladders.ladders()}
     for ladder, results in everything.items():
