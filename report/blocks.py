@@ -1,12 +1,9 @@
 """What stands between the markers of READMEs, in Markdown. The cells are group.py's."""
 
-from statistics import fmean
-
 import pandas
 
 from bench import counts, rows
 from bench.base import fail
-from report.group import PAPER
 from report.table import MOVE, Cell, Table, by_reason, count_of, link, three_digits
 from report.view import changes, find_gpu, read
 
@@ -311,17 +308,17 @@ def tutorial(results, folder):
     path = results.folder / "tutorial.csv"
     if not path.exists():
         return "Not measured yet."
-    ladder, group = results.ladder, results.grid
-    paper = {line[0]: line for line in group.paper}[ladder.toml["baseline"] + PAPER]
+    ladder = results.ladder
+    settings = {ladder.column(option): value for option, value in ladder.settings.items()}
+    paper = pandas.read_csv(ladder.folder / "paper.csv").assign(**settings)
+    paper = paper[paper["stage"] == ladder.toml["baseline"]]
+    works = [sum(ladder.work(row, phase, "operations") for phase in ladder.phases)
+             for row in paper.to_dict("records")]
+    times = (2e9 * paper[ladder.time] / works).groupby(paper["hidden"]).mean()
     frame = rows.read_rows(path, ladder)
-    lines = []
-    for hidden, runs in frame.groupby("hidden"):
-        cells = [dict(zip(group.axes, cell)) for cell in group.cells if hidden in cell[1:]]
-        times = [2e9 * group.time(paper, tuple(cell.values())) / sum(
-            ladder.work(cell | group.settings, phase, "operations") for phase in ladder.phases)
-            for cell in cells]
-        ours = 2 / runs.groupby("stage")["gflops"].mean()
-        lines.append([str(hidden), *map(three_digits, (fmean(times), *ours))])
+    lines = [[str(hidden), *map(three_digits, (times[hidden],
+                                               *(2 / runs.groupby("stage")["gflops"].mean())))]
+             for hidden, runs in frame.groupby("hidden")]
     heads = ["hidden", "the paper", *(f"`-{name[-2:]}`" for name in sorted({*frame["stage"]}))]
     said = f"ns a multiply-add, the mean over the batches; ours on {results.machine}."
     return f"{Table(heads, lines)}\n\n{said}"
