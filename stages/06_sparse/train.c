@@ -397,13 +397,15 @@ static double forward(struct network *network, struct slice *slice, const struct
     // one's. No thread gets further ahead than that, so two sets in turn are enough.
     slice->turn ^= 1;
 #pragma omp barrier
-    double loss = 0;
+    // Apart from softmax no turn waits for another, so many of the others' lines travel at once.
     for (size_t s = 0; s < n; ++s) {
         z[s] = *slice->bias2;
         for (size_t t = 0; t < slice->threads; ++t)
             z[s] += shares[t * network->stride + s];
-        loss += softmax(&z[s], batch->labels[s]);
     }
+    double loss = 0;
+    for (size_t s = 0; s < n; ++s)
+        loss += softmax(&z[s], batch->labels[s]);
     return loss / (double)n;
 }
 

@@ -1,6 +1,5 @@
-// Stage 07.1: several processes, which may run on several machines. As each thread does in 02, each
-// process owns a slice of the hidden units. Where 02 has its barrier, the processes add up their
-// shares of the ten outputs. The weights of the slices never travel.
+// Stage 07.1: several processes, which may run on several machines, and own slices of the hidden
+// units. Where 02 has its barrier, they add up their shares of the outputs. Weights never travel.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -65,9 +64,8 @@ struct slice {
     outputs *bias2, *logits;
 };
 
-// Returns how many threads all processes have together: as many as --threads says or as OpenMP
-// chooses in each of them, and no more than there are processors. Processes that may run on the
-// same processors divide them.
+// Returns how many threads all processes have together: --threads, or as many as OpenMP chooses in
+// each, but no more than processors. Processes that may run on the same processors divide them.
 static size_t count_threads(const struct options *options) {
     cpu_set_t set;
     MPI_Comm machine; // the processes on this one
@@ -107,13 +105,12 @@ static struct network create(const struct options *options) {
     // of hidden units would have nothing to do.
     size_t threads = count_threads(options);
     threads = threads < vectors ? threads : vectors;
-    // The processes divide these threads, and each has the vectors of its own. One without a thread
-    // has none, and adds zeros. Process 0 always has one, because its clock gives the phases.
+    // The processes divide these threads. Process 0 always has one: its clock gives the phases.
     const size_t process = (size_t)process_number(), processes = (size_t)process_count();
     const size_t begin = (threads * process + processes - 1) / processes;
     const size_t end = (threads * (process + 1) + processes - 1) / processes;
     const size_t first = vectors * begin / threads, own = vectors * end / threads - first;
-    threads = end > begin ? end - begin : 1;
+    threads = end > begin ? end - begin : 1; // one that should have none has no vectors
     struct network network = {
         .units = units,
         .vectors = vectors,
@@ -310,8 +307,7 @@ static float softmax(outputs *z, uint8_t label) {
     return logf(sum) - x[label];
 }
 
-// Adds up the shares of this process's threads, and then those of all processes. Only the ten
-// numbers of a sample travel, not their padding.
+// Adds up the shares of this process's threads, and then those of all processes, unpadded.
 static void add_shares(const struct network *network, size_t threads, size_t n) {
     for (size_t s = 0; s < n; ++s) {
         outputs sum = network->shares[s];
@@ -449,8 +445,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
 // Writes the weights, turned back from panels into rows. Returns the exit status.
 static int save(const struct network *network, const char *path) {
     const size_t units = network->units;
-    const int all = (int)(network->vectors * LANES);
-    // Where another process owns a unit, this one has zeros.
+    const int all = (int)(network->vectors * LANES); // zeros where another process owns a unit
     MPI_Allreduce(MPI_IN_PLACE, network->weights1, all * PIXELS, MPI_FLOAT, MPI_SUM,
                   MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, network->weights2, all * CLASSES, MPI_FLOAT, MPI_SUM,

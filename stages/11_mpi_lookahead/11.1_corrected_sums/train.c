@@ -66,9 +66,8 @@ struct slice {
     outputs *bias2, *logits;
 };
 
-// Returns how many threads all processes have together: as many as --threads says or as OpenMP
-// chooses in each of them, and no more than there are processors. Processes that may run on the
-// same processors divide them.
+// Returns how many threads all processes have together: --threads, or as many as OpenMP chooses in
+// each, but no more than processors. Processes that may run on the same processors divide them.
 static size_t count_threads(const struct options *options) {
     cpu_set_t set;
     MPI_Comm machine; // the processes on this one
@@ -108,13 +107,12 @@ static struct network create(const struct options *options) {
     // of hidden units would have nothing to do.
     size_t threads = count_threads(options);
     threads = threads < all ? threads : all;
-    // The processes divide these threads, and each has the vectors of its own. One without a thread
-    // has none, and adds zeros. Process 0 always has one, because its clock gives the phases.
+    // The processes divide these threads. Process 0 always has one: its clock gives the phases.
     const size_t process = (size_t)process_number(), processes = (size_t)process_count();
     const size_t begin = (threads * process + processes - 1) / processes;
     const size_t end = (threads * (process + 1) + processes - 1) / processes;
     const size_t first = all * begin / threads, vectors = all * end / threads - first;
-    threads = end > begin ? end - begin : 1;
+    threads = end > begin ? end - begin : 1; // one that should have none has no vectors
     struct network network = {
         .units = units,
         .vectors = vectors,
@@ -343,8 +341,7 @@ static float softmax(outputs *z, uint8_t label) {
     return logf(sum) - x[label];
 }
 
-// Adds up the shares of this process's threads, and then those of all processes. Only the ten
-// numbers of a sample travel, not their padding.
+// Adds up the shares of this process's threads, and then those of all processes, unpadded.
 static void add_shares(const struct network *network, size_t threads, size_t n) {
     for (size_t s = 0; s < n; ++s) {
         outputs sum = network->shares[s];
