@@ -38,8 +38,11 @@ cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l || tru
 ((cores)) || cores=$(nproc --all)
 if [[ ${1:-} == --name ]]; then
     [[ $compiler == gcc ]] || other+=" ${compiler##*/}"
-    echo "$cpu $cores cores $(gpus name | sed 1q) $other" |
-        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g'
+    name=$(echo "$cpu $cores cores $(gpus name | sed 1q) $other" |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g')
+    # Committed results stay as they are, also where another machine of the same make runs.
+    [[ -z $(git ls-files "report/results/$name" 2>/dev/null) ]] || name+=-own
+    echo "$name"
     exit
 fi
 
