@@ -79,14 +79,16 @@ def tests_of(stage, path, options, cases, seeds):
 def run_tests(stage, path, options, cases, seeds):
     """Tests a stage up to its first mistake. Returns how many tests it were."""
     count = 0
-    for tester, test, arguments in tests_of(stage, path, options, cases, seeds):
-        count += 1
-        try:
-            test(*arguments)
-        except Wrong as wrong:
-            wrong.tester = tester
-            wrong.case = arguments[0]
-            raise
+    with screen.Bar() as bar:
+        for tester, test, arguments in tests_of(stage, path, options, cases, seeds):
+            count += 1
+            bar.say(f"test {count}: {stage.name} {arguments[0]}")
+            try:
+                test(*arguments)
+            except Wrong as wrong:
+                wrong.tester = tester
+                wrong.case = arguments[0]
+                raise
     return count
 
 

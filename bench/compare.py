@@ -23,7 +23,7 @@ def build(stage):
 
 def run(stage, words):
     """Runs once and returns the row, with the record of how the machine was."""
-    row, status, errors, _ = measuring.measure(stage, words)
+    row, status, errors, _ = measuring.measure(stage, words, saves=True)
     if not row:
         reason = running.reason(errors, stage.name) or "no reason given"
         if status:
@@ -67,6 +67,10 @@ def run_pairs(stages, words, count):
 def run_round(stages, words, first):
     drawn = measuring.draw_seed(stages[0].ladder)
     both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
+    saved = [row.pop("saved", None) for row in both.values()]
+    if any(each is not None for each in saved) and faults.are_apart(*saved):
+        fail(f"what {stages[0].name} and {stages[1].name} save is not the same, so their times are "
+             "not compared. See `make check`", 1)
     return both[0], both[1]
 
 

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from bench import faults, host, rows, running
 from bench.options import given
 
@@ -25,12 +27,16 @@ class Measured(NamedTuple):
     texts: dict = None  # {file of the record: the lines that the program wrote for it}
 
 
-def measure(stage, words, environment=None, with_epochs=False, **options):
-    """Runs a stage or a peer once. On a GPU, the record has no rate."""
+def measure(stage, words, environment=None, with_epochs=False, saves=False, **options):
+    """Runs a stage or a peer once. On a GPU, the record has no rate. With `saves`, the row has what
+    the program saves as "saved"."""
     noted = {"began": time.strftime("%FT%TZ", time.gmtime()), "load": round(os.getloadavg()[0], 2)}
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder, "saved")
+        if saves and stage.ladder.save:
+            command += [f"--{stage.ladder.save}", str(saved)]
         command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
@@ -39,10 +45,12 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
         noted |= {"others": round(others(), 1), "program_s": seconds}
         if status:
             return Measured(None, status, errors)
-        texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
+        texts = {path.name: rows.read(path) for path in Path(folder).glob("*.csv")}
         found = []
         if "runs.csv" in texts:
             found = rows.records(rows.read_rows(f"{folder}/runs.csv", stage.ladder))
+        if found and saved.exists():
+            found[-1]["saved"] = np.fromfile(saved, np.float32)
     if not found:
         return Measured(errors="wrote no row to its --csv")
     row = found[-1] | noted | {"rate": None}
@@ -64,23 +72,28 @@ def slow_clock(stage, options, row, run):
     """What is wrong if more rounds than a row has take longer outside than by the program's own
     clock, or "". A busy machine disturbs a pair of runs, so one that fits is enough."""
     ladder = stage.ladder
-    rounds = ladder.toml.get("tests", {}).get("updates", [""])[0]
-    if not rounds or stage.is_peer or row[ladder.time] > CLOCK_LIMIT_S:
+    if not ladder.toml["clock"] or stage.is_peer:
         return ""
-    count = row[ladder.column(rounds)]
-    more = count + math.ceil(CLOCK_S * count / max(row[ladder.time], 1e-4))
+    option, column = ladder.toml["clock"]
+    if row[column] > CLOCK_LIMIT_S:
+        return ""
+    count = row[ladder.column(option)]
+    more = count + math.ceil(CLOCK_S * count / max(row[column], 1e-4))
+    noise = CLOCK_NOISE_S
+    if option == column:  # such as --seconds, beyond which the last pass goes
+        noise += row[ladder.time]
     for _ in range(CLOCK_PAIRS):
         pair = []
         for each in (count, more):
-            found = run(ladder.words({**options, rounds: each}) + draw_seed(ladder),
+            found = run(ladder.words({**options, option: each}) + draw_seed(ladder),
                         limit=CLOCK_LIMIT_S + 2 * row["program_s"])
             if found.status == running.TOO_SLOW:
-                return f"its clock is wrong: what takes {CLOCK_S} s by {ladder.time} does not end"
+                return f"its clock is wrong: what takes {CLOCK_S} s by {column} does not end"
             if not found.row:
                 return found.errors
             pair.append(found.row)
-        own, outside = (pair[1][name] - pair[0][name] for name in (ladder.time, "program_s"))
+        own, outside = (pair[1][name] - pair[0][name] for name in (column, "program_s"))
         # A program with a row for each epoch tests the network after each, which it does not time.
-        if outside <= (1.2 if ladder.toml["epochs"] else 1) * own + CLOCK_NOISE_S:
+        if outside <= (1.2 if ladder.toml["epochs"] else 1) * own + noise:
             return ""
-    return f"its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by {ladder.time}"
+    return f"its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by {column}"

@@ -5,8 +5,8 @@ import difflib
 DEFAULTS = {"axes": [], "settings": {}, "phases": [], "columns": {}, "measures": [], "work": {},
             "quick": {}, "rungs": {}, "cluster": [], "growth": {}, "compare": {}, "step": {},
             "check": {}, "profile": {}, "counts": [], "kit": {}, "save": "save", "results": {},
-            "data": "", "profiles": "profiles", "epochs": "", "baseline": "", "numbers": "float32",
-            "unit": "ms a run", "units": ["1"]}
+            "data": "", "clock": [], "profiles": "profiles", "epochs": "", "baseline": "",
+            "numbers": "float32", "unit": "ms a run", "units": ["1"]}
 # The keys of [tests], and what they are without one. Each of its selections may replace them.
 CASES = {"sizes": [""], "cases": [], "twice": [], "options": "", "last": "", "run_only": [],
          "all_threads": [], "threads": True, "real_data": False}

@@ -8,6 +8,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bench import compare, faults, host, ladders, options, pairs
@@ -72,7 +73,7 @@ def run(monkeypatch):
     after their runs, the losses of both, and how much others use."""
     monkeypatch.setattr(host, "ceiling", lambda: None)
 
-    def run(rates=(), losses=(0.3, 0.3), busy=0):
+    def run(rates=(), losses=(0.3, 0.3), busy=0, saved=((3, 4), (3.1, 4))):
         left, stages = iter([None, None, *rates]), [SimpleNamespace(
             name=name, short=name, is_gpu=False, ladder=ladders.find_ladder("")) for name in "ab"]
 
@@ -81,7 +82,7 @@ def run(monkeypatch):
             rate = next(left, 100)
             return {"threads": 1, "rate": rate, "others": 0, "train_s": 1.0 + is_b, "forward_s": 0,
                     "backward_s": 0.5, "program_s": 3, "dataset": "mnist",
-                    "final_loss": losses[is_b]}
+                    "final_loss": losses[is_b], "saved": np.float32(saved[is_b])}
 
         monkeypatch.setattr(compare, "run", one)
         monkeypatch.setattr(host, "watch_others", lambda: lambda: busy)
@@ -126,11 +127,14 @@ def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):
                      capsys.readouterr().out)
 
 
-def test_stages_that_do_not_compute_the_same(run, capsys):
+@pytest.mark.parametrize(("said", "words"), [
+    ("final_loss is 0.3 in a and 0.4 in b", {"losses": (0.3, 0.4)}),
+    ("what a and b save is not the same", {"saved": ((3, 4), (-1, 2))}),
+    ("what a and b save is not the same", {"saved": ((3, 4), (3, 4, 0))})])
+def test_stages_that_do_not_compute_the_same(run, capsys, said, words):
     with pytest.raises(SystemExit) as ended:
-        run(losses=(0.3, 0.4))
-    assert ended.value.code == 1
-    assert "final_loss is 0.3 in a and 0.4 in b" in capsys.readouterr().err
+        run(**words)
+    assert ended.value.code == 1 and said in capsys.readouterr().err
 
 
 def test_others_are_those_that_are_not_ours(monkeypatch):

@@ -409,7 +409,7 @@ def test_what_becomes_of_programs(tree):
 
 
 def test_a_stage_whose_clock_is_slow_does_not_count(tree):
-    tree.edit("stages/ladder.toml", "[settings]", "[tests]\nupdates = ['epochs']\n[settings]")
+    tree.edit("stages/ladder.toml", "phases", "clock = ['epochs', 'time_s']\nphases")
     tree.edit("bench/measuring.py", "CLOCK_NOISE_S = 0.05", "CLOCK_NOISE_S = -9")
     tree.sweep("--stages 00", 1)
     assert not tree.rows("stage") and tree.notes()["00_one"].startswith(
