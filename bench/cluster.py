@@ -71,9 +71,11 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
             rounds += 2
         travels = rounds * size
         if kind == "iallreduce":
-            rounds, travels = min(rounds, 1), (self.nodes - 1) * size
+            rounds = min(rounds, 1)
+            travels = (self.nodes - 1) * size
         elif size > 10000:  # each node adds up its part of the numbers, and sends it to all
-            rounds, travels = 2 * rounds, 2 * size * (1 - 1 / self.nodes)
+            rounds *= 2
+            travels = 2 * size * (1 - 1 / self.nodes)
         return rounds * self.latency / 1e6 + travels / self.bandwidth / 1e9
 
     def line(self, stage, cell, threads=0):

@@ -22,7 +22,7 @@ from bench.base import ROOT, fail
 from bench.items import compare_all
 from bench.options import given
 from bench.record import Record
-from setup.gpu.plan import TOOLS
+from setup.gpu.plan import TIMED, TOOLS
 
 # What run.sh keeps of a larger file, in bytes: the end of so many, and of all.
 LARGE = 3 << 19
@@ -63,6 +63,7 @@ class Call:
         built = {key: self.kit.get(key, "") for key in ("compiler", "nvcc", "revision")}
         return self.machine | built | {
             "built for": f"{self.machine['march']}, {self.kit['CUDA_ARCH']}",
+            "variables": " ".join([*TIMED, self.machine.get("variables", "")]).strip(),
             "data": self.kit.get(f"data of {ladder.name}", ""), "clocks": self.clocks()}
 
     def clocks(self):
