@@ -117,8 +117,8 @@ def front(results, folder):
         [link(stage.name, stage.folder, folder), stage.move, predicted(group, stage, cell)]
         for stage in absent])
     by = link("what the simulated device counts", results.ladder.folder / "PREDICTIONS.md", folder)
-    return (f"{shown}\n\nNo GPU has run the others yet. By {by}, an H100 should take for such a "
-            f"batch:\n\n{predictions}")
+    return (f"{shown}\n\nNo GPU has run the others yet. By {by}, an H100 should take this "
+            f"or longer for such a batch:\n\n{predictions}")
 
 
 def head_of(group, stage, line, folder):

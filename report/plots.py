@@ -22,7 +22,8 @@ def stages(results):
     panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_xlim(1, 6 * panel.get_xlim()[1])
-    panel.set(title=group.gain(group.best(cell), cell), xlabel="times as fast as "
+    best = group.best(cell)
+    panel.set(title=f"{best[0]}: {group.gain(best, cell)}", xlabel="times as fast as "
               f"{group.baseline[0]}, {blocks.cell_name(group.ladder, cell)}")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
