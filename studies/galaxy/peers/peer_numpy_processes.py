@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """peer_numpy_loop with its loop divided among processes (`multiprocessing`), which the paper tried
 and found no faster. A process keeps its part of the samples. It gets θ and returns a gradient. Its
-OpenBLAS has one thread: with one for each core, all processes' threads would share the cores."""
+OpenBLAS has one thread, and the parent's, too: a second would spin after each cost, on a core that
+a process needs."""
 
 import multiprocessing
 
@@ -23,8 +24,8 @@ class Processes(peer_numpy_loop.NumPyLoop):
         super().__init__(x, y, lambda_)
         parts[:] = [peer_numpy_loop.NumPyLoop(*part, 0) for part in zip(
             np.array_split(x, peer.THREADS), np.array_split(y, peer.THREADS)) if len(part[0])]
-        self.pool = multiprocessing.get_context("fork").Pool(
-            len(parts), threadpoolctl.threadpool_limits, (1,))
+        threadpoolctl.threadpool_limits(1)
+        self.pool = multiprocessing.get_context("fork").Pool(len(parts))
 
     def gradient(self, theta):
         gradient = sum(self.pool.starmap(
