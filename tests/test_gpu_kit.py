@@ -65,6 +65,8 @@ def kit(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fakes(tmp_path_factory):
+    if run(["unshare", "--map-root-user", "--mount", "--net", "true"], None).returncode:
+        pytest.skip("may not make namespaces (unshare)")
     folder = tmp_path_factory.mktemp("fakes")
     script(folder / "nvidia-smi", NVIDIA_SMI)
     return folder
@@ -96,8 +98,6 @@ def shown(results):
 @pytest.fixture(scope="module")
 def calls(kit, fakes, tmp_path_factory):
     """{part: a copy of what was there when it had ended, as if the machine was gone then}"""
-    if run(["unshare", "--map-root-user", "--mount", "--net", "true"], None).returncode:
-        pytest.skip("may not make namespaces (unshare)")
     folder = tmp_path_factory.mktemp("calls")
     process, found = start(kit, fakes, folder / "out", LIMIT="2000"), {}
     for line in process.stdout:
