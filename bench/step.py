@@ -125,7 +125,7 @@ def step(ladder):
     print(f"{contents['']}\n")
     show("The idea")
     for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
-        print(f"picture: {(stage.folder / picture).relative_to(ROOT)}\n")
+        print(f"picture: {(stage.folder / picture).resolve().relative_to(ROOT)}\n")
     show("Predict before you measure")
     answer = ""
     if sys.stdin.isatty() and sys.stdout.isatty():
