@@ -63,7 +63,7 @@ def difference(row, expected, ladder):
 def are_apart(saved, other):
     """Whether what two programs saved differs by more than rounding does over many epochs. What
     they compute from other seeds is √2 apart."""
-    return np.size(saved) != np.size(other) or np.linalg.norm(saved - other) > np.linalg.norm(other)
+    return saved.size != other.size or np.linalg.norm(saved - other) > np.linalg.norm(other)
 
 
 def strays(runs, ladder):

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bench import faults, host, rows, running
 from bench.options import given
 
@@ -27,16 +25,12 @@ class Measured(NamedTuple):
     texts: dict = None  # {file of the record: the lines that the program wrote for it}
 
 
-def measure(stage, words, environment=None, with_epochs=False, saves=False, **options):
-    """Runs a stage or a peer once. On a GPU, the record has no rate. With `saves`, the row has what
-    the program saves as "saved"."""
+def measure(stage, words, environment=None, with_epochs=False, **options):
+    """Runs a stage or a peer once. On a GPU, the record has no rate."""
     noted = {"began": time.strftime("%FT%TZ", time.gmtime()), "load": round(os.getloadavg()[0], 2)}
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
-        saved = Path(folder, "saved")
-        if saves and stage.ladder.save:
-            command += [f"--{stage.ladder.save}", str(saved)]
         command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
@@ -45,12 +39,10 @@ def measure(stage, words, environment=None, with_epochs=False, saves=False, **op
         noted |= {"others": round(others(), 1), "program_s": seconds}
         if status:
             return Measured(None, status, errors)
-        texts = {path.name: rows.read(path) for path in Path(folder).glob("*.csv")}
+        texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
         found = []
         if "runs.csv" in texts:
             found = rows.records(rows.read_rows(f"{folder}/runs.csv", stage.ladder))
-        if found and saved.exists():
-            found[-1]["saved"] = np.fromfile(saved, np.float32)
     if not found:
         return Measured(errors="wrote no row to its --csv")
     row = found[-1] | noted | {"rate": None}

@@ -153,8 +153,7 @@ def test_a_lost_update_that_a_gpu_hides(checkout, tmp_path):
 def test_a_program_that_hangs_is_stopped(monkeypatch, tmp_path):
     make("-C", "bench", "build/stages/reference")
     monkeypatch.setattr(testing, "LIMIT", 0.2)
-    tester = testing.Tester(LADDER.find("00"), "builds", script(
-        tmp_path / "hangs", "sleep 1000"))
+    tester = testing.Tester(LADDER.find("00"), "builds", script(tmp_path / "hangs", "sleep 1000"))
     case, _ = tester.pairs()[0]
     with pytest.raises(testing.Wrong, match=f"{case}: hangs, or takes over 0.2 s"):
         tester.test(case)
@@ -358,33 +357,23 @@ def test_a_clock_that_cannot_be_right(said, seconds, values):
     assert faults.clock_fault(row(**values), LADDER, seconds) == said
 
 
-@pytest.mark.parametrize("said, runs", [
-    ("", [(1, 1.5), (2, 2.54)]), ("", [(1, 1.5), (2, 3.5), (1, 2.5), (2, 3.5)]),
-    ("what takes 1.06 s takes 1.00 s by train_s", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 2.56)]),
-    ("what takes 1 s by train_s does not end", [(1, 1.5), (2, 3, running.TOO_SLOW)])])
-def test_a_clock_is_held_against_that_outside(said, runs):
-    """In turn, runs of as many rounds as a row has and of more: by its clock, and by that outside,
-    whatever else it tells."""
+@pytest.mark.parametrize("column, said, runs", [
+    ("train_s", "", [(1, 1.5), (2, 2.54)]), ("epochs", "", [(1, 1.5), (2, 3.54)]),
+    ("train_s", "", [(1, 1.5), (2, 3.5), (1, 2.5), (2, 3.5)]),
+    ("train_s", "takes 1.06 s takes 1.00 s by", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 2.56)]),
+    ("epochs", "takes 2.06 s takes 1.00 s by", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 3.56)]),
+    ("train_s", "takes 1 s by train_s does not end", [(1, 1.5), (2, 3, running.TOO_SLOW)])])
+def test_a_clock_is_held_against_that_outside(monkeypatch, column, said, runs):
+    """In turn, a row's rounds and more: (by its clock, by that outside). A pass may go beyond."""
     runs = iter(runs)
 
     def run(*_, **__):
         train, program, *status = next(runs)
-        return measuring.Measured(row(train_s=train, setup_s=train, program_s=program), *status)
+        return measuring.Measured(row(train_s=train, epochs=train, program_s=program), *status)
 
+    monkeypatch.setitem(LADDER.toml, "clock", ["epochs", column])
     found = measuring.slow_clock(LADDER.find("01"), {}, row(epochs=5, program_s=1.5), run)
-    assert found == (said and f"its clock is wrong: {said}")
-
-
-@pytest.mark.parametrize("said, outside", [
-    ("", 2.2), ("its clock is wrong: what takes 2.30 s takes 1.00 s by seconds", 2.3)])
-def test_the_last_pass_goes_beyond_the_seconds(monkeypatch, said, outside):
-    def run(words, **_):
-        seconds = float(re.search(r"--seconds ([\d.]+)", " ".join(words))[1])
-        return measuring.Measured({"seconds": seconds, "program_s": outside * seconds})
-
-    monkeypatch.setitem(LADDER.toml, "clock", ["seconds", "seconds"])
-    row = {"seconds": 1, "train_s": 1.2, "program_s": 1}
-    assert measuring.slow_clock(LADDER.find("01"), {}, row, run) == said
+    assert said in found and bool(found) == bool(said)
 
 
 def strays(*others, baseline="00_serial"):

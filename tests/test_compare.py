@@ -127,10 +127,8 @@ def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):
                      capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("said", "words"), [
-    ("final_loss is 0.3 in a and 0.4 in b", {"losses": (0.3, 0.4)}),
-    ("what a and b save is not the same", {"saved": ((3, 4), (-1, 2))}),
-    ("what a and b save is not the same", {"saved": ((3, 4), (3, 4, 0))})])
+@pytest.mark.parametrize("said, words", [("loss is 0.3 in a and 0.4 in b", {"losses": (0.3, 0.4)}),
+                                         ("a and b save is not", {"saved": ((3, 4), (-1, 2))})])
 def test_stages_that_do_not_compute_the_same(run, capsys, said, words):
     with pytest.raises(SystemExit) as ended:
         run(**words)

@@ -123,9 +123,8 @@ def test_a_call_that_is_cut_off_after_any_part(calls, tmp_path):
     assert machine.name.endswith("cores-nvidia-h100-80gb-hbm3")
     assert "not found" not in (machine / "stages/runs.csv").read_text()
     sweep = Record(machine / "stages").sweeps[1]
-    assert sweep["kind"] == "steps" and sweep["gpu"].startswith(GPU)
-    assert sweep["clocks"].startswith("SM MHz 1980 (1980 to 1980)")
-    assert sweep["variables"].startswith("WARMUP_S=0.1")
+    assert sweep["kind"] == "steps" and sweep["variables"].startswith("WARMUP_S=0.1")
+    assert sweep["gpu"].startswith(GPU) and sweep["clocks"].startswith("SM MHz 1980 (1980 to 1980)")
     assert sweep["revision"] == run("bench/machine.sh", cwd=ROOT).stdout.partition(
         "revision: ")[2].partition("\n")[0]
     assert (machine / "bench/gpu.csv").read_text().startswith("what,unit,value,least,most\nlaunch,")
