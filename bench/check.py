@@ -189,8 +189,7 @@ def verdict_on(stage, target, phase, ratio, says):
 
 def seconds_of_work(stage, phase, row):
     """What a run's operations take at the rate that was measured with it."""
-    phases = [phase] if phase else stage.ladder.phases
-    operations = sum(stage.ladder.work(row, each, "operations") or 0 for each in phases)
+    operations = stage.ladder.operations(row, [phase] if phase else None)
     return operations * stage.ladder.width / (row["rate"] * 1e9)
 
 

@@ -82,8 +82,8 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
         """A run as {column: value}, in µs a batch, with its memory, its options and its calls."""
         ladder = stage.ladder
         row, options, calls = self.run(stage, cell, threads or self.nodes)
+        work = ladder.operations(row)
         computed = sum(map(float, re.findall(r"compute (\S+)", calls))) / self.rate / 1e9
-        work = sum(ladder.work(row, phase, "operations") for phase in ladder.phases)
         waited, hidden = (sum(self.sum_seconds(kind, 4 * int(count)) for count in re.findall(
             rf" {kind} (\d+)", calls)) for kind in ("allreduce", "iallreduce"))
         times = {"us_a_batch": float(row[ladder.time]), "waits": float(row[ladder.time]) - computed,

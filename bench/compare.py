@@ -25,18 +25,22 @@ def build(stage):
 
 
 def run(stage, words):
-    """Runs once and returns the row, with the record of how the machine was, and what is saved."""
-    with tempfile.NamedTemporaryFile() as file:
-        if stage.ladder.save:
-            words = [*words, f"--{stage.ladder.save}", file.name]
-        row, status, errors, _ = measuring.measure(stage, words)
-        saved = np.fromfile(file.name, np.float32)
+    """Runs once and returns the row, with the record of how the machine was."""
+    row, status, errors, _ = measuring.measure(stage, words)
     if not row:
         reason = running.reason(errors, stage.name) or "no reason given"
         if status:
             reason = f"exit status {status}: {reason}"
         fail(f"{stage.name}: {reason}", max(1, status or 1))
-    return row | {"saved": saved}
+    return row
+
+
+def run_and_save(stage, words):
+    """(the row of a run, the numbers that it saved)"""
+    with tempfile.NamedTemporaryFile() as file:
+        if stage.ladder.save:
+            words = [*words, f"--{stage.ladder.save}", file.name]
+        return run(stage, words), np.fromfile(file.name, np.float32)
 
 
 def run_pairs(stages, words, count):
@@ -73,11 +77,12 @@ def run_pairs(stages, words, count):
 
 def run_round(stages, words, first):
     drawn = measuring.draw_seed(stages[0].ladder)
-    both = {side: run(stages[side], words + drawn) for side in (first, 1 - first)}
-    if faults.are_apart(*(row.pop("saved") for row in both.values())):
+    both = {side: run_and_save(stages[side], words + drawn) for side in (first, 1 - first)}
+    (row, saved), (other_row, other) = both[0], both[1]
+    if faults.are_apart(saved, other):
         fail(f"what {stages[0].name} and {stages[1].name} save is not the same, so their times are "
              "not compared. See `make check`", 1)
-    return both[0], both[1]
+    return row, other_row
 
 
 def progress(rounds, kept, most):

@@ -56,6 +56,10 @@ class Ladder:
         terms = self.toml["work"].get(phase, {}).get(what)
         return terms and self.sum_of(terms, row)
 
+    def operations(self, row, phases=None):
+        """Those of a row's run, in all phases or in these, as far as they are known."""
+        return sum(self.work(row, phase, "operations") or 0 for phase in phases or self.phases)
+
     @staticmethod
     def sum_of(terms, row):
         """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""

@@ -312,13 +312,13 @@ def tutorial(results, folder):
     settings = {ladder.column(option): value for option, value in ladder.settings.items()}
     paper = pandas.read_csv(ladder.folder / "paper.csv").assign(**settings)
     paper = paper[paper["stage"] == ladder.toml["baseline"]]
-    works = [sum(ladder.work(row, phase, "operations") for phase in ladder.phases)
-             for row in paper.to_dict("records")]
-    times = (2e9 * paper[ladder.time] / works).groupby(paper["hidden"]).mean()
+    times = 2e9 * paper[ladder.time] / paper.apply(ladder.operations, axis="columns")
+    times = times.groupby(paper["hidden"]).mean()
     frame = rows.read_rows(path, ladder)
-    lines = [[str(hidden), *map(three_digits, (times[hidden],
-                                               *(2 / runs.groupby("stage")["gflops"].mean())))]
-             for hidden, runs in frame.groupby("hidden")]
+    lines = []
+    for hidden, runs in frame.groupby("hidden"):
+        ours = 2 / runs.groupby("stage")["gflops"].mean()
+        lines.append([str(hidden), *map(three_digits, (times[hidden], *ours))])
     heads = ["hidden", "the paper", *(f"`-{name[-2:]}`" for name in sorted({*frame["stage"]}))]
     said = f"ns a multiply-add, the mean over the batches; ours on {results.machine}."
     return f"{Table(heads, lines)}\n\n{said}"

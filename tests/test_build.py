@@ -92,8 +92,7 @@ def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage
 def test_stages_are_built_side_by_side_and_several_goals_one_after_the_other(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name in "bench", "common", "setup", "data":
-        shutil.copytree(ROOT / name, tmp_path / name,
-                        ignore=shutil.ignore_patterns("build", "env"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("build", "env"))
     toml = (ROOT / "stages/ladder.toml").read_text()
     for stage, meeting in ("00_one", "read x <../pipe"), ("01_two", "echo x >../pipe"):
         folder = tmp_path / "stages" / stage

@@ -28,8 +28,7 @@ FIGURE = re.compile("|".join((
     rf"{NUMBER}\s*%\s+(?:faster|slower|longer|shorter|less|more|of\s+(?:the|its)\s+(?:time|ceiling))",
     r"\d\.\d+\s+to\s+\d\.\d+")))
 # setup/README.md has the time limits of `make gpu`, and .github/ has forms.
-PAGES = [path for path in figures.pages()
-         if path.parent.name not in ("setup", ".github")]
+PAGES = [path for path in figures.pages() if path.parent.name not in ("setup", ".github")]
 
 
 def typed(text):

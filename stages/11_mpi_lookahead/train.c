@@ -113,7 +113,7 @@ static struct network create(const struct options *options) {
     const size_t begin = (threads * process + processes - 1) / processes;
     const size_t end = (threads * (process + 1) + processes - 1) / processes;
     const size_t first = all * begin / threads, vectors = all * end / threads - first;
-    threads = end > begin ? end - begin : 1; // one that should have none has no vectors
+    threads = end > begin ? end - begin : 1; // without a share: no vectors, so it adds zeros
     struct network network = {
         .units = units,
         .vectors = vectors,
