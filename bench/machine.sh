@@ -63,9 +63,11 @@ PATH=$PATH:/usr/local/cuda/bin
 ! command -v nvcc >/dev/null || echo "nvcc: $(nvcc --version | sed -n 's/.*release //p')"
 # OpenMP will choose as many threads as nproc prints: both read OMP_NUM_THREADS.
 echo "threads: $(nproc)"
-# Those of OpenMP, and those that change a library's kernels. Paths may name the user.
+# Those of OpenMP, and those that change a library's kernels. Paths may name the user. A container
+# with CUDA says what it is in variables.
 libraries='ATEN|BLIS|CUBLAS|CUDA|DNNL|JAX|LIBXSMM|MKL|NPY|NUMBA|NVIDIA|ONEDNN|OPENBLAS|TORCH|XLA'
 variables="^(G?OMP|KMP|$libraries)_|^(PROCESSES|WARMUP_S)="
-echo "variables: $(env | grep -E "$variables" | grep -v / | sort | paste -sd' ')"
+container='^(CUDA_VERSION|NVIDIA_(DRIVER|PRODUCT|REQUIRE|VISIBLE)_|TORCH_CUDA_ARCH_LIST)|/'
+echo "variables: $(env | grep -E "$variables" | grep -Ev "$container" | sort | paste -sd' ')"
 echo "revision: $revision${changes:+, with uncommitted changes}"
 echo "began: $(date -u '+%Y-%m-%d %H:%M UTC')"

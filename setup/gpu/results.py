@@ -80,10 +80,11 @@ def failure(run):
 
 
 def cut(lines, expected):
-    """(lines, numbers) of the pieces of a large file. Their bound is that of all parts together."""
-    bound = next(words[2] for words in lines if words[0] == "total")
+    """(lines, numbers) of the pieces of a large file. Their bound is that of all parts together, or
+    of the only one."""
+    bound = [words[-2:] for words in lines if words[0] in ("part", "total")][-1]
     pieces = [expected[:LARGE // 4][-PIECE // 4:], expected[-PIECE // 4:]]
-    part = ["part", "weights", "1", str(PIECE // 2), "norm", bound]
+    part = ["part", "saved", "1", str(PIECE // 2), *bound]
     return [*(words for words in lines if words[0] == "result"), part], np.concatenate(pieces)
 
 

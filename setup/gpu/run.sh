@@ -101,6 +101,7 @@ prepare() {
     disown -a
     ! /lib64/ld-linux-x86-64.so.2 --help | grep -q 'x86-64-v4 (supported' || march=x86-64-v4
     ln -s "kit/$march" cpu
+    unset CC MARCH # nothing is built here
     { bash kit/machine.sh; printf '%s: %s\n' began "$(date -u '+%F %T UTC')" march "$march" \
         name "$(bash kit/machine.sh --name)"; } >machine.txt 2>>errors.txt
     { nvidia-smi -q; nvcc --version; lscpu; python3 --version; } >details.txt 2>&1
