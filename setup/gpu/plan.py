@@ -151,6 +151,6 @@ def plan():
     for stage in named(main, "counted"):
         words = [*data(main, "data"), main.toml["counts"][-1]["run"]]
         yield Run("counters", stage, words, [*COMPARED, *NCU], "counters")
-    for ladder in studies:
-        yield from timed("studies", "steps", ladder, cuda(ladder))
+    rounds = [run for ladder in studies for run in timed("studies", "steps", ladder, cuda(ladder))]
+    yield from sorted(rounds, key=lambda run: run.number)  # one of all studies first
     yield from on_processors(main)

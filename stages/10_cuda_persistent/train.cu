@@ -1,10 +1,12 @@
-// Stage 10: a block keeps its hidden units' weights in shared memory for a whole epoch.
+// Stage 10: what a block needs is in shared memory before: its hidden units' weights for a whole
+// epoch, and the next batch's pixels.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 #include <math.h>
 
 enum {
@@ -12,7 +14,7 @@ enum {
     WARP = 32,
     // A block of the hidden layer has this many units, and a warp this many samples at a time.
     UNITS = 2,
-    SAMPLES = 8,
+    SAMPLES = 4,
     // The shared memory of such a pair of units' weights, and what a block needs beside them.
     PAIR_BYTES = UNITS * PIXELS * sizeof(float),
     SCRATCH_BYTES = 2048,
@@ -26,6 +28,8 @@ struct network {
     int blocks;    // of a launch: all are alive at once
     size_t pairs;  // of units whose weights a block keeps in shared memory
     size_t kept;   // units whose weights are in some block's: those before this one
+    size_t shared; // bytes of shared memory for both
+    size_t early;  // bytes for the pixels of a batch, or 0: two batches do not fit, too
     cudaStream_t stream;
 
     float *weights1; // H × 784: W1ᵀ
@@ -136,10 +140,15 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats.
+// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
+// bits of 2²³ with a byte in the last place are 2²³ + the byte.
 __device__ float4 load_four(const uint8_t *from) {
-    const uchar4 four = *(const uchar4 *)from;
-    return make_float4(four.x, four.y, four.z, four.w);
+    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
+    const float power = 8388608; // 2²³, of those bits
+    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
 }
 
 // Returns where the weights of UNITS hidden units are during an epoch: in shared memory, or in the
@@ -151,6 +160,14 @@ template <bool KEPT> __device__ float *rows_of(const struct network &network, si
     return KEPT ? (float *)shared + pair * UNITS * PIXELS : network.weights1 + h * PIXELS;
 }
 
+// Begins to copy a batch's pixels to shared memory, sixteen bytes at a time. A thread goes on
+// meanwhile, and its registers stay free.
+__device__ void fetch(uint8_t *pixels, struct byte_batch batch) {
+    for (size_t i = 16 * threadIdx.x; i < batch.samples * PIXELS; i += 16 * THREADS)
+        __pipeline_memcpy_async(pixels + i, batch.images + i, 16);
+    __pipeline_commit();
+}
+
 // Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
 // have every other of them, and the odd lanes the rest. Such a pair of lanes has four pixels in 64,
 // and loads the same weights. Past the last sample, a lane repeats it.
@@ -159,7 +176,7 @@ __device__ void forward_units(struct network network, struct byte_batch batch, s
     const size_t n = batch.samples, hidden = network.hidden;
     const float *weights = rows_of<KEPT>(network, h);
     const int lane = threadIdx.x % WARP, odd = lane % 2;
-    __syncthreads(); // not of the grid: a batch begins with parameters that only the block writes
+    const float bias[UNITS] = {network.bias1[h], network.bias1[h + 1]};
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES / 2][UNITS] = {};
 #pragma unroll
@@ -169,14 +186,18 @@ __device__ void forward_units(struct network network, struct byte_batch batch, s
                 const size_t sample = min(s + 2 * i + odd, n - 1);
                 const float4 x = load_four(batch.images + sample * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u)
-                    sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
+                    sum[i][u] =
+                        sum[i][u] + x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
             }
         }
+        // All sums take a step at once. One after the other, each would wait for its shuffles.
+        for (int distance = WARP / 2; distance > 1; distance /= 2)
+            for (int i = 0; i < SAMPLES / 2; ++i)
+                for (int u = 0; u < UNITS; ++u)
+                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
         for (int i = 0; i < SAMPLES / 2; ++i)
             for (int u = 0; u < UNITS; ++u) {
-                for (int distance = WARP / 2; distance > 1; distance /= 2)
-                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
-                const float a = sum[i][u] / 255 + network.bias1[h + u];
+                const float a = sum[i][u] * (1.0f / 255) + bias[u];
                 if (lane < 2 && s + 2 * i + odd < n)
                     network.activations[(s + 2 * i + odd) * hidden + h + u] = a > 0 ? a : 0;
             }
@@ -196,17 +217,28 @@ __device__ float warp_max(float value) {
     return value;
 }
 
+// Copies a row of W2 or dz to registers, four numbers at a time.
+__device__ void load_row(float *row, const float *from) {
+    for (int o = 0; o < PADDED_CLASSES; o += 4)
+        *(float4 *)(row + o) = *(const float4 *)(from + o);
+}
+
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. Then da = (dz·W2ᵀ) ⊙ [a > 0].
 __device__ void output_layer(struct network network, struct byte_batch batch, size_t s) {
     __shared__ float warps[THREADS / WARP][CLASSES], dz[CLASSES];
     const size_t hidden = network.hidden;
     const int lane = threadIdx.x % WARP;
-    float part[CLASSES] = {};
+    // One warp needs these later. Loaded now, they arrive while all compute.
+    const int label = batch.labels[s];
+    const float loss = network.losses[s];
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         const float a = network.activations[s * hidden + h];
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w[o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -215,33 +247,34 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
     }
     __syncthreads();
     if (threadIdx.x < WARP) { // each of the first ten lanes of one warp has an output
-        float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
         for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
             z += warps[w][lane];
         const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
         if (lane < CLASSES) {
             network.logits[s * CLASSES + lane] = z;
-            dz[lane] = (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
+            dz[lane] = (e / sum - (lane == label)) / (float)batch.samples;
             network.d_logits[s * PADDED_CLASSES + lane] = dz[lane];
         }
-        if (lane == batch.labels[s])
-            network.losses[s] += logf(sum) - shifted;
+        if (lane == label)
+            network.losses[s] = loss + logf(sum) - shifted;
     }
     __syncthreads();
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         float da = 0;
         for (int o = 0; o < CLASSES; ++o)
-            da += dz[o] * network.weights2[h * PADDED_CLASSES + o];
+            da += dz[o] * w[o];
         network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
     }
 }
 
-// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1,
-// and in the first block b2. A thread has four pixels.
+// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1, and b2
+// beside the first. A thread has four pixels. The last warp has none, and does all but W1ᵀ
+// meanwhile: a lane has a unit, and every sixteenth sample.
 template <bool KEPT>
 __device__ void update_units(struct network network, struct byte_batch batch, size_t h,
                              float learning_rate) {
-    __shared__ float sums[THREADS / WARP][UNITS][CLASSES + 1];
     const size_t n = batch.samples, hidden = network.hidden;
     for (size_t k = 4 * threadIdx.x; k < PIXELS; k += 4 * THREADS) {
         float sum[4][UNITS] = {};
@@ -262,36 +295,35 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
                              w->z - rate * sum[2][u], w->w - rate * sum[3][u]);
         }
     }
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float part[CLASSES + 1] = {}; // for one unit and some samples: its row of dW2, and db1
-    for (size_t s = threadIdx.x / UNITS; s < n; s += THREADS / UNITS) {
-        const float a = network.activations[s * hidden + h + lane % UNITS];
+    if (threadIdx.x < THREADS - WARP)
+        return;
+    const int lane = threadIdx.x % WARP, unit = lane % UNITS;
+    float row[CLASSES] = {}, bias1 = 0, bias2[CLASSES] = {};
+#pragma unroll 2
+    for (size_t s = lane / UNITS; s < n; s += WARP / UNITS) {
+        const float a = network.activations[s * hidden + h + unit];
+        alignas(16) float dz[PADDED_CLASSES];
+        load_row(dz, network.d_logits + s * PADDED_CLASSES);
+        for (int o = 0; o < CLASSES; ++o) {
+            row[o] += a * dz[o];
+            bias2[o] += dz[o];
+        }
+        bias1 += network.d_activations[s * hidden + h + unit];
+    }
+    for (int distance = WARP / 2; distance >= UNITS; distance /= 2) {
+        for (int o = 0; o < CLASSES; ++o) {
+            row[o] += __shfl_xor_sync(0xffffffff, row[o], distance);
+            bias2[o] += __shfl_xor_sync(0xffffffff, bias2[o], distance);
+        }
+        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
+    }
+    if (lane < UNITS) {
+        network.bias1[h + unit] -= learning_rate * bias1;
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.d_logits[s * PADDED_CLASSES + o];
-        part[CLASSES] += network.d_activations[s * hidden + h + lane % UNITS];
+            network.weights2[(h + unit) * PADDED_CLASSES + o] -= learning_rate * row[o];
     }
-    __syncthreads(); // the sums of other units have been read
-    for (int i = 0; i <= CLASSES; ++i) {
-        for (int distance = WARP / 2; distance >= UNITS; distance /= 2)
-            part[i] += __shfl_xor_sync(0xffffffff, part[i], distance);
-        if (lane < UNITS)
-            sums[warp][lane][i] = part[i];
-    }
-    __syncthreads();
-    if (warp < UNITS && lane <= CLASSES) { // a warp has a unit, and a lane a parameter
-        float sum = 0, *row = network.weights2 + (h + warp) * PADDED_CLASSES;
-        for (int w = 0; w < THREADS / WARP; ++w)
-            sum += sums[w][warp][lane];
-        *(lane < CLASSES ? row + lane : network.bias1 + h + warp) -= learning_rate * sum;
-    }
-    for (int o = warp; o < CLASSES && h == 0; o += THREADS / WARP) {
-        float sum = 0;
-        for (size_t s = lane; s < n; s += WARP)
-            sum += network.d_logits[s * PADDED_CLASSES + o];
-        sum = warp_sum(sum);
-        if (lane == 0)
-            network.bias2[o] -= learning_rate * sum;
-    }
+    for (int o = 0; o < CLASSES && h == 0 && lane == 0; ++o)
+        network.bias2[o] -= learning_rate * bias2[o];
 }
 
 // Runs an epoch over a data set in file order, in batches of `size`. The last batch may be short.
@@ -299,14 +331,28 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
 __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
+    extern __shared__ float4 shared[];
     const auto grid = cooperative_groups::this_grid();
     for (size_t h = blockIdx.x * UNITS; h < network.kept; h += gridDim.x * UNITS)
         for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
             rows_of<true>(network, h)[i] = network.weights1[h * PIXELS + i];
+    uint8_t *pixels = (uint8_t *)(shared + network.pairs * PAIR_BYTES / sizeof *shared);
+    uint8_t *next = pixels;
+    const bool early = network.early && blockIdx.x * UNITS < network.hidden;
+    if (early)
+        fetch(next, batch_at(&dataset, 0, size));
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
-        const struct byte_batch batch = batch_at(&dataset, first, size);
-        const size_t phase = 2 * (first / (size_t)size);
+        struct byte_batch batch = batch_at(&dataset, first, size);
+        const size_t phase = 2 * (first / (size_t)size), left = dataset.samples - first;
         const long long start = clock64();
+        __pipeline_wait_prior(0);
+        __syncthreads(); // not of the grid: only this block has written what is needed now
+        if (early) {
+            batch.images = next;
+            next = next == pixels ? pixels + network.early : pixels;
+        }
+        if (early && left > batch.samples)
+            fetch(next, batch_at(&dataset, first + batch.samples, size));
         for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
             h < network.kept ? forward_units<true>(network, batch, h)
                              : forward_units<false>(network, batch, h);
@@ -334,18 +380,21 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets how many blocks a launch has, and how many pairs of units' weights each of them keeps.
-static void set_blocks(struct network *network) {
+// Sets how many blocks a launch has, and what their shared memory is for: weights, and with what is
+// left the pixels of two batches of at most n.
+static void set_blocks(struct network *network, size_t n) {
     int bytes;
     network->blocks = cooperative_blocks((const void *)run_epoch, THREADS);
     CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    const size_t most = ((size_t)bytes - SCRATCH_BYTES) / PAIR_BYTES;
+    const size_t room = (size_t)bytes - SCRATCH_BYTES, most = room / PAIR_BYTES;
     const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;
     network->pairs = pairs < most ? pairs : most;
     network->kept = pairs <= most ? network->hidden : most * (size_t)network->blocks * UNITS;
+    network->early = network->pairs * PAIR_BYTES + 2 * n * PIXELS <= room ? n * PIXELS : 0;
+    network->shared = network->pairs * PAIR_BYTES + 2 * network->early;
     // More than 48 KiB have to be asked for.
     CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               (int)(network->pairs * PAIR_BYTES)));
+                               (int)network->shared));
 }
 
 // Runs an epoch. Does not wait for it.
@@ -355,7 +404,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
     void *arguments[] = {network, (void *)dataset, (void *)&options->batch, &learning_rate, &ticks};
     CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
     CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
-                                      network->pairs * PAIR_BYTES, network->stream));
+                                      network->shared, network->stream));
     sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
 }
@@ -461,7 +510,7 @@ int main(int argc, char **argv) {
     const double used = used_device_mib();
     struct byte_dataset training_set = upload(&data.train), test_set = upload(&data.test);
     struct network network = create(&options);
-    set_blocks(&network);
+    set_blocks(&network, largest_batch(&options));
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);

@@ -199,6 +199,12 @@ __device__ float warp_max(float value) {
     return value;
 }
 
+// Copies a row of W2 to registers, four numbers at a time.
+__device__ void load_row(float *row, const float *from) {
+    for (int o = 0; o < PADDED_CLASSES; o += 4)
+        *(float4 *)(row + o) = *(const float4 *)(from + o);
+}
+
 // One block finishes one sample: a = max(0, Σ sums + b1), z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses.
 __global__ void __launch_bounds__(THREADS, 2)
@@ -208,15 +214,20 @@ __global__ void __launch_bounds__(THREADS, 2)
     __shared__ float warps[THREADS / WARP][CLASSES];
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
-    float part[CLASSES] = {};
+    // One warp needs these later. Loaded now, they arrive while all compute.
+    const int label = labels[s];
+    const float loss = losses[s];
+    float z = lane < CLASSES ? bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         float a = bias1[h];
         for (int slice = 0; slice < SLICES; ++slice)
             a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
         activations[s * hidden + h] = a;
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w[o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -228,16 +239,15 @@ __global__ void __launch_bounds__(THREADS, 2)
         return;
 
     // Only one warp goes on. Each of its first ten lanes has an output.
-    float z = lane < CLASSES ? bias2[lane] : -INFINITY;
     for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
         z += warps[w][lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     if (lane < CLASSES) {
         logits[s * CLASSES + lane] = z;
-        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == labels[s])) / (float)n;
+        d_logits[s * PADDED_CLASSES + lane] = (e / sum - (lane == label)) / (float)n;
     }
-    if (lane == labels[s])
-        losses[s] += logf(sum) - shifted;
+    if (lane == label)
+        losses[s] = loss + logf(sum) - shifted;
 }
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,

@@ -148,10 +148,15 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats.
+// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
+// bits of 2²³ with a byte in the last place are 2²³ + the byte.
 __device__ float4 load_four(const uint8_t *from) {
-    const uchar4 four = *(const uchar4 *)from;
-    return make_float4(four.x, four.y, four.z, four.w);
+    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
+    const float power = 8388608; // 2²³, of those bits
+    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
@@ -180,6 +185,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     __shared__ alignas(16) float weights[UNITS][PIXELS];
     const size_t n = batch.samples, hidden = network.hidden;
     const size_t h = blockIdx.x * UNITS;
+    const float bias[UNITS] = {network.bias1[h], network.bias1[h + 1]};
     const int lane = threadIdx.x % WARP, odd = lane % 2;
     for (int i = threadIdx.x; i < PIXELS * UNITS; i += THREADS)
         weights[i % UNITS][i / UNITS] = network.weights1[i / UNITS * hidden + h + i % UNITS];
@@ -193,14 +199,18 @@ __global__ void __launch_bounds__(THREADS, 2)
                 const size_t sample = min(s + 2 * i + odd, n - 1);
                 const float4 x = load_four(batch.images + sample * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u)
-                    sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
+                    sum[i][u] =
+                        sum[i][u] + x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
             }
         }
+        // All sums take a step at once. One after the other, each would wait for its shuffles.
+        for (int distance = WARP / 2; distance > 1; distance /= 2)
+            for (int i = 0; i < SAMPLES / 2; ++i)
+                for (int u = 0; u < UNITS; ++u)
+                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
         for (int i = 0; i < SAMPLES / 2; ++i)
             for (int u = 0; u < UNITS; ++u) {
-                for (int distance = WARP / 2; distance > 1; distance /= 2)
-                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
-                const float a = sum[i][u] / 255 + network.bias1[h + u];
+                const float a = sum[i][u] * (1.0f / 255) + bias[u];
                 if (lane < 2 && s + 2 * i + odd < n)
                     network.activations[(s + 2 * i + odd) * hidden + h + u] = a > 0 ? a : 0;
             }
@@ -220,6 +230,12 @@ __device__ float warp_max(float value) {
     return value;
 }
 
+// Copies a row of W2 to registers, four numbers at a time.
+__device__ void load_row(float *row, const float *from) {
+    for (int o = 0; o < PADDED_CLASSES; o += 4)
+        *(float4 *)(row + o) = *(const float4 *)(from + o);
+}
+
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. Then da = (dz·W2ᵀ) ⊙ [a > 0].
 __global__ void __launch_bounds__(THREADS, 2)
@@ -228,11 +244,16 @@ __global__ void __launch_bounds__(THREADS, 2)
     const size_t hidden = network.hidden;
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
-    float part[CLASSES] = {};
+    // One warp needs these later. Loaded now, they arrive while all compute.
+    const int label = batch.labels[s];
+    const float loss = network.losses[s];
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         const float a = network.activations[s * hidden + h];
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w[o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -241,23 +262,24 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     __syncthreads();
     if (threadIdx.x < WARP) { // each of the first ten lanes of one warp has an output
-        float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
         for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
             z += warps[w][lane];
         const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
         if (lane < CLASSES) {
             network.logits[s * CLASSES + lane] = z;
-            dz[lane] = (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
+            dz[lane] = (e / sum - (lane == label)) / (float)batch.samples;
             network.d_logits[s * PADDED_CLASSES + lane] = dz[lane];
         }
-        if (lane == batch.labels[s])
-            network.losses[s] += logf(sum) - shifted;
+        if (lane == label)
+            network.losses[s] = loss + logf(sum) - shifted;
     }
     __syncthreads();
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         float da = 0;
         for (int o = 0; o < CLASSES; ++o)
-            da += dz[o] * network.weights2[h * PADDED_CLASSES + o];
+            da += dz[o] * w[o];
         network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
     }
 }

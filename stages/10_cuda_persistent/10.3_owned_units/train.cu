@@ -11,7 +11,7 @@ enum {
     WARP = 32,
     // A block of the hidden layer has this many units, and a warp this many samples at a time.
     UNITS = 2,
-    SAMPLES = 8,
+    SAMPLES = 4,
     // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
 };
@@ -134,10 +134,15 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats.
+// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
+// bits of 2²³ with a byte in the last place are 2²³ + the byte.
 __device__ float4 load_four(const uint8_t *from) {
-    const uchar4 four = *(const uchar4 *)from;
-    return make_float4(four.x, four.y, four.z, four.w);
+    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
+    const float power = 8388608; // 2²³, of those bits
+    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
+                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
 }
 
 // Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
@@ -148,6 +153,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     const size_t n = batch.samples, hidden = network.hidden;
     const size_t h = blockIdx.x * UNITS;
     const float *weights = network.weights1 + h * PIXELS;
+    const float bias[UNITS] = {network.bias1[h], network.bias1[h + 1]};
     const int lane = threadIdx.x % WARP, odd = lane % 2;
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES / 2][UNITS] = {};
@@ -158,14 +164,18 @@ __global__ void __launch_bounds__(THREADS, 2)
                 const size_t sample = min(s + 2 * i + odd, n - 1);
                 const float4 x = load_four(batch.images + sample * PIXELS + k);
                 for (int u = 0; u < UNITS; ++u)
-                    sum[i][u] += x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
+                    sum[i][u] =
+                        sum[i][u] + x.x * w[u].x + x.y * w[u].y + x.z * w[u].z + x.w * w[u].w;
             }
         }
+        // All sums take a step at once. One after the other, each would wait for its shuffles.
+        for (int distance = WARP / 2; distance > 1; distance /= 2)
+            for (int i = 0; i < SAMPLES / 2; ++i)
+                for (int u = 0; u < UNITS; ++u)
+                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
         for (int i = 0; i < SAMPLES / 2; ++i)
             for (int u = 0; u < UNITS; ++u) {
-                for (int distance = WARP / 2; distance > 1; distance /= 2)
-                    sum[i][u] += __shfl_xor_sync(0xffffffff, sum[i][u], distance);
-                const float a = sum[i][u] / 255 + network.bias1[h + u];
+                const float a = sum[i][u] * (1.0f / 255) + bias[u];
                 if (lane < 2 && s + 2 * i + odd < n)
                     network.activations[(s + 2 * i + odd) * hidden + h + u] = a > 0 ? a : 0;
             }
@@ -185,6 +195,12 @@ __device__ float warp_max(float value) {
     return value;
 }
 
+// Copies a row of W2 or dz to registers, four numbers at a time.
+__device__ void load_row(float *row, const float *from) {
+    for (int o = 0; o < PADDED_CLASSES; o += 4)
+        *(float4 *)(row + o) = *(const float4 *)(from + o);
+}
+
 // One block finishes one sample: z = a·W2 + b2, p = softmax(z) and
 // dz = (p − onehot(label)) / n. Adds −log p[label] to the losses. Then da = (dz·W2ᵀ) ⊙ [a > 0].
 __global__ void __launch_bounds__(THREADS, 2)
@@ -193,11 +209,16 @@ __global__ void __launch_bounds__(THREADS, 2)
     const size_t hidden = network.hidden;
     const size_t s = blockIdx.x;
     const int lane = threadIdx.x % WARP;
-    float part[CLASSES] = {};
+    // One warp needs these later. Loaded now, they arrive while all compute.
+    const int label = batch.labels[s];
+    const float loss = network.losses[s];
+    float z = lane < CLASSES ? network.bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
         const float a = network.activations[s * hidden + h];
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.weights2[h * PADDED_CLASSES + o];
+            part[o] += a * w[o];
     }
     for (int o = 0; o < CLASSES; ++o) {
         const float sum = warp_sum(part[o]);
@@ -206,32 +227,33 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     __syncthreads();
     if (threadIdx.x < WARP) { // each of the first ten lanes of one warp has an output
-        float z = lane < CLASSES ? network.bias2[lane] : -INFINITY;
         for (int w = 0; w < THREADS / WARP && lane < CLASSES; ++w)
             z += warps[w][lane];
         const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
         if (lane < CLASSES) {
             network.logits[s * CLASSES + lane] = z;
-            dz[lane] = (e / sum - (lane == batch.labels[s])) / (float)batch.samples;
+            dz[lane] = (e / sum - (lane == label)) / (float)batch.samples;
             network.d_logits[s * PADDED_CLASSES + lane] = dz[lane];
         }
-        if (lane == batch.labels[s])
-            network.losses[s] += logf(sum) - shifted;
+        if (lane == label)
+            network.losses[s] = loss + logf(sum) - shifted;
     }
     __syncthreads();
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, network.weights2 + h * PADDED_CLASSES);
         float da = 0;
         for (int o = 0; o < CLASSES; ++o)
-            da += dz[o] * network.weights2[h * PADDED_CLASSES + o];
+            da += dz[o] * w[o];
         network.d_activations[s * hidden + h] = network.activations[s * hidden + h] > 0 ? da : 0;
     }
 }
 
-// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1,
-// and in the first block b2. A thread has four pixels.
+// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1, and b2
+// beside the first. A thread has four pixels. The last warp has none, and does all but W1ᵀ
+// meanwhile: a lane has a unit, and every sixteenth sample.
 __global__ void __launch_bounds__(THREADS, 2)
     update_units(struct network network, struct byte_batch batch, float learning_rate) {
-    __shared__ float sums[THREADS / WARP][UNITS][CLASSES + 1];
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
     for (size_t k = 4 * threadIdx.x; k < PIXELS; k += 4 * THREADS) {
         float sum[4][UNITS] = {};
@@ -252,35 +274,35 @@ __global__ void __launch_bounds__(THREADS, 2)
                              w->z - rate * sum[2][u], w->w - rate * sum[3][u]);
         }
     }
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float part[CLASSES + 1] = {}; // for one unit and some samples: its row of dW2, and db1
-    for (size_t s = threadIdx.x / UNITS; s < n; s += THREADS / UNITS) {
-        const float a = network.activations[s * hidden + h + lane % UNITS];
+    if (threadIdx.x < THREADS - WARP)
+        return;
+    const int lane = threadIdx.x % WARP, unit = lane % UNITS;
+    float row[CLASSES] = {}, bias1 = 0, bias2[CLASSES] = {};
+#pragma unroll 2
+    for (size_t s = lane / UNITS; s < n; s += WARP / UNITS) {
+        const float a = network.activations[s * hidden + h + unit];
+        alignas(16) float dz[PADDED_CLASSES];
+        load_row(dz, network.d_logits + s * PADDED_CLASSES);
+        for (int o = 0; o < CLASSES; ++o) {
+            row[o] += a * dz[o];
+            bias2[o] += dz[o];
+        }
+        bias1 += network.d_activations[s * hidden + h + unit];
+    }
+    for (int distance = WARP / 2; distance >= UNITS; distance /= 2) {
+        for (int o = 0; o < CLASSES; ++o) {
+            row[o] += __shfl_xor_sync(0xffffffff, row[o], distance);
+            bias2[o] += __shfl_xor_sync(0xffffffff, bias2[o], distance);
+        }
+        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
+    }
+    if (lane < UNITS) {
+        network.bias1[h + unit] -= learning_rate * bias1;
         for (int o = 0; o < CLASSES; ++o)
-            part[o] += a * network.d_logits[s * PADDED_CLASSES + o];
-        part[CLASSES] += network.d_activations[s * hidden + h + lane % UNITS];
+            network.weights2[(h + unit) * PADDED_CLASSES + o] -= learning_rate * row[o];
     }
-    for (int i = 0; i <= CLASSES; ++i) {
-        for (int distance = WARP / 2; distance >= UNITS; distance /= 2)
-            part[i] += __shfl_xor_sync(0xffffffff, part[i], distance);
-        if (lane < UNITS)
-            sums[warp][lane][i] = part[i];
-    }
-    __syncthreads();
-    if (warp < UNITS && lane <= CLASSES) { // a warp has a unit, and a lane a parameter
-        float sum = 0, *row = network.weights2 + (h + warp) * PADDED_CLASSES;
-        for (int w = 0; w < THREADS / WARP; ++w)
-            sum += sums[w][warp][lane];
-        *(lane < CLASSES ? row + lane : network.bias1 + h + warp) -= learning_rate * sum;
-    }
-    for (int o = warp; o < CLASSES && h == 0; o += THREADS / WARP) {
-        float sum = 0;
-        for (size_t s = lane; s < n; s += WARP)
-            sum += network.d_logits[s * PADDED_CLASSES + o];
-        sum = warp_sum(sum);
-        if (lane == 0)
-            network.bias2[o] -= learning_rate * sum;
-    }
+    for (int o = 0; o < CLASSES && h == 0 && lane == 0; ++o)
+        network.bias2[o] -= learning_rate * bias2[o];
 }
 
 // Sums the losses, in one thread: there are only as many as samples in a batch.
