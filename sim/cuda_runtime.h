@@ -95,19 +95,6 @@ template <class T> T __ldg(const T *address) {
 template <class T> T __ldcg(const T *address) {
     return *address;
 }
-inline float __uint_as_float(unsigned bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-// Each of the last four hex digits of `places` names a byte: 0 to 3 of x, 4 to 7 of y.
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned places) {
-    const unsigned long long both = (unsigned long long)y << 32 | x;
-    unsigned result = 0;
-    for (int i = 0; i < 4; ++i)
-        result |= (both >> (places >> 4 * i & 7) * 8 & 255) << 8 * i;
-    return result;
-}
 
 namespace simulator {
 // A thread has done an atomic operation, which may have changed the word.

@@ -1,12 +1,10 @@
-// Stage 10: what a block needs is in shared memory before: its hidden units' weights for a whole
-// epoch, and the next batch's pixels.
+// Stage 10: a block keeps its hidden units' weights in shared memory for a whole epoch.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of UNITS. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
 #include <cooperative_groups.h>
-#include <cuda_pipeline.h>
 #include <math.h>
 
 enum {
@@ -28,8 +26,6 @@ struct network {
     int blocks;    // of a launch: all are alive at once
     size_t pairs;  // of units whose weights a block keeps in shared memory
     size_t kept;   // units whose weights are in some block's: those before this one
-    size_t shared; // bytes of shared memory for both
-    size_t early;  // bytes for the pixels of a batch, or 0: two batches do not fit, too
     cudaStream_t stream;
 
     float *weights1; // H × 784: W1ᵀ
@@ -140,15 +136,10 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
-// bits of 2²³ with a byte in the last place are 2²³ + the byte.
+// Returns four bytes as floats.
 __device__ float4 load_four(const uint8_t *from) {
-    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
-    const float power = 8388608; // 2²³, of those bits
-    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
 }
 
 // Returns where the weights of UNITS hidden units are during an epoch: in shared memory, or in the
@@ -160,14 +151,6 @@ template <bool KEPT> __device__ float *rows_of(const struct network &network, si
     return KEPT ? (float *)shared + pair * UNITS * PIXELS : network.weights1 + h * PIXELS;
 }
 
-// Begins to copy a batch's pixels to shared memory, sixteen bytes at a time. A thread goes on
-// meanwhile, and its registers stay free.
-__device__ void fetch(uint8_t *pixels, struct byte_batch batch) {
-    for (size_t i = 16 * threadIdx.x; i < batch.samples * PIXELS; i += 16 * THREADS)
-        __pipeline_memcpy_async(pixels + i, batch.images + i, 16);
-    __pipeline_commit();
-}
-
 // Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
 // have every other of them, and the odd lanes the rest. Such a pair of lanes has four pixels in 64,
 // and loads the same weights. Past the last sample, a lane repeats it.
@@ -176,6 +159,7 @@ __device__ void forward_units(struct network network, struct byte_batch batch, s
     const size_t n = batch.samples, hidden = network.hidden;
     const float *weights = rows_of<KEPT>(network, h);
     const int lane = threadIdx.x % WARP, odd = lane % 2;
+    __syncthreads(); // not of the grid: a batch begins with parameters that only the block writes
     const float bias[UNITS] = {network.bias1[h], network.bias1[h + 1]};
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES / 2][UNITS] = {};
@@ -217,7 +201,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Copies a row of W2 or dz to registers, four numbers at a time.
+// Copies a padded row to registers, four numbers at a time.
 __device__ void load_row(float *row, const float *from) {
     for (int o = 0; o < PADDED_CLASSES; o += 4)
         *(float4 *)(row + o) = *(const float4 *)(from + o);
@@ -269,9 +253,8 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
     }
 }
 
-// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1, and b2
-// beside the first. A thread has four pixels. The last warp has none, and does all but W1ᵀ
-// meanwhile: a lane has a unit, and every sixteenth sample.
+// Updates all weights of UNITS hidden units, and b2 beside the first ones. A thread has four pixels.
+// The last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
 template <bool KEPT>
 __device__ void update_units(struct network network, struct byte_batch batch, size_t h,
                              float learning_rate) {
@@ -298,9 +281,10 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
     if (threadIdx.x < THREADS - WARP)
         return;
     const int lane = threadIdx.x % WARP, unit = lane % UNITS;
-    float row[CLASSES] = {}, bias1 = 0, bias2[CLASSES] = {};
+    float bias1 = 0, row[CLASSES] = {}, bias2[CLASSES] = {};
 #pragma unroll 2
     for (size_t s = lane / UNITS; s < n; s += WARP / UNITS) {
+        bias1 += network.d_activations[s * hidden + h + unit];
         const float a = network.activations[s * hidden + h + unit];
         alignas(16) float dz[PADDED_CLASSES];
         load_row(dz, network.d_logits + s * PADDED_CLASSES);
@@ -308,14 +292,13 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
             row[o] += a * dz[o];
             bias2[o] += dz[o];
         }
-        bias1 += network.d_activations[s * hidden + h + unit];
     }
     for (int distance = WARP / 2; distance >= UNITS; distance /= 2) {
+        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
         for (int o = 0; o < CLASSES; ++o) {
             row[o] += __shfl_xor_sync(0xffffffff, row[o], distance);
             bias2[o] += __shfl_xor_sync(0xffffffff, bias2[o], distance);
         }
-        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
     }
     if (lane < UNITS) {
         network.bias1[h + unit] -= learning_rate * bias1;
@@ -331,28 +314,14 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
 __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
-    extern __shared__ float4 shared[];
     const auto grid = cooperative_groups::this_grid();
     for (size_t h = blockIdx.x * UNITS; h < network.kept; h += gridDim.x * UNITS)
         for (int i = threadIdx.x; i < UNITS * PIXELS; i += THREADS)
             rows_of<true>(network, h)[i] = network.weights1[h * PIXELS + i];
-    uint8_t *pixels = (uint8_t *)(shared + network.pairs * PAIR_BYTES / sizeof *shared);
-    uint8_t *next = pixels;
-    const bool early = network.early && blockIdx.x * UNITS < network.hidden;
-    if (early)
-        fetch(next, batch_at(&dataset, 0, size));
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
-        struct byte_batch batch = batch_at(&dataset, first, size);
-        const size_t phase = 2 * (first / (size_t)size), left = dataset.samples - first;
+        const struct byte_batch batch = batch_at(&dataset, first, size);
+        const size_t phase = 2 * (first / (size_t)size);
         const long long start = clock64();
-        __pipeline_wait_prior(0);
-        __syncthreads(); // not of the grid: only this block has written what is needed now
-        if (early) {
-            batch.images = next;
-            next = next == pixels ? pixels + network.early : pixels;
-        }
-        if (early && left > batch.samples)
-            fetch(next, batch_at(&dataset, first + batch.samples, size));
         for (size_t h = blockIdx.x * UNITS; h < network.hidden; h += gridDim.x * UNITS)
             h < network.kept ? forward_units<true>(network, batch, h)
                              : forward_units<false>(network, batch, h);
@@ -380,21 +349,18 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
     *epoch_loss = sum;
 }
 
-// Sets how many blocks a launch has, and what their shared memory is for: weights, and with what is
-// left the pixels of two batches of at most n.
-static void set_blocks(struct network *network, size_t n) {
+// Sets how many blocks a launch has, and how many pairs of units' weights each of them keeps.
+static void set_blocks(struct network *network) {
     int bytes;
     network->blocks = cooperative_blocks((const void *)run_epoch, THREADS);
     CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    const size_t room = (size_t)bytes - SCRATCH_BYTES, most = room / PAIR_BYTES;
+    const size_t most = ((size_t)bytes - SCRATCH_BYTES) / PAIR_BYTES;
     const size_t pairs = (network->hidden / UNITS - 1) / (size_t)network->blocks + 1;
     network->pairs = pairs < most ? pairs : most;
     network->kept = pairs <= most ? network->hidden : most * (size_t)network->blocks * UNITS;
-    network->early = network->pairs * PAIR_BYTES + 2 * n * PIXELS <= room ? n * PIXELS : 0;
-    network->shared = network->pairs * PAIR_BYTES + 2 * network->early;
     // More than 48 KiB have to be asked for.
     CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               (int)network->shared));
+                               (int)(network->pairs * PAIR_BYTES)));
 }
 
 // Runs an epoch. Does not wait for it.
@@ -404,7 +370,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
     void *arguments[] = {network, (void *)dataset, (void *)&options->batch, &learning_rate, &ticks};
     CHECK(cudaMemsetAsync(network->losses, 0, n * sizeof(float), network->stream));
     CHECK(cudaLaunchCooperativeKernel((const void *)run_epoch, network->blocks, THREADS, arguments,
-                                      network->shared, network->stream));
+                                      network->pairs * PAIR_BYTES, network->stream));
     sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
 }
@@ -510,7 +476,7 @@ int main(int argc, char **argv) {
     const double used = used_device_mib();
     struct byte_dataset training_set = upload(&data.train), test_set = upload(&data.test);
     struct network network = create(&options);
-    set_blocks(&network, largest_batch(&options));
+    set_blocks(&network);
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);

@@ -194,7 +194,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Copies a row of W2 to registers, four numbers at a time.
+// Copies a padded row to registers, four numbers at a time.
 __device__ void load_row(float *row, const float *from) {
     for (int o = 0; o < PADDED_CLASSES; o += 4)
         *(float4 *)(row + o) = *(const float4 *)(from + o);

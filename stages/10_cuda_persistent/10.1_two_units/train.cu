@@ -18,7 +18,7 @@ enum {
     WARP = 32,
     // A block of the hidden layer has this many units, and a warp this many samples at a time.
     UNITS = 2,
-    SAMPLES = 8,
+    SAMPLES = 4,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
@@ -148,15 +148,10 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
-// bits of 2²³ with a byte in the last place are 2²³ + the byte.
+// Returns four bytes as floats.
 __device__ float4 load_four(const uint8_t *from) {
-    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
-    const float power = 8388608; // 2²³, of those bits
-    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
@@ -230,7 +225,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Copies a row of W2 to registers, four numbers at a time.
+// Copies a padded row to registers, four numbers at a time.
 __device__ void load_row(float *row, const float *from) {
     for (int o = 0; o < PADDED_CLASSES; o += 4)
         *(float4 *)(row + o) = *(const float4 *)(from + o);

@@ -18,7 +18,7 @@ enum {
     WARP = 32,
     // A block of the hidden layer has this many units, and a warp this many samples at a time.
     UNITS = 2,
-    SAMPLES = 8,
+    SAMPLES = 4,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
     // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
@@ -143,15 +143,10 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
-// bits of 2²³ with a byte in the last place are 2²³ + the byte.
+// Returns four bytes as floats.
 __device__ float4 load_four(const uint8_t *from) {
-    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
-    const float power = 8388608; // 2²³, of those bits
-    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
@@ -221,7 +216,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Copies a row of W2 to registers, four numbers at a time.
+// Copies a padded row to registers, four numbers at a time.
 __device__ void load_row(float *row, const float *from) {
     for (int o = 0; o < PADDED_CLASSES; o += 4)
         *(float4 *)(row + o) = *(const float4 *)(from + o);
@@ -308,7 +303,8 @@ __device__ void update_tile(const float *x, const float *dy, float *weights, flo
         bias[o + thread] -= learning_rate * bias_sum;
 }
 
-// W1ᵀ −= lr·daᵀ·x and b1 −= lr·Σ da for UNITS hidden units. A thread has four pixels.
+// W1ᵀ −= lr·daᵀ·x and b1 −= lr·Σ da for UNITS hidden units. A thread has four pixels. The last warp
+// has the fewest, and does b1: a lane has a unit, and every sixteenth sample.
 __device__ void update_units(struct network network, struct byte_batch batch, size_t h,
                              float learning_rate) {
     const size_t n = batch.samples, hidden = network.hidden;
@@ -331,15 +327,16 @@ __device__ void update_units(struct network network, struct byte_batch batch, si
                              w->z - rate * sum[2][u], w->w - rate * sum[3][u]);
         }
     }
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    for (int u = warp; u < UNITS; u += THREADS / WARP) {
-        float sum = 0;
-        for (size_t s = lane; s < n; s += WARP)
-            sum += network.d_activations[s * hidden + h + u];
-        sum = warp_sum(sum);
-        if (lane == 0)
-            network.bias1[h + u] -= learning_rate * sum;
-    }
+    if (threadIdx.x < THREADS - WARP)
+        return;
+    const int lane = threadIdx.x % WARP, unit = lane % UNITS;
+    float bias1 = 0;
+    for (size_t s = lane / UNITS; s < n; s += WARP / UNITS)
+        bias1 += network.d_activations[s * hidden + h + unit];
+    for (int distance = WARP / 2; distance >= UNITS; distance /= 2)
+        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
+    if (lane < UNITS)
+        network.bias1[h + unit] -= learning_rate * bias1;
 }
 
 // Updates the rows of W1ᵀ of UNITS hidden units, or a tile of W2 in the last blocks.

@@ -134,15 +134,10 @@ __device__ float4 load_four(const float *from) {
     return *(const float4 *)from;
 }
 
-// Returns four bytes as floats, without conversions, for which a multiprocessor has few units: the
-// bits of 2²³ with a byte in the last place are 2²³ + the byte.
+// Returns four bytes as floats.
 __device__ float4 load_four(const uint8_t *from) {
-    const unsigned four = *(const unsigned *)from, bits = 0x4b000000;
-    const float power = 8388608; // 2²³, of those bits
-    return make_float4(__uint_as_float(__byte_perm(four, bits, 0x7440)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7441)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7442)) - power,
-                       __uint_as_float(__byte_perm(four, bits, 0x7443)) - power);
+    const uchar4 four = *(const uchar4 *)from;
+    return make_float4(four.x, four.y, four.z, four.w);
 }
 
 // Sets a = max(0, x·W1 + b1) for UNITS hidden units. A warp has SAMPLES samples. Its even lanes
@@ -195,7 +190,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Copies a row of W2 or dz to registers, four numbers at a time.
+// Copies a padded row to registers, four numbers at a time.
 __device__ void load_row(float *row, const float *from) {
     for (int o = 0; o < PADDED_CLASSES; o += 4)
         *(float4 *)(row + o) = *(const float4 *)(from + o);
@@ -249,9 +244,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-// Updates the weights of UNITS hidden units: their rows of W1ᵀ and W2, their numbers of b1, and b2
-// beside the first. A thread has four pixels. The last warp has none, and does all but W1ᵀ
-// meanwhile: a lane has a unit, and every sixteenth sample.
+// Updates all weights of UNITS hidden units, and b2 beside the first ones. A thread has four pixels.
+// The last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
 __global__ void __launch_bounds__(THREADS, 2)
     update_units(struct network network, struct byte_batch batch, float learning_rate) {
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;
@@ -277,9 +271,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (threadIdx.x < THREADS - WARP)
         return;
     const int lane = threadIdx.x % WARP, unit = lane % UNITS;
-    float row[CLASSES] = {}, bias1 = 0, bias2[CLASSES] = {};
+    float bias1 = 0, row[CLASSES] = {}, bias2[CLASSES] = {};
 #pragma unroll 2
     for (size_t s = lane / UNITS; s < n; s += WARP / UNITS) {
+        bias1 += network.d_activations[s * hidden + h + unit];
         const float a = network.activations[s * hidden + h + unit];
         alignas(16) float dz[PADDED_CLASSES];
         load_row(dz, network.d_logits + s * PADDED_CLASSES);
@@ -287,14 +282,13 @@ __global__ void __launch_bounds__(THREADS, 2)
             row[o] += a * dz[o];
             bias2[o] += dz[o];
         }
-        bias1 += network.d_activations[s * hidden + h + unit];
     }
     for (int distance = WARP / 2; distance >= UNITS; distance /= 2) {
+        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
         for (int o = 0; o < CLASSES; ++o) {
             row[o] += __shfl_xor_sync(0xffffffff, row[o], distance);
             bias2[o] += __shfl_xor_sync(0xffffffff, bias2[o], distance);
         }
-        bias1 += __shfl_xor_sync(0xffffffff, bias1, distance);
     }
     if (lane < UNITS) {
         network.bias1[h + unit] -= learning_rate * bias1;
