@@ -17,6 +17,7 @@ from bench.base import ROOT, fail
 
 MULTIPROCESSORS = 132  # of an H100
 SECTOR = 32  # bytes
+COSTS = ROOT / "bench/h100.csv"  # what each counted thing costs
 
 
 def toolkit(name):
@@ -73,15 +74,9 @@ def read(stage):
     return pandas.read_csv(path)
 
 
-def costs_file():
-    """What each counted thing costs: by the first machine whose GPU is measured, or by others."""
-    measured = sorted(ROOT.glob("report/results/*/bench/gpu.csv"))
-    return measured[0] if measured else ROOT / "bench/h100.csv"
-
-
 def predicted(frame, by):
     """The µs of what is counted, summed over what it is grouped by: sim/README.md says why."""
-    cost = pandas.read_csv(costs_file(), index_col="what")["value"]
+    cost = pandas.read_csv(COSTS, index_col="what")["value"]
     sectors = frame["misses"] + frame["store_sectors"] + frame["atomic_sectors"]
     traffic = SECTOR * sectors / cost["read_L2"] / 1000
     waits = cost["load_L2"] * frame["waits"] + cost["load_shared"] * frame["shared_waits"]
@@ -102,7 +97,6 @@ def summed(frame, by):
         "sectors": sums["load_sectors"] + stored,
         "L2 sectors": sums["misses"] + stored,
         "wavefronts": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
-        "barriers": sums["barriers"] + sums["grid_barriers"],
         "cycles": sums["busiest"],
         "waits": sums["waits"]}).apply(lambda column: column.map("{:,}".format))
     times = predicted(frame, by).map(lambda time: f"{float(f'{time:.2g}'):,g}")

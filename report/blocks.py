@@ -34,7 +34,7 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
                        for stage in lacking if stage.name not in found
                        if not stage.is_step or results.is_wrong(stage))
     said = "; ".join([group.caption[:1].upper() + group.caption[1:], *table.legend,
-                      f"on {results.machine} "
+                      f"on {results.machines} "
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
     said = " ".join(filter(None, [said, peaks(results, lines), more]))
     lacking = [reason.format(", ".join(names)) for reason, names in absent.items()]
@@ -46,7 +46,9 @@ def peaks(results, lines):
     used = {line[1] for line in lines}
     said = [f"{three_digits(rate / 1e9)} GFLOP/s on {count_of(threads, 'thread')}"
             for threads, rate in results.ceilings.items() if threads in used]
-    return f"Peak is the most that multiply-adds alone reach: {', '.join(said)}." if said else ""
+    if results.gpu_ceiling and {line[0] for line in lines} & results.grid.on_gpu:
+        said.append(f"{three_digits(results.gpu_ceiling / 1e9)} GFLOP/s on the GPU")
+    return f"Peak is what multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 
 def unmeasured(results, stage):
@@ -265,42 +267,35 @@ def batch_time(group, stage, name):
     return time * 1e6 / group.ladder.sum_of(group.ladder.toml["units"], run)
 
 
-def judged(predicted, time):
-    """A prediction, and how many times as long was measured, if it was."""
-    if not (predicted and time):
-        return predicted, ""
-    return predicted, f"{time / float(predicted.replace(',', '')):.2f}×"
-
-
 def predictions(results, folder):
-    """A batch of each CUDA program by what is counted, now and before, and as measured."""
+    """A batch of each CUDA program by what is counted, as measured, and how many times as long."""
     ladder = results.ladder
     gpu = find_gpu(ladder)
     group = read(gpu, ladder).steps if gpu else None
     heads = []
     lines = []
     frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}
-    before = pandas.read_csv(ladder.folder / "predictions_before.csv", index_col="stage", dtype=str)
     for stage, frame in frames.items():
         heads = []
-        line = [link(stage.name, stage.folder, folder), stage.move]
+        line = [link(stage.name, stage.folder, folder)]
+        if group and stage.name in group.changed:
+            line = [f"{line[0]} Δ"]
         for name, row in counts.summed(frame, "cell").iterrows():
+            predicted = row["µs predicted"]
             time = batch_time(group, stage, name)
-            heads += [f"predicted, {name} (µs)", "error", "before (µs)", "error", "measured (µs)"]
-            line += [*judged(row["µs predicted"], time),
-                     *judged(before[name].get(stage.name, ""), time),
-                     three_digits(time) if time else ""]
-        lines.append([*line, row["launches"]])
-    costs = counts.costs_file()
+            heads += [f"{name}: predicted (µs)", "measured (µs)", "error"]
+            line += [predicted, "", ""]
+            if time:
+                line[-2:] = three_digits(time), f"{time / float(predicted.replace(',', '')):.2f}×"
+        lines.append(line)
     said = f"Measured on {group.results.machine}." if group else "No GPU has run them yet."
-    return (f"{said} What each count costs is in {link(costs.name, costs, folder)}."
-            f"\n\n{Table(['', MOVE, *heads, 'launches'], lines)}")
+    return f"{said}\n\n{Table(['', *heads], lines)}"
 
 
 def paper(results, folder):
     return "\n\n".join([
         picture(results.plots / "paper.svg", "The paper's times, and ours", folder),
-        f"Dashed: the paper's. {results.grid.heading}; on {results.machine}."])
+        f"Dashed: the paper's. {results.grid.heading}; on {results.machines}."])
 
 
 def tutorial(results, folder):

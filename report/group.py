@@ -126,11 +126,13 @@ class Group:
         return found
 
     def part_of_ceiling(self, line, cell):
-        """The part that a cell reaches of what multiply-adds alone do on as many threads. None for
-        a GPU, where that was not measured, and one that skips what the rate counts."""
+        """The part that a cell reaches of what multiply-adds alone do on as many threads or on the
+        GPU. None where that was not measured, and for one that skips what the rate counts."""
         rate = self.median("gflops", line, cell)
         ceiling = self.results.ceilings.get(line[1])
-        if not rate or not ceiling or line[0] in self.on_gpu or self.ladder.skips(line[0]):
+        if line[0] in self.on_gpu:
+            ceiling = self.results.gpu_ceiling
+        if not rate or not ceiling or self.ladder.skips(line[0]):
             return None
         return 1e9 * rate / ceiling
 

@@ -12,7 +12,7 @@ WIDTH = 80  # of a terminal
 MOVE = "the move"  # the head of a column of words
 # What may stand with a cell, and what it means. The first two stand before the number.
 MARKS = {
-    "~": f"~: uncertain: a run is more than {100 * rows.NOISY:.0f} % from the median",
+    "~": f"~: a run is {100 * rows.NOISY:.0f} % off the median",
     "!": "!: all its runs were on a busy machine",
     "Δ": "Δ: its sources have changed since",
     "†": "†: it leaves out operations, so it has no share of peak"}

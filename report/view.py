@@ -27,6 +27,7 @@ class Results:
 
     def __init__(self, folder, ladder, gpu=None):
         self.folder = folder
+        self.gpu = gpu or folder
         self.ladder = ladder
         self.sweeps = Record(folder).sweeps
         self.programs = Record(folder).programs
@@ -79,11 +80,25 @@ class Results:
         return {threads: max(rate, 1e9 * self.best.get(threads, 0)) / self.ladder.width
                 for threads, rate in rates.items()}
 
+    @functools.cached_property
+    def gpu_ceiling(self):
+        """What multiply-adds of float32 alone reach on the GPU, or None: double differs by GPU."""
+        path = self.gpu.parent / "bench/gpu.csv"
+        if self.ladder.width != 1 or not path.exists():
+            return None
+        return 1e9 * pandas.read_csv(path, index_col="what")["value"]["fma"]
+
     @property
     def machine(self):
-        """The processor and the GPU, of each machine."""
-        found = dict.fromkeys(map(machine_of, self.sweeps.values()))
-        return ", and the GPU's rows on ".join(found)
+        """The processor and the GPU."""
+        return next(map(machine_of, self.sweeps.values()), "")
+
+    @property
+    def machines(self):
+        """The machine, and the GPU of another one whose rows are shown as well."""
+        others = {known.get("gpu", "").partition(",")[0] for number, known in self.sweeps.items()
+                  if number < 0}
+        return ", and the GPU's rows on ".join([self.machine, *others])
 
     @property
     def last(self):

@@ -214,7 +214,9 @@ def test_a_large_result_comes_home_in_two_pieces(tmp_path):
     values = np.fromfile(saved, np.float32)
     values[1000] = 1
     values.tofile(saved)
-    assert results.compare(call, one)[1].startswith("weights[1000] is 1, expected ")
+    assert results.compare(call, one)[1].startswith("saved[1000] is 1, expected ")
+    lines, _ = results.cut([["part", "A", "1", "9", "largest", "0.1"]], np.zeros(results.LARGE))
+    assert lines[-1][-2:] == ["largest", "0.1"]  # of a single part, which has no total
 
 
 def test_wrong_words_and_no_gpu(kit, fakes, tmp_path):

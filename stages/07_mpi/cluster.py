@@ -75,7 +75,7 @@ def draw(table, path):
 def summary(stage, table):
     """A stage on 16 nodes and beside real processes, and over its origin."""
     place = [*CELL, "nodes", "latency_us"]
-    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch", "mib"]]
+    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch"]]
     own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
     own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
     own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
@@ -83,8 +83,7 @@ def summary(stage, table):
     heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
              "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
              "real": "not simulated", "part": "part", "of_one_node": "over one node",
-             "over": f"over {stage.before.number}", "mib": "MiB in all",
-             "mib_before": f"in {stage.before.number}"}
+             "over": f"over {stage.before.number}"}
     shown = own[[*heads]].dropna(axis=1, how="all")
     lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
              for line in shown.itertuples(index=False))
