@@ -16,7 +16,9 @@ def stages(results):
         gain = group.time(group.baseline, cell) / group.time(line, cell)
         panel.barh(y, gain - 1, left=1, height=0.6, color=place(line[0])[1])
         said = f"{group.number(group.ladder.time, line, cell).text} {group.unit}"
-        if line != group.baseline:
+        if group.machines[line] != group.machines[group.baseline]:
+            said += " on the GPU"
+        elif line != group.baseline:
             said += f", {group.speedup(line, cell).text}"
         panel.text(1.05 * gain, y, said, va="center")
     panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])

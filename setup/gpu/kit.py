@@ -131,6 +131,8 @@ def main():
         fill(Path(kit), runs)
         glibc = needed_glibc(Path(kit))
         run("tar", "-czf", output / "kit.tgz", "-C", kit, ".", "-C", ROOT, *scripts)
+        about = rows.read(Path(kit, "kit.txt"))
     size = (output / "kit.tgz").stat().st_size / 2**20
+    print(*re.findall("^data of .*", about, re.MULTILINE), sep="\n")
     print(f"{output}: {len(runs)} runs, {size:.0f} MiB. On the machine with the GPU, which needs "
           f"glibc {glibc}: bash run.sh OUT, 8 minutes. Then here: make gpu-results FROM=OUT")
