@@ -1,5 +1,7 @@
 """What stands between the markers of READMEs, in Markdown. The cells are group.py's."""
 
+import re
+
 import pandas
 
 from bench import counts, rows
@@ -29,7 +31,7 @@ def picture(path, title, folder):
 
 def block(results, group, table, what, lines, folder, lacking, more=""):
     """A table, what it shows, and which stages of `lacking` no machine has run."""
-    found = {line[0] for line in group.lines}
+    found = {line[0] for each in (group, results.steps) for line in each.lines}
     absent = by_reason((link(stage.name, stage.folder, folder), unmeasured(results, stage))
                        for stage in lacking if stage.name not in found
                        if not stage.is_step or results.is_wrong(stage))
@@ -201,15 +203,16 @@ def gain(group, line, above, cell, with_interval=False):
 
 
 def measured(results, stage):
-    """Of a step, the time and the gain in the cells of the steps; else all cells of the grid."""
+    """All cells of the grid. Of a step, and of what has run only with them, time and gain there."""
     if not results:
         return "Not measured yet."
-    group = (results.steps if stage.is_step else results.grid).with_most_threads()
+    in_steps = stage.is_step or stage.name not in {name for name, _ in results.grid.lines}
+    group = (results.steps if in_steps else results.grid).with_most_threads()
     line = next((line for line in group.lines if line[0] == stage.name), None)
     if not line:
         return unmeasured(results, stage).format("it").removeprefix("it: ")
     said = f"{group.heading}; {group.repeats([line])}"
-    if stage.is_step:
+    if in_steps:
         table = table_of_step(group, stage, line)
     else:
         table = table_of_grid(group, line)
@@ -253,8 +256,10 @@ def counted(stage):
     frame = counts.read(stage)
     if frame.empty:
         return "Not counted yet."
-    found = counts.summed(frame, "cell")
-    return str(Table(["a batch at", *found], found.itertuples(name=None)))
+    found = counts.summed(frame, "cell").drop(columns="launches")
+    options = re.findall(r"(\w+) \d+", found.index[0])
+    found.index = found.index.str.replace(r"\w+ (\d+)", r"\1", regex=True)
+    return str(Table([", ".join(options), *found], found.itertuples(name=None)))
 
 
 def batch_time(group, stage, name):

@@ -296,7 +296,7 @@ class Group:
         if self.all_changed:
             said += " of earlier sources"
         if left_out:
-            said += f", {left_out} in all on a busy machine left out"
+            said += f", without {left_out} disturbed"
         return said
 
     def title(self, measure):
