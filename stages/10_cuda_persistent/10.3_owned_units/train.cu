@@ -244,8 +244,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-// Updates all weights of UNITS hidden units, and b2 beside the first ones. A thread has four pixels.
-// The last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
+// Updates all weights of UNITS hidden units, and b2 beside the first. A thread has four pixels. The
+// last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
 __global__ void __launch_bounds__(THREADS, 2)
     update_units(struct network network, struct byte_batch batch, float learning_rate) {
     const size_t n = batch.samples, hidden = network.hidden, h = blockIdx.x * UNITS;

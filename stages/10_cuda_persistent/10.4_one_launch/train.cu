@@ -238,8 +238,8 @@ __device__ void output_layer(struct network network, struct byte_batch batch, si
     }
 }
 
-// Updates all weights of UNITS hidden units, and b2 beside the first ones. A thread has four pixels.
-// The last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
+// Updates all weights of UNITS hidden units, and b2 beside the first. A thread has four pixels. The
+// last warp has none, and does all but W1ᵀ: a lane has a unit, and every sixteenth sample.
 __device__ void update_units(struct network network, struct byte_batch batch, size_t h,
                              float learning_rate) {
     const size_t n = batch.samples, hidden = network.hidden;
