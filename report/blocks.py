@@ -219,7 +219,7 @@ def measured(results, stage):
         shown = [group.time_name]
         if line[1] > 1:
             shown[0] += f" with {line[1]} threads"
-        if group.baseline and line != group.baseline:
+        if any(group.speedup(line, cell).text != "-" for cell in group.cells):
             shown.append(f"speedup over {group.baseline[0]}")
         if not stage.ladder.skips(stage.name):
             shown.append("share of peak")

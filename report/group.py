@@ -296,7 +296,7 @@ class Group:
         if self.all_changed:
             said += " of earlier sources"
         if left_out:
-            said += f", without {left_out} disturbed"
+            said += f", {left_out} disturbed left out"
         return said
 
     def title(self, measure):

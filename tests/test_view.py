@@ -162,7 +162,7 @@ def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
     text = "\n".join(lab.lines(terminal.terminal))
     assert "01_fast 1.00\n" in text and "peer_one !2.00\n" in text and "00_plain 4.00\n" in text
     text = " ".join(text.split())
-    assert "medians of 1 to 2 runs, without 1 disturbed" in text
+    assert "medians of 1 to 2 runs, 1 disturbed left out" in text
     assert "!: all its runs were on a busy machine" in text
 
 

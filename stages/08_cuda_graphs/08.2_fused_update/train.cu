@@ -23,7 +23,7 @@ enum {
     SLICE = PIXELS / SLICES,
     // This many samples of a weight gradient are in shared memory at once: two tiles of 8 KiB.
     DEPTH = 64,
-    // Kernels without tiles have blocks of SIDE × SIDE threads.
+    // A block of hidden_gradient has SIDE × SIDE threads.
     SIDE = 16,
     // The rows of W2, b2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
