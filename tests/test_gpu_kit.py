@@ -141,6 +141,14 @@ def test_the_same_again_changes_nothing_and_a_second_call_adds(calls, kit, fakes
     files = {path: path.read_text() for path in (tmp_path / "results").rglob("*.csv")}
     come_home(tmp_path / "results", tmp_path / "second")
     assert files == {path: path.read_text() for path in files}
+    # The times of earlier sources go.
+    record = next((tmp_path / "results").iterdir()) / "stages"
+    sources = ladders.find_ladder("").find("03_cuda_unified").sources
+    text = (record / "programs.csv").read_text()
+    (record / "programs.csv").write_text(text.replace(sources, "earlier"))
+    come_home(tmp_path / "results", tmp_path / "second")
+    frame = rows.read_texts(record / "runs.csv", [])
+    assert {*frame["sweep"][frame["stage"] == "03_cuda_unified"]} == {"2"}
 
 
 def test_a_signal_and_a_limit(kit, fakes, tmp_path):

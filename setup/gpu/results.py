@@ -182,6 +182,10 @@ def take(call, ladder, outcomes, home):
     found, more = timed(call, ladder, right(record, outcomes))
     outcomes |= more
     record.remove("stage", [name for name, (outcome, _) in outcomes.items() if outcome == "wrong"])
+    # Times of earlier sources go when there are those of later ones.
+    sources = {line["program"]: line["sources"] for line in record.programs}
+    record.remove("stage", [run.program for taken in found.values() for run, _ in taken
+                            if sources.get(run.program, run.sources) != run.sources])
     if outcomes and not found:  # a sweep without a row says what was wrong
         found = {KINDS[0]: []}
     for kind, taken in found.items():
@@ -208,8 +212,11 @@ def take_counters(call, path):
     found = pandas.concat(frames).pivot_table(
         index=["program", "Kernel Name"], columns="Metric Name", values="Metric Value",
         aggfunc=["count", "median"], sort=False)
-    found = found["median"].assign(launches=found["count"].max(axis=1))
-    rows.write(path, found.to_csv())
+    found = found["median"].assign(launches=found["count"].max(axis=1)).reset_index()
+    if path.exists():
+        earlier = pandas.read_csv(path)
+        found = pandas.concat([earlier[~earlier["program"].isin(found["program"])], found])
+    rows.write(path, found.to_csv(index=False))
 
 
 def take_all(call):
