@@ -6,6 +6,7 @@ import pandas
 
 from bench import counts, rows
 from bench.base import fail
+from report.group import is_peer
 from report.table import MOVE, Cell, Table, by_reason, count_of, link, three_digits
 from report.view import changes, find_gpu, read
 
@@ -92,7 +93,10 @@ def lines_of_front(results):
     """(the group, its cell, its lines) that the first page shows, in its table and its picture."""
     group = results.grid.without_steps().with_most_threads()
     cell = group.headline[-1]
-    return group, cell, [line for line in group.with_fastest_peer if group.time(line, cell)]
+    libraries = [line for line in group.lines if is_peer(line) and line[0] in group.on_gpu]
+    lines = [line for line in [*group.with_fastest_peer, *libraries] if group.time(line, cell)]
+    slower = sorted({*lines} & {*libraries}, key=lambda line: group.time(line, cell))[1:]
+    return group, cell, [line for line in lines if line not in slower]
 
 
 def front(results, folder):
@@ -202,11 +206,15 @@ def gain(group, line, above, cell, with_interval=False):
     return Cell(ratio.short, "".join(group.marks(each, cell) for each in (line, above)))
 
 
+def is_shown_in_steps(results, stage):
+    return stage.is_step or stage.name not in {name for name, _ in results.grid.lines}
+
+
 def measured(results, stage):
     """All cells of the grid. Of a step, and of what has run only with them, time and gain there."""
     if not results:
         return "Not measured yet."
-    in_steps = stage.is_step or stage.name not in {name for name, _ in results.grid.lines}
+    in_steps = is_shown_in_steps(results, stage)
     group = (results.steps if in_steps else results.grid).with_most_threads()
     line = next((line for line in group.lines if line[0] == stage.name), None)
     if not line:
@@ -219,7 +227,7 @@ def measured(results, stage):
         shown = [group.time_name]
         if line[1] > 1:
             shown[0] += f" with {line[1]} threads"
-        if any(group.speedup(line, cell).text != "-" for cell in group.cells):
+        if group.has_speedup(line):
             shown.append(f"speedup over {group.baseline[0]}")
         if not stage.ladder.skips(stage.name):
             shown.append("share of peak")

@@ -244,6 +244,9 @@ class Group:
         return Cell(f"{pairs.digits(times[0] / times[1])}×",
                     "".join(self.marks(each, cell) for each in (first, line)))
 
+    def has_speedup(self, line):
+        return any(self.speedup(line, cell).text != "-" for cell in self.cells)
+
     def all_of(self, line, cell):
         """Its time, its speedup and its share of peak, in one cell."""
         parts = [part for part in (self.number(self.ladder.time, line, cell),

@@ -173,6 +173,14 @@ def right(record, outcomes):
     return {name for name, outcome in known.items() if outcome in ("ran", "failed", "differs")}
 
 
+def forget(record, found, outcomes):
+    """Takes out the times of programs that are wrong, and of earlier sources of what has others."""
+    record.remove("stage", [name for name, (outcome, _) in outcomes.items() if outcome == "wrong"])
+    sources = {line["program"]: line["sources"] for line in record.programs}
+    record.remove("stage", [run.program for taken in found.values() for run, _ in taken
+                            if sources.get(run.program, run.sources) != run.sources])
+
+
 def take(call, ladder, outcomes, home):
     """Adds what a call says of a ladder to its results. Returns how many rows there are."""
     record = Record(home / ladder.name)
@@ -181,11 +189,7 @@ def take(call, ladder, outcomes, home):
                             if known.get("began") == call.machine["began"]])
     found, more = timed(call, ladder, right(record, outcomes))
     outcomes |= more
-    record.remove("stage", [name for name, (outcome, _) in outcomes.items() if outcome == "wrong"])
-    # Times of earlier sources go when there are those of later ones.
-    sources = {line["program"]: line["sources"] for line in record.programs}
-    record.remove("stage", [run.program for taken in found.values() for run, _ in taken
-                            if sources.get(run.program, run.sources) != run.sources])
+    forget(record, found, outcomes)
     if outcomes and not found:  # a sweep without a row says what was wrong
         found = {KINDS[0]: []}
     for kind, taken in found.items():
