@@ -150,9 +150,9 @@ class Group:
 
     @property
     def headline(self):
-        """The cells that the ladder names, or all."""
+        """The cells that the ladder names, or all, that the baseline has, too."""
         wanted = self.ladder.toml.get("headline", [])
-        return [cell for cell in self.cells if [*cell] in wanted] or self.cells
+        return [cell for cell in self.shared if [*cell] in wanted] or self.shared
 
     @property
     def shared(self):

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 class Results:
     """A folder of results of a ladder: {kind: groups, MNIST first}, and the frame of growth. `gpu`
-    is that of another machine, of which a GPU's rows are shown as well, under other numbers."""
+    is that of another machine, of which a GPU's rows are shown as well, with negative sweeps."""
 
     def __init__(self, folder, ladder, gpu=None):
         self.folder = folder
@@ -55,7 +55,7 @@ class Results:
         usual = [*ladder.settings.values()]
         found = frame[frame["kind"] != "growth"].groupby(names)
         for (kind, *settings), part in sorted(found, key=lambda item: (
-                item[0][1] != "mnist", [*item[0][2:]] != usual)):
+                all(item[1]["sweep"] < 0), item[0][1] != "mnist", [*item[0][2:]] != usual)):
             self.groups[kind].append(Group(self, dict(zip(names[1:], settings)), part))
 
     @property

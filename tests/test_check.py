@@ -139,14 +139,14 @@ def test_a_mistake_of_a_cuda_stage(checkout, number, epochs, pattern, new, text)
     checkout.finds(number, pattern, new, "", text, NVCC="no-nvcc")
 
 
-def test_a_lost_update_that_a_gpu_hides(checkout, tmp_path):
+def test_a_missing_barrier_that_a_gpu_hides(checkout, tmp_path):
     """The fake GPU runs the right stage. The simulated device runs the wrong one."""
     right = LADDER.find("10")
     script(tmp_path / "nvidia-smi", "echo GPU 0")
     script(tmp_path / "nvcc", f'while [ "$1" != -o ]; do shift; done; cp {built(right)} "$2"')
     checkout.test_only("--hidden 33", "--batch 3 --train 7 --epochs 1 --seed 5")
-    checkout.finds("10", r"__syncthreads\(\); // the sums of other.*", "", "",
-                   "of block 0 loaded it at train.cu:{sum += sums[w]}: nothing orders the two",
+    checkout.finds("10", r"__syncthreads\(\);(\n    if \(threadIdx.x < WARP)", r"\1", "",
+                   "block 0 stored to it at train.cu:{warps[threadIdx.x / WARP]}: nothing orders",
                    RUNS=0, NVCC=tmp_path / "nvcc", PATH=f"{tmp_path}:{os.environ['PATH']}")
 
 
