@@ -93,10 +93,11 @@ def lines_of_front(results):
     """(the group, its cell, its lines) that the first page shows, in its table and its picture."""
     group = results.grid.without_steps().with_most_threads()
     cell = group.headline[-1]
-    libraries = [line for line in group.lines if is_peer(line) and line[0] in group.on_gpu]
-    lines = [line for line in [*group.with_fastest_peer, *libraries] if group.time(line, cell)]
-    slower = sorted({*lines} & {*libraries}, key=lambda line: group.time(line, cell))[1:]
-    return group, cell, [line for line in lines if line not in slower]
+    lines = [line for line in group.with_fastest_peer if group.time(line, cell)]
+    libraries = [line for line in group.lines
+                 if is_peer(line) and line[0] in group.on_gpu and group.time(line, cell)]
+    lines += sorted(libraries, key=lambda line: group.time(line, cell))[:1]
+    return group, cell, lines
 
 
 def front(results, folder):
