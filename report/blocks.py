@@ -39,18 +39,19 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
     said = "; ".join([group.caption[:1].upper() + group.caption[1:], *table.legend,
                       f"on {results.machines} "
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
-    said = " ".join(filter(None, [said, peaks(results, lines), more]))
+    said = " ".join(filter(None, [said, peaks(group, lines), more]))
     lacking = [reason.format(", ".join(names)) for reason, names in absent.items()]
     return "\n\n".join(filter(None, [what, str(table), said, "\n".join(lacking)]))
 
 
-def peaks(results, lines):
+def peaks(group, lines):
     """What 100 % of peak is with the threads of some lines."""
     used = {line[1] for line in lines}
     said = [f"{three_digits(rate / 1e9)} GFLOP/s on {count_of(threads, 'thread')}"
-            for threads, rate in results.ceilings.items() if threads in used]
-    if results.gpu_ceiling and {line[0] for line in lines} & results.grid.on_gpu:
-        said.append(f"{three_digits(results.gpu_ceiling / 1e9)} GFLOP/s on the GPU")
+            for threads, rate in group.results.ceilings.items() if threads in used]
+    gpu = group.results.gpu_ceiling
+    if gpu and {line[0] for line in lines} & group.on_gpu:
+        said.append(f"{three_digits(gpu / 1e9)} GFLOP/s on the GPU")
     return f"Peak is what multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 
