@@ -26,7 +26,7 @@ enum { LANES = VECTOR_BYTES / sizeof(float), TILE_ROWS = 4, TILE_COLUMNS = 2 };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -38,8 +38,9 @@ struct network {
     float *bias2;   // 10
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
+    size_t stride;      // N
+    vec *activations;   // V × N: a
+    vec *d_activations; // V × N: da
 
     float *logits;        // n × 10: z
     float *probabilities; // n × 10: p
@@ -58,6 +59,7 @@ static struct network create(const struct options *options) {
         .bias2 = allocate_floats(CLASSES),
         .stride = n,
         .activations = (vec *)allocate_floats(vectors * n * LANES),
+        .d_activations = (vec *)allocate_floats(vectors * n * LANES),
         .logits = allocate_floats(n * CLASSES),
         .probabilities = allocate_floats(n * CLASSES),
         .d_logits = allocate_floats(n * CLASSES),
@@ -82,6 +84,7 @@ static void destroy(struct network *network) {
     free(network->logits);
     free(network->probabilities);
     free(network->d_logits);
+    free(network->d_activations);
 }
 
 // A tile of a = max(0, x·W1 + b1): `rows` samples from s on × `columns` vectors of hidden units
@@ -126,7 +129,7 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
 #pragma GCC unroll 2 // as in forward_tile()
@@ -202,17 +205,18 @@ static void backward(struct network *network, const struct batch *batch, float l
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = 0; v < vectors; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s * CLASSES + o] * a[s];
-                da += dz[s * CLASSES + o] * w2[o];
+                sum += dz[s * CLASSES + o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];

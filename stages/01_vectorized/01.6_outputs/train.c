@@ -30,7 +30,7 @@ typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -42,9 +42,10 @@ struct network {
     outputs bias2;  // 10
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
-    outputs *logits;  // N × 10: z, then p, then dz
+    size_t stride;      // N
+    vec *activations;   // V × N: a
+    vec *d_activations; // V × N: da
+    outputs *logits;    // N × 10: z, then p, then dz
 };
 
 static struct network create(const struct options *options) {
@@ -58,6 +59,7 @@ static struct network create(const struct options *options) {
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .d_activations = (vec *)allocate_floats(vectors * stride * LANES),
         .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -76,6 +78,7 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
+    free(network->d_activations);
     free(network->logits);
 }
 
@@ -121,7 +124,7 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
 #pragma GCC unroll 2 // as in forward_tile()
@@ -207,17 +210,18 @@ static void backward(struct network *network, const struct batch *batch, float l
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = 0; v < vectors; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
+                sum += dz[s][o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];

@@ -34,7 +34,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -46,10 +46,11 @@ struct network {
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
-    outputs *logits;  // N × 10: z, then p, then dz
-    outputs *shares;  // T × N × 10: what each thread's hidden units add to z
+    size_t stride;      // N
+    vec *activations;   // V × N: a
+    vec *d_activations; // V × N: da
+    outputs *logits;    // N × 10: z, then p, then dz
+    outputs *shares;    // T × N × 10: what each thread's hidden units add to z
 
     size_t threads; // T
 };
@@ -91,6 +92,7 @@ static struct network create(const struct options *options) {
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .d_activations = (vec *)allocate_floats(vectors * stride * LANES),
         .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .threads = threads,
@@ -113,6 +115,7 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
+    free(network->d_activations);
     free(network->logits);
     free(network->shares);
 }
@@ -135,7 +138,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_ROWS][TILE_COLUMNS];
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
@@ -154,12 +157,14 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples: the last ones in tiles of SHORT_ROWS. The last of these may compute
-// some samples of the one before once more. In a smaller batch, samples go one by one.
+// The same for all samples: the last in tiles of SHORT_ROWS, of which the last may compute some
+// samples once more. In a smaller batch, they go one by one. One column has twice the rows.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
+    for (; columns == 1 && s + 2 * TILE_ROWS <= n; s += 2 * TILE_ROWS)
+        forward_tile(network, batch, s, 2 * TILE_ROWS, v, columns);
     for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
@@ -188,9 +193,9 @@ static void forward_columns(const struct network *network, const struct batch *b
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + k;
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -204,6 +209,8 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
     size_t k = 0;
+    for (; columns == 1 && k + 2 * TILE_ROWS <= PIXELS; k += 2 * TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, 2 * TILE_ROWS, v, columns);
     for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
         backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
     if (k < PIXELS)
@@ -320,17 +327,18 @@ static void backward(struct network *network, struct slice *slice, const struct 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
+                sum += dz[s][o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];

@@ -50,24 +50,27 @@ struct network {
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
     vec *weights2;  // V × 10: panels, too
-    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
+    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
-    outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
-    outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
+    size_t stride;      // N
+    vec *activations;   // V × N: a
+    vec *d_activations; // V × N: da
+    outputs *logits;    // N × 10: z, then p, then dz
+    outputs *shares;    // T × N × 10: what each thread's hidden units add to z
+    double *losses;     // T: of each thread's samples in an epoch
+
+    size_t threads; // T
 
     struct lists samples, pixels; // of the training set; of each of its batches
-    size_t threads;               // T
 };
 
 // A thread's part of the network.
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
     size_t first, last;     // its vectors of hidden units: first to last − 1
-    size_t turn;            // which half of the shares belongs to this batch
-    outputs *bias2, *logits;
+    size_t begin, end;      // its samples of the batch: begin to end − 1
+    outputs bias2;          // the same in all threads
 };
 
 // Returns room for so many lists of a data set's pixels.
@@ -188,9 +191,10 @@ static struct network create(const struct options *options) {
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
-        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
-        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
-        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .d_activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
+        .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .losses = allocate_array(threads, sizeof(double)),
         .threads = threads,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -201,9 +205,8 @@ static struct network create(const struct options *options) {
     for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
-    for (size_t t = 0; t < threads; ++t)
-        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-            network.bias2[t][o] = -INFINITY;
+    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+        network.bias2[o] = -INFINITY;
     return network;
 }
 
@@ -212,9 +215,10 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
-    free(network->bias2);
+    free(network->d_activations);
     free(network->logits);
     free(network->shares);
+    free(network->losses);
     free_lists(&network->samples);
     free_lists(&network->pixels);
 }
@@ -227,8 +231,7 @@ static struct slice take_slice(const struct network *network) {
         .threads = threads,
         .first = network->vectors * thread / threads,
         .last = network->vectors * (thread + 1) / threads,
-        .bias2 = network->bias2 + thread,
-        .logits = network->logits + thread * network->stride,
+        .bias2 = network->bias2,
     };
 }
 
@@ -278,7 +281,7 @@ INLINED void forward_panels(const struct network *network, const struct lists *l
 // The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_panels(const struct network *network, const struct lists *lists, size_t b,
                              float learning_rate, size_t v, size_t columns) {
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     const uint16_t *places = lists->places + lists->begins[b];
     const float *values = lists->values + lists->begins[b];
     size_t i = 0;
@@ -337,13 +340,14 @@ static float softmax(outputs *z, uint8_t label) {
     return logf(sum) - x[label];
 }
 
-// Sets the slice's a and all of p for a batch. Returns its loss.
+// Sets the slice's a for a batch, and p of its samples. Returns their loss.
 static double forward(struct network *network, struct slice *slice, const struct batch *batch,
                       const struct lists *samples, size_t first) {
     const size_t n = batch->samples;
-    outputs *z = slice->logits;
-    outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
-    outputs *share = shares + slice->thread * network->stride;
+    outputs *z = network->logits;
+    outputs *share = network->shares + slice->thread * network->stride;
+    slice->begin = n * slice->thread / slice->threads;
+    slice->end = n * (slice->thread + 1) / slice->threads;
 
     for (size_t v = slice->first; v < slice->last; v += LIST_COLUMNS)
         if (v + LIST_COLUMNS <= slice->last)
@@ -356,53 +360,53 @@ static double forward(struct network *network, struct slice *slice, const struct
     for (size_t v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, n);
 
-    // Past this barrier, a thread may write the next batch's shares while another still reads this
-    // one's. No thread gets further ahead than that, so two sets in turn are enough.
-    slice->turn ^= 1;
 #pragma omp barrier
     // Apart from softmax no turn waits for another, so many of the others' lines travel at once.
-    for (size_t s = 0; s < n; ++s) {
-        z[s] = *slice->bias2;
+    for (size_t s = slice->begin; s < slice->end; ++s) {
+        z[s] = slice->bias2;
         for (size_t t = 0; t < slice->threads; ++t)
-            z[s] += shares[t * network->stride + s];
+            z[s] += network->shares[t * network->stride + s];
     }
     double loss = 0;
-    for (size_t s = 0; s < n; ++s)
+    for (size_t s = slice->begin; s < slice->end; ++s)
         loss += softmax(&z[s], batch->labels[s]);
-    return loss / (double)n;
+    return loss;
 }
 
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
                      size_t b, float learning_rate) {
     const size_t n = batch->samples;
-    outputs *dz = slice->logits;
+    outputs *dz = network->logits;
 
     // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
     // store to one lane would make the vector's load wait until it is in the cache.
     const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    outputs db2 = {0};
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = slice->begin; s < slice->end; ++s) {
         dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
         dz[s] /= (float)n;
-        db2 += dz[s];
     }
-    *slice->bias2 -= learning_rate * db2;
+#pragma omp barrier
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s)
+        db2 += dz[s];
+    slice->bias2 -= learning_rate * db2;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
+                sum += dz[s][o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];
@@ -428,21 +432,26 @@ static void train(struct network *network, const struct dataset *dataset,
             double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch, &network->samples, first) *
-                        (double)batch.samples;
+                loss += forward(network, &slice, &batch, &network->samples, first);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
                 backward(network, &slice, &batch, first / network->stride, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
+            network->losses[slice.thread] = loss;
+#pragma omp barrier
             if (omp_get_thread_num() == 0) {
+                for (size_t t = 1; t < slice.threads; ++t)
+                    loss += network->losses[t];
                 result->final_loss = loss / dataset->samples;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
-        if (omp_get_thread_num() == 0)
+        if (omp_get_thread_num() == 0) {
+            network->bias2 = slice.bias2;
             result->threads = omp_get_num_threads();
+        }
     }
     result->train_s = seconds() - start;
 }
@@ -458,7 +467,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
         batch = batch_at(dataset, first, options->batch);
         forward(network, &slice, &batch, &samples, first);
         for (size_t s = 0; s < batch.samples; ++s) {
-            const outputs p = slice.logits[s];
+            const outputs p = network->logits[s];
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
                 best = p[o] > p[best] ? o : best;
@@ -482,7 +491,7 @@ static int save(const struct network *network, const char *path) {
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
     int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
-                               (const float *)network->bias2);
+                               (const float *)&network->bias2);
     free(weights1);
     free(weights2);
     return status;

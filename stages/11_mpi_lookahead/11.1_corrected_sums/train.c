@@ -35,7 +35,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -45,16 +45,18 @@ struct network {
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
     vec *weights2;  // V × 10: panels, too
-    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
+    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: h = x·W1 + b1, then a, then da
-    vec *ahead;       // V × N: da of the batch before, then h⁺
-    outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
-    outputs *shares;  // T × N × 10: what each thread's hidden units add to z
-    float *sums;      // N × 10: what all processes' hidden units add to z
-    float *products;  // of each training sample with the batch before: rows of N, x⁺·xᵀ + 1
+    size_t stride;      // N
+    vec *activations;   // V × N: h = x·W1 + b1, then a
+    vec *d_activations; // V × N: da
+    vec *ahead;         // V × N: h⁺
+    outputs *logits;    // N × 10: z, then p, then dz
+    outputs *shares;    // T × N × 10: what each thread's hidden units add to z
+    double *losses;     // T: of each thread's samples in an epoch
+    float *sums;        // N × 10: what all processes' hidden units add to z
+    float *products;    // of each training sample with the batch before: rows of N, x⁺·xᵀ + 1
 
     size_t threads; // T, in this process
 };
@@ -63,7 +65,8 @@ struct network {
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
     size_t first, last;     // its vectors of hidden units: first to last − 1
-    outputs *bias2, *logits;
+    size_t begin, end;      // its samples of the batch: begin to end − 1
+    outputs bias2;          // the same in all threads
 };
 
 // Returns how many threads all processes have together: --threads, or as many as OpenMP chooses in
@@ -122,11 +125,12 @@ static struct network create(const struct options *options) {
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .d_activations = (vec *)allocate_floats(vectors * stride * LANES),
         .ahead = (vec *)allocate_floats(vectors * stride * LANES),
         .products = allocate_floats((size_t)options->train_samples * stride),
-        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
-        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
         .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .losses = allocate_array(threads, sizeof(double)),
         .sums = allocate_floats(stride * CLASSES + PADDED_CLASSES),
         .threads = threads,
     };
@@ -146,9 +150,8 @@ static struct network create(const struct options *options) {
             if (v < vectors)
                 network.weights2[v * CLASSES + o][h % LANES] = weight;
         }
-    for (size_t t = 0; t < threads; ++t)
-        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-            network.bias2[t][o] = -INFINITY;
+    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+        network.bias2[o] = -INFINITY;
     return network;
 }
 
@@ -157,11 +160,12 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
+    free(network->d_activations);
     free(network->ahead);
     free(network->products);
-    free(network->bias2);
     free(network->logits);
     free(network->shares);
+    free(network->losses);
     free(network->sums);
 }
 
@@ -197,8 +201,7 @@ static struct slice take_slice(const struct network *network) {
         .threads = threads,
         .first = network->vectors * thread / threads,
         .last = network->vectors * (thread + 1) / threads,
-        .bias2 = network->bias2 + thread,
-        .logits = network->logits + thread * network->stride,
+        .bias2 = network->bias2,
     };
 }
 
@@ -209,7 +212,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_ROWS][TILE_COLUMNS];
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
@@ -227,12 +230,14 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             network->ahead[(v + c) * network->stride + s + r] = sum[r][c];
 }
 
-// The same for all samples: the last ones in tiles of SHORT_ROWS. The last of these may compute
-// some samples of the one before once more. In a smaller batch, samples go one by one.
+// The same for all samples: the last in tiles of SHORT_ROWS, of which the last may compute some
+// samples once more. In a smaller batch, they go one by one. One column has twice the rows.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
+    for (; columns == 1 && s + 2 * TILE_ROWS <= n; s += 2 * TILE_ROWS)
+        forward_tile(network, batch, s, 2 * TILE_ROWS, v, columns);
     for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
@@ -261,9 +266,9 @@ static void forward_columns(const struct network *network, const struct batch *b
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + k;
-    const vec *da = network->ahead + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -277,6 +282,8 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
     size_t k = 0;
+    for (; columns == 1 && k + 2 * TILE_ROWS <= PIXELS; k += 2 * TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, 2 * TILE_ROWS, v, columns);
     for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
         backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
     if (k < PIXELS)
@@ -367,8 +374,10 @@ static void advance(const struct network *network, const struct slice *slice,
 static double forward(struct network *network, struct slice *slice, const struct batch *before,
                       const struct batch *batch, const struct batch *next, float learning_rate) {
     const size_t n = batch->samples;
-    outputs *z = slice->logits;
+    outputs *z = network->logits;
     outputs *share = network->shares + slice->thread * network->stride;
+    slice->begin = n * slice->thread / slice->threads;
+    slice->end = n * (slice->thread + 1) / slice->threads;
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -386,46 +395,49 @@ static double forward(struct network *network, struct slice *slice, const struct
     advance(network, slice, before, next, learning_rate);
 #pragma omp barrier
     double loss = 0;
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = slice->begin; s < slice->end; ++s) {
         outputs sum; // its padding is of the next sample: bias2 has −∞ there
         memcpy(&sum, network->sums + s * CLASSES, sizeof sum);
-        z[s] = *slice->bias2 + sum;
+        z[s] = slice->bias2 + sum;
         loss += softmax(&z[s], batch->labels[s]);
     }
-    return loss / (double)n;
+    return loss;
 }
 
 // Updates all weights but W1 by the gradient of the batch, and h⁺ as if W1 had its step, too.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
                      const struct batch *next, float learning_rate) {
     const size_t n = batch->samples;
-    outputs *dz = slice->logits;
+    outputs *dz = network->logits;
 
     // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
     // store to one lane would make the vector's load wait until it is in the cache.
     const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    outputs db2 = {0};
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = slice->begin; s < slice->end; ++s) {
         dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
         dz[s] /= (float)n;
-        db2 += dz[s];
     }
-    *slice->bias2 -= learning_rate * db2;
+#pragma omp barrier
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s)
+        db2 += dz[s];
+    slice->bias2 -= learning_rate * db2;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
+                sum += dz[s][o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];
@@ -435,13 +447,13 @@ static void backward(struct network *network, struct slice *slice, const struct 
         for (size_t j = 0; j < next->samples; ++j) {
             vec sum = {0};
             for (size_t s = 0; s < n; ++s)
-                sum += network->products[j * network->stride + s] * a[s];
+                sum += network->products[j * network->stride + s] * da[s];
             network->ahead[v * network->stride + j] -= learning_rate * sum;
         }
     }
 }
 
-// The h that forward_tile() has set becomes that of the batch, and da that of the batch before.
+// The h that forward_tile() has set becomes that of the batch.
 static void turn(struct network *network) {
     vec *const activations = network->ahead;
     network->ahead = network->activations;
@@ -472,23 +484,28 @@ static void train(struct network *network, const struct dataset *dataset,
                            : none;
                 own.products = network->products + after * network->stride;
                 turn(&own);
-                loss += forward(&own, &slice, &before, &batch, &next, options->learning_rate) *
-                        (double)batch.samples;
+                loss += forward(&own, &slice, &before, &batch, &next, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
                 backward(&own, &slice, &batch, &next, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
+            network->losses[slice.thread] = loss;
+#pragma omp barrier
             if (omp_get_thread_num() == 0) {
+                for (size_t t = 1; t < slice.threads; ++t)
+                    loss += network->losses[t];
                 result->final_loss = loss / dataset->samples;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
         turn(&own);
         advance(&own, &slice, &batch, &none, options->learning_rate);
-        if (omp_get_thread_num() == 0)
+        if (omp_get_thread_num() == 0) {
+            network->bias2 = slice.bias2;
             result->threads = network->vectors ? omp_get_num_threads() : 0;
+        }
     }
     MPI_Barrier(MPI_COMM_WORLD); // the last weight of every process is final
     result->train_s = seconds() - start;
@@ -508,7 +525,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
         turn(network);
         forward(network, &slice, &none, &batch, &none, 0);
         for (size_t s = 0; s < batch.samples; ++s) {
-            const outputs p = slice.logits[s];
+            const outputs p = network->logits[s];
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
                 best = p[o] > p[best] ? o : best;
@@ -541,7 +558,7 @@ static int save(const struct network *network, const char *path) {
         MPI_Reduce(row, is_first ? weights1 + k * units : NULL, (int)units, MPI_FLOAT, MPI_SUM, 0,
                    MPI_COMM_WORLD);
     }
-    const float *bias2 = (const float *)network->bias2;
+    const float *bias2 = (const float *)&network->bias2;
     const int status = is_first ? write_weights(path, units, weights1, bias1, weights2, bias2) : 0;
     free(row);
     free(part2);

@@ -1,5 +1,5 @@
-// Stage 02.3: one barrier a batch in place of two. Every thread computes for itself what follows
-// from the ten outputs (softmax, dz, b2).
+// Stage 02.3: the samples divided, too. A thread adds up the shares of its own samples only, and
+// computes what follows from these (softmax, dz).
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -34,7 +34,7 @@ enum { PADDED_CLASSES = 16 };
 typedef float outputs __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof(float))));
 
-// For the kernels: where a tile's size is a constant, the loops over the tile disappear.
+// For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
 struct network {
@@ -43,13 +43,15 @@ struct network {
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
     vec *bias1;     // V
     vec *weights2;  // V × 10: panels, too
-    outputs *bias2; // T × 10, a copy for each thread; −∞ in the padding, so that its p is 0
+    outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
     // One batch's intermediate values. An array holds one of them after another.
-    size_t stride;    // N
-    vec *activations; // V × N: a, then da
-    outputs *logits;  // T × N × 10, a copy for each thread: z, then p, then dz
-    outputs *shares;  // 2 × T × N × 10: what each thread's hidden units add to z
+    size_t stride;      // N
+    vec *activations;   // V × N: a
+    vec *d_activations; // V × N: da
+    outputs *logits;    // N × 10: z, then p, then dz
+    outputs *shares;    // T × N × 10: what each thread's hidden units add to z
+    double *losses;     // T: of each thread's samples in an epoch
 
     size_t threads; // T
 };
@@ -58,8 +60,8 @@ struct network {
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
     size_t first, last;     // its vectors of hidden units: first to last − 1
-    size_t turn;            // which half of the shares belongs to this batch
-    outputs *bias2, *logits;
+    size_t begin, end;      // its samples of the batch: begin to end − 1
+    outputs bias2;          // the same in all threads
 };
 
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
@@ -93,9 +95,10 @@ static struct network create(const struct options *options) {
         .weights2 = (vec *)allocate_floats(vectors * CLASSES * LANES),
         .stride = stride,
         .activations = (vec *)allocate_floats(vectors * stride * LANES),
-        .bias2 = (outputs *)allocate_floats(threads * PADDED_CLASSES),
-        .logits = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
-        .shares = (outputs *)allocate_floats(2 * threads * stride * PADDED_CLASSES),
+        .d_activations = (vec *)allocate_floats(vectors * stride * LANES),
+        .logits = (outputs *)allocate_floats(stride * PADDED_CLASSES),
+        .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
+        .losses = allocate_array(threads, sizeof(double)),
         .threads = threads,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -106,9 +109,8 @@ static struct network create(const struct options *options) {
     for (size_t h = 0; h < units; ++h)
         for (size_t o = 0; o < CLASSES; ++o)
             network.weights2[h / LANES * CLASSES + o][h % LANES] = draw_weight(&generator, units);
-    for (size_t t = 0; t < threads; ++t)
-        for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
-            network.bias2[t][o] = -INFINITY;
+    for (size_t o = CLASSES; o < PADDED_CLASSES; ++o)
+        network.bias2[o] = -INFINITY;
     return network;
 }
 
@@ -117,9 +119,10 @@ static void destroy(struct network *network) {
     free(network->bias1);
     free(network->weights2);
     free(network->activations);
-    free(network->bias2);
+    free(network->d_activations);
     free(network->logits);
     free(network->shares);
+    free(network->losses);
 }
 
 // Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
@@ -130,8 +133,7 @@ static struct slice take_slice(const struct network *network) {
         .threads = threads,
         .first = network->vectors * thread / threads,
         .last = network->vectors * (thread + 1) / threads,
-        .bias2 = network->bias2 + thread,
-        .logits = network->logits + thread * network->stride,
+        .bias2 = network->bias2,
     };
 }
 
@@ -142,7 +144,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TILE_ROWS][TILE_COLUMNS];
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
@@ -161,12 +163,14 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples: the last ones in tiles of SHORT_ROWS. The last of these may compute
-// some samples of the one before once more. In a smaller batch, samples go one by one.
+// The same for all samples: the last in tiles of SHORT_ROWS, of which the last may compute some
+// samples once more. In a smaller batch, they go one by one. One column has twice the rows.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
+    for (; columns == 1 && s + 2 * TILE_ROWS <= n; s += 2 * TILE_ROWS)
+        forward_tile(network, batch, s, 2 * TILE_ROWS, v, columns);
     for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
@@ -195,9 +199,9 @@ static void forward_columns(const struct network *network, const struct batch *b
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + k;
-    const vec *da = network->activations + v * network->stride;
+    const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
+    vec sum[2 * TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -211,6 +215,8 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
     size_t k = 0;
+    for (; columns == 1 && k + 2 * TILE_ROWS <= PIXELS; k += 2 * TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, 2 * TILE_ROWS, v, columns);
     for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
         backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
     if (k < PIXELS)
@@ -275,12 +281,13 @@ static float softmax(outputs *z, uint8_t label) {
     return logf(sum) - x[label];
 }
 
-// Sets the slice's a and all of p for a batch. Returns its loss.
+// Sets the slice's a for a batch, and p of its samples. Returns their loss.
 static double forward(struct network *network, struct slice *slice, const struct batch *batch) {
     const size_t n = batch->samples;
-    outputs *z = slice->logits;
-    outputs *shares = network->shares + slice->turn * slice->threads * network->stride;
-    outputs *share = shares + slice->thread * network->stride;
+    outputs *z = network->logits;
+    outputs *share = network->shares + slice->thread * network->stride;
+    slice->begin = n * slice->thread / slice->threads;
+    slice->end = n * (slice->thread + 1) / slice->threads;
 
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
         forward_columns(network, batch, v, slice->last);
@@ -290,53 +297,53 @@ static double forward(struct network *network, struct slice *slice, const struct
     for (size_t v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, n);
 
-    // Past this barrier, a thread may write the next batch's shares while another still reads this
-    // one's. No thread gets further ahead than that, so two sets in turn are enough.
-    slice->turn ^= 1;
 #pragma omp barrier
     // Apart from softmax no turn waits for another, so many of the others' lines travel at once.
-    for (size_t s = 0; s < n; ++s) {
-        z[s] = *slice->bias2;
+    for (size_t s = slice->begin; s < slice->end; ++s) {
+        z[s] = slice->bias2;
         for (size_t t = 0; t < slice->threads; ++t)
-            z[s] += shares[t * network->stride + s];
+            z[s] += network->shares[t * network->stride + s];
     }
     double loss = 0;
-    for (size_t s = 0; s < n; ++s)
+    for (size_t s = slice->begin; s < slice->end; ++s)
         loss += softmax(&z[s], batch->labels[s]);
-    return loss / (double)n;
+    return loss;
 }
 
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, struct slice *slice, const struct batch *batch,
                      float learning_rate) {
     const size_t n = batch->samples;
-    outputs *dz = slice->logits;
+    outputs *dz = network->logits;
 
     // dz = (p − onehot(label)) / n, db2 = Σ dz. A comparison of vectors is −1 where it holds. A
     // store to one lane would make the vector's load wait until it is in the cache.
     const outputs_bits lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    outputs db2 = {0};
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = slice->begin; s < slice->end; ++s) {
         dz[s] += __builtin_convertvector(lane == batch->labels[s], outputs);
         dz[s] /= (float)n;
-        db2 += dz[s];
     }
-    *slice->bias2 -= learning_rate * db2;
+#pragma omp barrier
+    outputs db2 = {0};
+    for (size_t s = 0; s < n; ++s)
+        db2 += dz[s];
+    slice->bias2 -= learning_rate * db2;
 
     // dW2 = aᵀ·dz, da = (dz·W2ᵀ) ⊙ [a > 0], db1 = Σ da, and their updates. One vector of hidden
     // units goes after another, so that its part of dW2 stays in registers.
     for (size_t v = slice->first; v < slice->last; ++v) {
-        vec *restrict a = network->activations + v * network->stride;
+        const vec *restrict a = network->activations + v * network->stride;
+        vec *restrict da = network->d_activations + v * network->stride;
         vec *restrict w2 = network->weights2 + v * CLASSES;
         vec dw2[CLASSES] = {0}, db1 = {0};
         for (size_t s = 0; s < n; ++s) {
-            vec da = {0};
+            vec sum = {0};
             for (size_t o = 0; o < CLASSES; ++o) {
                 dw2[o] += dz[s][o] * a[s];
-                da += dz[s][o] * w2[o];
+                sum += dz[s][o] * w2[o];
             }
-            a[s] = (vec)((vec_mask)da & (a[s] > 0));
-            db1 += a[s];
+            da[s] = (vec)((vec_mask)sum & (a[s] > 0));
+            db1 += da[s];
         }
         for (size_t o = 0; o < CLASSES; ++o)
             w2[o] -= learning_rate * dw2[o];
@@ -359,20 +366,26 @@ static void train(struct network *network, const struct dataset *dataset,
             double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch) * (double)batch.samples;
+                loss += forward(network, &slice, &batch);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
                 backward(network, &slice, &batch, options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
+            network->losses[slice.thread] = loss;
+#pragma omp barrier
             if (omp_get_thread_num() == 0) {
+                for (size_t t = 1; t < slice.threads; ++t)
+                    loss += network->losses[t];
                 result->final_loss = loss / dataset->samples;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
-        if (omp_get_thread_num() == 0)
+        if (omp_get_thread_num() == 0) {
+            network->bias2 = slice.bias2;
             result->threads = omp_get_num_threads();
+        }
     }
     result->train_s = seconds() - start;
 }
@@ -387,7 +400,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
         batch = batch_at(dataset, first, options->batch);
         forward(network, &slice, &batch);
         for (size_t s = 0; s < batch.samples; ++s) {
-            const outputs p = slice.logits[s];
+            const outputs p = network->logits[s];
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
                 best = p[o] > p[best] ? o : best;
@@ -410,7 +423,7 @@ static int save(const struct network *network, const char *path) {
             weights2[h * CLASSES + o] = network->weights2[v * CLASSES + o][i];
     }
     int status = write_weights(path, units, weights1, (const float *)network->bias1, weights2,
-                               (const float *)network->bias2);
+                               (const float *)&network->bias2);
     free(weights1);
     free(weights2);
     return status;
