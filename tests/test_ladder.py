@@ -144,7 +144,7 @@ def test_step(repository):
     assert re.search(rf"\nms of train\npredicted +{predicted}\nmeasured +\d.* ms a batch\n", output)
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
     assert "\n+// Stage 02.3: " in output
-    assert "picture: stages/02_openmp/02.3_one_barrier/picture.svg" in output
+    assert "picture: stages/02_openmp/02.3_own_samples/picture.svg" in output
     assert re.search(r"^median +02\.2 +02\.3 ", output, re.MULTILINE)
 
 

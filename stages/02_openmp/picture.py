@@ -22,7 +22,7 @@ def draw(stage):
           "they exchange shares: its slice's", "part of z, 10 numbers a sample")
     panel(picture, "Pixels divided: own.first_pixel to last_pixel", 4, 1,
           lambda row, column: row < 2,
-          "each has a copy of b1, W2 and a,", "to which own.bias1 and so on point;",
+          "each has a copy of b1, W2 and da,", "to which own.bias1 and so on point;",
           "they exchange sums: its pixels'", "part of a, H numbers a sample")
-    picture.notes(f"Each computes softmax and b2 for itself, as since {stage.before.number}.")
+    picture.notes(f"Each has a part of the samples, too, as since {stage.before.number}.")
     return picture

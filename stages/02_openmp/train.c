@@ -92,7 +92,8 @@ static struct network create(const struct options *options) {
     // of hidden units, or a dozen that add up their sums, gain nothing: README.md, Many cores.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    const bool by_pixels = vectors < 2 * threads && vectors < 7; // slices of two are wide enough
+    const bool is_even = vectors == threads && threads > 2; // slices of one, and no thread idle
+    const bool by_pixels = vectors < 2 * threads && vectors < 7 && !is_even;
     const size_t most = by_pixels ? 12 : vectors;
     threads = threads < most ? threads : most;
     const size_t copies = by_pixels ? threads : 1;
@@ -147,9 +148,7 @@ static struct slice take_slice(struct network *network) {
     const size_t i = network->by_pixels ? 0 : thread, parts = network->by_pixels ? 1 : threads;
     const size_t j = thread - i, tiles = PIXELS / TILE_ROWS;
     network->first_pixel = tiles * j / threads * TILE_ROWS;
-    network->last_pixel = tiles * (j + 1) / threads * TILE_ROWS;
-    if (j + parts == threads)
-        network->last_pixel = PIXELS;
+    network->last_pixel = j + parts < threads ? tiles * (j + 1) / threads * TILE_ROWS : PIXELS;
     network->bias1 += j * network->vectors;
     network->weights2 += j * network->vectors * CLASSES;
     network->d_activations += j * network->vectors * network->stride;
