@@ -21,5 +21,6 @@ def draw(stage):
                 "wait" if is_idle else "", width)
         for x in (172, 176 + width):
             picture.arrow(x, y - 2, x, y + 90, "line")
-    picture.notes("Dark: z, p and dz. Time runs to the right, not to", "scale. A vertical line is a barrier.")
+    picture.notes("Dark: z, p and dz. Time runs to the right, not to",
+                  "scale. A vertical line is a barrier.")
     return picture

@@ -26,6 +26,7 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 enum { LIST_COLUMNS = 2, SUMS = 8 }; // the vectors of one visit of a list, and their sums
 enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
+enum { TALL_ROWS = 2 * TILE_ROWS }; // of tiles of one column, so that they have as many sums as two
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -200,7 +201,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[2 * TILE_ROWS][TILE_COLUMNS];
+    vec sum[TALL_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
@@ -225,8 +226,8 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
-    for (; columns == 1 && s + 2 * TILE_ROWS <= n; s += 2 * TILE_ROWS)
-        forward_tile(network, batch, s, 2 * TILE_ROWS, v, columns);
+    for (; columns == 1 && s + TALL_ROWS <= n; s += TALL_ROWS)
+        forward_tile(network, batch, s, TALL_ROWS, v, columns);
     for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
     for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
