@@ -410,13 +410,12 @@ static void train(struct network *network, const struct dataset *dataset,
                 for (size_t t = 1; t < slice.threads; ++t)
                     loss += network->losses[t];
                 result->final_loss = loss / dataset->samples;
+                network->bias2 = slice.bias2;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
-        if (omp_get_thread_num() == 0) {
-            network->bias2 = slice.bias2;
+        if (omp_get_thread_num() == 0)
             result->threads = omp_get_num_threads();
-        }
     }
     result->train_s = seconds() - start;
 }

@@ -443,13 +443,12 @@ static void train(struct network *network, const struct dataset *dataset,
                     loss += network->losses[t];
                 MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
                 result->final_loss = loss / dataset->samples;
+                network->bias2 = slice.bias2;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
-        if (omp_get_thread_num() == 0) {
-            network->bias2 = slice.bias2;
+        if (omp_get_thread_num() == 0)
             result->threads = network->end > network->begin ? omp_get_num_threads() : 0;
-        }
     }
     MPI_Barrier(MPI_COMM_WORLD); // the last weight of every process is final
     result->train_s = seconds() - start;
