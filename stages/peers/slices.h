@@ -1,6 +1,6 @@
 // What peer_libxsmm and peer_onednn share: all but the products. A product computes on one thread,
 // so each thread owns slices of the hidden units, as in 02_openmp. In a batch, it needs from the
-// other threads only their units' share of the outputs.
+// other threads only their units' share of the outputs, and −lr·dz of their samples.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in S slices of U; T threads. Arrays are
 // row-major. The last slice may have units that stand for no hidden unit. Their weights are zero
@@ -31,8 +31,9 @@ struct network {
     float *bias2;                 // 10
     float *activations;           // S × N × U: a
     float *d_hidden;              // T × N × U: da of one slice at a time
-    float *outputs;               // T × N × 10: z, then p, then −lr·dz, a copy for each thread
-    float *shares;                // 2 × T × N × 10: what each thread's hidden units add to z
+    float *outputs;               // N × 10: z, then p, then −lr·dz
+    float *shares;                // T × N × 10: what each thread's hidden units add to z
+    double *losses;               // T: of each thread's samples in an epoch
     struct products *products;    // T × 3: they may hold operands, so each thread has its own
 };
 
@@ -46,8 +47,8 @@ struct slice {
 struct part {
     size_t thread, threads; // 0 to T − 1, T
     size_t first, last;     // its slices, without the last
-    size_t turn;            // which half of the shares belongs to this batch
-    float *d_hidden, *outputs;
+    size_t begin, end;      // its samples of the batch: begin to end − 1
+    float *d_hidden;
 };
 
 // What a peer defines. Before it includes this file: WIDEST, the most units of a slice, and struct
@@ -92,8 +93,9 @@ static struct network create(const struct options *options) {
         .bias2 = allocate_floats(CLASSES),
         .activations = allocate_floats(slices * stride * width),
         .d_hidden = allocate_floats(threads * stride * width),
-        .outputs = allocate_floats(threads * stride * CLASSES),
-        .shares = allocate_floats(2 * threads * stride * CLASSES),
+        .outputs = allocate_floats(stride * CLASSES),
+        .shares = allocate_floats(threads * stride * CLASSES),
+        .losses = allocate_array(threads, sizeof(double)),
         .products = calloc(threads * SIZES, sizeof *network.products),
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
@@ -130,6 +132,7 @@ static void destroy(struct network *network) {
     free(network->d_hidden);
     free(network->outputs);
     free(network->shares);
+    free(network->losses);
 }
 
 // Returns the calling thread's part. The runtime may have granted fewer threads than asked for.
@@ -141,7 +144,6 @@ static struct part take_part(const struct network *network) {
         .first = network->slices * thread / threads,
         .last = network->slices * (thread + 1) / threads,
         .d_hidden = network->d_hidden + thread * network->sizes[0] * network->width,
-        .outputs = network->outputs + thread * network->sizes[0] * CLASSES,
     };
 }
 
@@ -165,12 +167,13 @@ static const struct products *products_for(const struct network *network, const 
     return &network->products[part->thread * SIZES + i];
 }
 
-// Sets the part's a and all of p for a batch. Returns its loss.
+// Sets the part's a for a batch, and p of its samples. Returns their loss.
 static double forward(struct network *network, struct part *part, const struct batch *batch) {
     const size_t n = batch->samples, share = network->sizes[0] * CLASSES;
     const struct products *products = products_for(network, part, n);
-    float *shares = network->shares + part->turn * part->threads * share;
-    float *z = shares + part->thread * share, *restrict p = part->outputs;
+    float *z = network->shares + part->thread * share, *restrict p = network->outputs;
+    part->begin = n * part->thread / part->threads;
+    part->end = n * (part->thread + 1) / part->threads;
 
     const float zeros[CLASSES] = {0}, *bias2 = part->thread == 0 ? network->bias2 : zeros;
     for (size_t s = 0; s < n; ++s)
@@ -180,18 +183,16 @@ static double forward(struct network *network, struct part *part, const struct b
         predict(products, &slice, batch, z);
     }
 
-    // After this barrier, a thread may write the next batch's share while another still reads this
-    // batch's. So there are two sets, used in turn.
-    part->turn ^= 1;
 #pragma omp barrier
-    memcpy(p, shares, n * CLASSES * sizeof(float));
+    const size_t first = part->begin * CLASSES, last = part->end * CLASSES;
+    memcpy(p + first, network->shares + first, (last - first) * sizeof(float));
     for (size_t t = 1; t < part->threads; ++t)
-        for (size_t i = 0; i < n * CLASSES; ++i)
-            p[i] += shares[t * share + i];
+        for (size_t i = first; i < last; ++i)
+            p[i] += network->shares[t * share + i];
 
     // These loops are separate, so that the compiler takes its vector functions for exp.
     double loss = 0;
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = part->begin; s < part->end; ++s) {
         float *row = p + s * CLASSES, max = row[0];
         for (size_t o = 1; o < CLASSES; ++o)
             max = row[o] > max ? row[o] : max;
@@ -199,9 +200,9 @@ static double forward(struct network *network, struct part *part, const struct b
             row[o] -= max;
         loss -= row[batch->labels[s]];
     }
-    for (size_t i = 0; i < n * CLASSES; ++i)
+    for (size_t i = first; i < last; ++i)
         p[i] = expf(p[i]);
-    for (size_t s = 0; s < n; ++s) {
+    for (size_t s = part->begin; s < part->end; ++s) {
         float sum = 0;
         for (size_t o = 0; o < CLASSES; ++o)
             sum += p[s * CLASSES + o];
@@ -209,7 +210,7 @@ static double forward(struct network *network, struct part *part, const struct b
             p[s * CLASSES + o] /= sum;
         loss += logf(sum);
     }
-    return loss / (double)n;
+    return loss;
 }
 
 // Takes the part one step down the gradient of the batch that forward() has just seen. dz is
@@ -218,12 +219,13 @@ static void backward(struct network *network, struct part *part, const struct ba
                      float learning_rate) {
     const size_t n = batch->samples, width = network->width;
     const struct products *products = products_for(network, part, n);
-    float *restrict dz = part->outputs, *restrict da = part->d_hidden;
+    float *restrict dz = network->outputs, *restrict da = part->d_hidden;
 
-    for (size_t s = 0; s < n; ++s)
+    for (size_t s = part->begin; s < part->end; ++s)
         dz[s * CLASSES + batch->labels[s]] -= 1;
-    for (size_t i = 0; i < n * CLASSES; ++i)
+    for (size_t i = part->begin * CLASSES; i < part->end * CLASSES; ++i)
         dz[i] *= -learning_rate / (float)n;
+#pragma omp barrier
     for (size_t s = 0; part->thread == 0 && s < n; ++s)
         for (size_t o = 0; o < CLASSES; ++o)
             network->bias2[o] += dz[s * CLASSES + o];
@@ -255,14 +257,18 @@ static void train(struct network *network, const struct dataset *dataset,
             double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &part, &batch) * (double)batch.samples;
+                loss += forward(network, &part, &batch);
                 if (part.thread == 0)
                     clock = timer_lap(&result->forward, clock);
                 backward(network, &part, &batch, options->learning_rate);
                 if (part.thread == 0)
                     clock = timer_lap(&result->backward, clock);
             }
+            network->losses[part.thread] = loss;
+#pragma omp barrier
             if (part.thread == 0) {
+                for (size_t t = 1; t < part.threads; ++t)
+                    loss += network->losses[t];
                 result->final_loss = loss / dataset->samples;
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
@@ -283,7 +289,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
         batch = batch_at(dataset, first, options->batch);
         forward(network, &part, &batch);
         for (size_t s = 0; s < batch.samples; ++s) {
-            const float *p = part.outputs + s * CLASSES;
+            const float *p = network->outputs + s * CLASSES;
             size_t best = 0;
             for (size_t o = 1; o < CLASSES; ++o)
                 best = p[o] > p[best] ? o : best;
