@@ -17,7 +17,8 @@ def record(results):
     group = results.steps
     sweeps = {*group.frame["sweep"]}
     known = results.sweeps[max(sweeps)]
-    sources = {row["program"]: row["sources"] for row in results.programs if row["sweep"] in sweeps}
+    sources = {row["program"]: row["sources"] for row in results.programs
+               if row["sweep"] in sweeps and row["sweep"] > 0}  # the others are another machine's
     cpu, _, build = known["cpu"].partition(", built for ")
     how = (", ".join(cpu.split(", ")[:2]),  # without its hardware threads
            build or "native", known.get("compiler", ""), known.get("revision", ""))
