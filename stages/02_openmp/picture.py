@@ -23,6 +23,6 @@ def draw(stage):
     panel(picture, "Pixels divided: own.first_pixel to last_pixel", 4, 1,
           lambda row, column: row < 2,
           "each has a copy of b1, W2 and da,", "to which own.bias1 and so on point;",
-          "they exchange sums: its pixels'", "part of a, H numbers a sample")
+          "they exchange sums: its pixels'", "part of a, and then a itself")
     picture.notes(f"Each has a part of the samples, too, as since {stage.before.number}.")
     return picture
