@@ -349,7 +349,7 @@ static double forward(struct network *network, struct slice *slice, const struct
         add_logits(network, v, share, n);
 
 #pragma omp barrier
-    // One thread speaks for its process. The others wait for it, so one set of shares is enough.
+    // One thread speaks for its process, and the others wait for it.
     if (slice->thread == 0)
         add_shares(network, slice->threads, n);
 #pragma omp barrier

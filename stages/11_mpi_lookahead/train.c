@@ -469,7 +469,7 @@ static double forward(struct network *network, struct slice *slice, const struct
     }
 
 #pragma omp barrier
-    // One thread speaks for its process. The others wait for it, so one set of shares is enough.
+    // One thread speaks for its process, and the others wait for it.
     if (slice->thread == 0) {
         add_shares(network, slice->threads, n);
         MPI_Iallreduce(MPI_IN_PLACE, network->sums, (int)(n * CLASSES), MPI_FLOAT, MPI_SUM,

@@ -1,5 +1,5 @@
 // Stage 07.1: several processes, which may run on several machines, and own slices of the hidden
-// units. Where 02 has its barrier, they add up their shares of the outputs. Weights never travel.
+// units. At 02.3's first barrier they add up their shares of the outputs. Weights never travel.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -344,7 +344,7 @@ static double forward(struct network *network, struct slice *slice, const struct
         add_logits(network, v, share, n);
 
 #pragma omp barrier
-    // One thread speaks for its process. The others wait for it, so one set of shares is enough.
+    // One thread speaks for its process, and the others wait for it.
     if (slice->thread == 0)
         add_shares(network, slice->threads, n);
 #pragma omp barrier
