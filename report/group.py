@@ -278,14 +278,18 @@ class Group:
             return "one run of each"
         return f"medians of {most} runs" if least == most else f"medians of {least} to {most} runs"
 
+    @property
+    def programs(self):
+        """The rows of programs.csv of what was measured."""
+        measured = {*zip(self.counted["sweep"], self.counted["stage"])}
+        return [row for row in self.results.programs if (row["sweep"], row["program"]) in measured]
+
     @functools.cached_property
     def changed(self):
         """The programs whose sources are others now than those that were measured."""
-        measured = {*zip(self.counted["sweep"], self.counted["stage"])}
         now = {each.name: each.sources for each in [*self.ladder.stages, *self.ladder.peers]}
-        return {row["program"] for row in self.results.programs
-                if (row["sweep"], row["program"]) in measured and row["sources"]
-                and now.get(row["program"], row["sources"]) != row["sources"]}
+        return {row["program"] for row in self.programs
+                if row["sources"] and now.get(row["program"], row["sources"]) != row["sources"]}
 
     @property
     def all_changed(self):
