@@ -83,8 +83,10 @@ def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage
             code = run(["objdump", "-d", "--no-show-raw-insn", tmp_path / "train"]).stdout
             loops = ("\n".join(loop.values()) for loop in asm.innermost_loops(code))
             # In a tile of one column, clang 14 stores two of twelve sums, which still beat six.
-            tiles = [loop for loop in loops if loop.count("vbroadcast") < loop.count("vfmadd")
-                     and loop.count("vfmadd") % (int(tile[1]) * int(tile[2])) == 0]
+            tiles = [loop for loop in loops if "vfmadd" in loop
+                     and loop.count("vfmadd") % (int(tile[1]) * int(tile[2])) == 0
+                     and not ("clang" in compiler
+                              and loop.count("vbroadcast") == loop.count("vfmadd"))]
             stores = re.findall(r"vmov\w+ +%ymm\d+,-?\w*\(%r[sb]p\)", "".join(tiles))
             assert tiles and not stores, compiler
 
