@@ -73,6 +73,7 @@ def tests_of(stage, path, options, cases, seeds):
     if stage.is_cuda:
         for flag, suffix in BUILDS.items():
             tester = Tester(stage, "gpu", build(stage, flag, suffix=suffix))
+            tester.environment.pop("SIM_MEMORY", None)  # an assignment's, for smaller networks
             yield from ((tester, tester.test, test) for test in tester.pairs())
 
 
@@ -111,9 +112,10 @@ def explain(stage, wrong):
 
 
 def count_launches(stage, path):
-    """How many kernels a CUDA stage launches in the first case of the selection `gpu`."""
+    """How many kernels a CUDA stage launches in the first case of the selection `gpu`, with one
+    image to test."""
     tester = Tester(stage, "gpu", path)
-    run = " ".join(tester.options(tester.pairs()[0][0]))
+    run = " ".join([*tester.options(tester.pairs()[0][0]), "--test 1"])
     found = counts.count(stage, [{"cell": "", "run": run}])
     return int(found["launches"][found["blocks"] > 0].sum())
 

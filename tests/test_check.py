@@ -214,7 +214,7 @@ def test_an_assignment_has_points_for_right_work_and_none_for_a_copy(checkout, c
 @needs_full  # another build
 def test_a_cuda_stages_launches_are_counted():
     stage = LADDER.find("03")
-    assert check.count_launches(stage, built(stage)) == 21
+    assert check.count_launches(stage, built(stage)) == 18
 
 
 @needs_full
