@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 int main(int argc, char **argv) {
-    (void)argc;
-    printf("%.6g\n", measure_ceiling(atoi(argv[1])));
+    printf("%.6g\n", measure_ceiling(argc > 1 ? atoi(argv[1]) : 1));
     return 0;
 }

@@ -12,6 +12,8 @@
 #include <string>
 #include <sys/mman.h>
 
+static const int SHARING = 16; // so many floats are in a line, so no more threads share one
+
 static void multiply_add(benchmark::State &state) {
     const long rounds = 1000;
     for (auto _ : state)
@@ -88,9 +90,9 @@ static void parallel_region(benchmark::State &state) {
 
 // Each thread adds to a float of its own in memory: all of them in one line of the cache, or each
 // in a line of its own.
-static void share_line(benchmark::State &state, size_t distance) {
-    alignas(64) static float sums[64 * 16];
-    float *sum = &sums[static_cast<size_t>(state.thread_index()) % 64 * distance];
+static void share_line(benchmark::State &state, int distance) {
+    alignas(64) static float sums[SHARING * SHARING];
+    float *sum = &sums[state.thread_index() * distance];
     for (auto _ : state) {
         *sum += 1;
         asm volatile("" : "+m"(*sum));
@@ -155,11 +157,11 @@ int main(int argc, char **argv) {
     benchmark::RegisterBenchmark("ceilings/pages/2_MiB", visit_pages, MADV_HUGEPAGE);
 
     if (all > 1) {
-        for (const size_t distance : {1, 16})
+        for (const int distance : {1, SHARING})
             benchmark::RegisterBenchmark(distance == 1 ? "ceilings/sharing/one_line"
                                                        : "ceilings/sharing/own_lines",
                                          share_line, distance)
-                ->Threads(all)
+                ->Threads(std::min<int>(all, SHARING))
                 ->UseRealTime();
         benchmark::RegisterBenchmark("ceilings/barrier", barrier)
             ->ArgName("threads")

@@ -51,7 +51,7 @@ static Laps train(const Work &work) {
 static void measure(benchmark::State &state, const Work &work) {
     Laps laps = train(work);
     if (!laps.batches) {
-        state.SkipWithError("the stage failed, see above");
+        state.SkipWithError("the stage failed, see above, or has no second batch");
         return;
     }
     for (auto _ : state)
