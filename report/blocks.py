@@ -37,7 +37,7 @@ def block(results, group, table, what, lines, folder, lacking, more=""):
                        for stage in lacking if stage.name not in found
                        if not stage.is_step or results.is_wrong(stage))
     said = "; ".join([group.caption[:1].upper() + group.caption[1:], *table.legend,
-                      f"on {results.machines} "
+                      f"on {results.machines(folder)} "
                       f"({link('all runs', results.folder / 'runs.csv', folder)})."])
     said = " ".join(filter(None, [said, peaks(group, lines), more]))
     lacking = [reason.format(", ".join(names)) for reason, names in absent.items()]
@@ -310,7 +310,7 @@ def predictions(results, folder):
 def paper(results, folder):
     return "\n\n".join([
         picture(results.plots / "paper.svg", "The paper's times, and ours", folder),
-        f"Dashed: the paper's. {results.grid.heading}; on {results.machines}."])
+        f"Dashed: the paper's. {results.grid.heading}; on {results.machines(folder)}."])
 
 
 def tutorial(results, folder):

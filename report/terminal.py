@@ -8,7 +8,7 @@ from report.table import Cell, Table, wrapped
 def terminal(results, kinds):
     """The tables for a terminal, in the layout of the papers: for each value of the first axis and
     each measure a line per stage, and below those the paper's own figures."""
-    parts = [wrapped(results.machines)]
+    parts = [wrapped(results.machines())]
     groups = [group for kind in kinds for group in results.groups[kind]]
     for group in groups:
         tables = [*pages(group)]

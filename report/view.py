@@ -5,6 +5,7 @@ from sweeps of the same kind: the "grid", or "steps", which has all stages and s
 """
 
 import functools
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from bench.options import given
 from bench.record import Record
 from bench.stage import git_diff
 from report.group import Group
-from report.table import by_reason
+from report.table import by_reason, link
 
 HERE = Path(__file__).resolve().parent
 
@@ -93,12 +94,15 @@ class Results:
         """The processor and the GPU."""
         return next(map(machine_of, self.sweeps.values()), "")
 
-    @property
-    def machines(self):
-        """The machine, and the GPU of another one whose rows are shown as well."""
+    def machines(self, folder=None):
+        """The machine, and the GPU of another one whose rows are shown as well. Seen from a folder,
+        with a link to them."""
+        rows_of = "GPU's rows"
+        if folder:
+            rows_of = link(rows_of, self.gpu / "runs.csv", folder)
         others = {known.get("gpu", "").partition(",")[0] for number, known in self.sweeps.items()
                   if number < 0}
-        return ", and the GPU's rows on ".join([self.machine, *others])
+        return f", and the {rows_of} on ".join([self.machine, *others])
 
     @property
     def last(self):
@@ -130,7 +134,9 @@ def read(folder, ladder, gpu=None):
 
 
 def machine_of(sweep):
-    return "; ".join(sweep[key] for key in ("cpu", "gpu") if sweep.get(key, "none") != "none")
+    """The processor and its cores, and the GPU, of what is known of a sweep."""
+    return re.sub(r", \d+ hardware threads", "", "; ".join(
+        sweep[key] for key in ("cpu", "gpu") if sweep.get(key, "none") != "none"))
 
 
 def find_gpu(ladder):
