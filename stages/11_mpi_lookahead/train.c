@@ -48,7 +48,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: h = x·W1 + b1, then a
     vec *d_activations; // V × N: da
@@ -72,7 +72,7 @@ struct slice {
 };
 
 // Returns how many threads all processes have together: --threads, or as many as OpenMP chooses in
-// each, but no more than processors. Processes that may run on the same processors divide them.
+// each, but no more than processors, or one each. Those that share processors divide them.
 static size_t count_threads(const struct options *options) {
     cpu_set_t set;
     MPI_Comm machine; // the processes on this one
@@ -241,8 +241,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
+        // Fetches the next tile's samples, one after another. The hardware does so only up to
+        // the end of a page, and a sample has most of one.
         __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -295,7 +295,7 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     for (size_t s = 0; s < batch->samples; ++s) {
         // Fetches the next tile's pixels. Two other batches were read since these, so they are in a
         // slow cache, and the hardware does not follow a stride of a sample.
-        __builtin_prefetch(x + s * PIXELS + TILE_ROWS);
+        __builtin_prefetch(x + s * PIXELS + rows);
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
@@ -449,8 +449,8 @@ static void advance(const struct network *network, struct slice *slice, const st
     }
 }
 
-// Sets the slice's a and all of p for a batch whose h is there. Returns its loss. h⁺ comes from W1
-// with the step of the batch before.
+// Sets the slice's a, and p of its samples, for a batch whose h is there. Returns their loss. h⁺
+// comes from W1 with the step of the batch before.
 static double forward(struct network *network, struct slice *slice, const struct batch *before,
                       const struct batch *batch, const struct batch *next, float learning_rate) {
     const size_t n = batch->samples;
@@ -581,7 +581,6 @@ static void train(struct network *network, const struct dataset *dataset,
                 start = report_epoch(options, epoch, result->final_loss, start); // not timed
             }
         }
-        turn(&own);
         advance(&own, &slice, &batch, &none, options->learning_rate);
         if (omp_get_thread_num() == 0)
             result->threads = network->vectors ? omp_get_num_threads() : 0;
