@@ -48,7 +48,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
@@ -69,7 +69,7 @@ struct slice {
 };
 
 // Returns how many threads all processes have together: --threads, or as many as OpenMP chooses in
-// each, but no more than processors. Processes that may run on the same processors divide them.
+// each, but no more than processors, or one each. Those that share processors divide them.
 static size_t count_threads(const struct options *options) {
     cpu_set_t set;
     MPI_Comm machine; // the processes on this one
@@ -189,8 +189,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
+        // Fetches the next tile's samples, one after another. The hardware does so only up to
+        // the end of a page, and a sample has most of one.
         __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
