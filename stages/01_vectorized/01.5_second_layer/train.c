@@ -37,7 +37,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     float *bias2;   // 10
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da

@@ -46,7 +46,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
@@ -151,8 +151,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
+        // Fetches the next tile's samples, one after another. The hardware does so only up to
+        // the end of a page, and a sample has most of one.
         __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
