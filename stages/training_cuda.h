@@ -1,5 +1,5 @@
-// What the CUDA stages share beside that: the device, the times of the phases, and data sets of
-// bytes.
+// What the CUDA stages share beside training.h: the device, the times of the phases, and data sets
+// of bytes.
 #ifndef STAGES_TRAINING_CUDA_H
 #define STAGES_TRAINING_CUDA_H
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs, and so uses a number that it loads 32 times.
+    // A block computes TILE × TILE outputs, so it uses each number that it loads 32 times over.
     TILE = 32,
     // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
     ROWS = 2,

@@ -1,5 +1,5 @@
 // Stage 05.6: padding. The rows of a tile are four floats longer, so that a warp's begin in
-// different banks of shared memory. The rows of a matrix begin at multiples of 16 bytes.
+// different banks of shared memory. All matrices' rows but z's begin at multiples of 16 bytes.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
 // whole number of tiles. The surplus units hold zeros, and stay zero.
@@ -8,7 +8,7 @@
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs, and so uses a number that it loads 32 times.
+    // A block computes TILE × TILE outputs, so it uses each number that it loads 32 times over.
     TILE = 32,
     // The rows of a tile are this far apart, a multiple of 16 bytes.
     PITCH = TILE + 4,
@@ -86,7 +86,7 @@ static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind
     CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
-// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+// Copies a matrix of rows × columns between host and device, each with its stride.
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
