@@ -55,7 +55,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
@@ -76,7 +76,7 @@ struct slice {
     outputs bias2;          // the same in all threads
 };
 
-// Returns an array with any values. To zero it would take one thread as long as the lists take all.
+// Returns an array with any values: to zero it would take longer than to make the lists.
 static void *allocate_unset(size_t count, size_t size) {
     void *array = try_allocate_array(count, size);
     return array ? array : allocate_array(count, size); // which says that there is no memory
@@ -216,7 +216,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
+    // of hidden units would idle in a batch.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;

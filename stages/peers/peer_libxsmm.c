@@ -4,7 +4,7 @@
 // LIBXSMM's matrices are column-major, so it takes each array for its transpose, and computes
 // a = x·W1 as aᵀ = W1ᵀ·xᵀ.
 #include <libxsmm.h>
-#include <omp.h> // bench/ladders.py binds the threads of a program that includes it
+#include <omp.h>
 
 // At WIDEST units, a slice's 200 KB of W1 stay in the second-level cache.
 enum { WIDEST = 64 };

@@ -1,7 +1,7 @@
 // Trains the network with oneDNN. Every product is a matmul, which oneDNN compiles for its shape
 // before the clock starts. The bias and the ReLU are fused into the first, the update into those of
 // the weight gradients. A matmul computes on one thread. slices.h has the rest, and the shapes.
-#include <omp.h> // bench/ladders.py binds the threads of a program that includes it
+#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 // At WIDEST units, a slice's 400 KB of W1 stay in the second-level cache.

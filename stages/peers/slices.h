@@ -1,5 +1,5 @@
 // What peer_libxsmm and peer_onednn share: all but the products. A product computes on one thread,
-// so each thread owns slices of the hidden units, as in 02_openmp. In a batch, it needs from the
+// so each thread owns slices of the hidden units, as in 02.3. In a batch, it needs from the
 // other threads only their units' share of the outputs, and −lr·dz of their samples.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in S slices of U; T threads. Arrays are
@@ -76,7 +76,7 @@ static struct network create(const struct options *options) {
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
-    // Make as few slices as possible, and as many for one thread as for another.
+    // Make few slices, and about as many for one thread as for another.
     const size_t turns = divide_up(vectors * LANES, threads * WIDEST);
     const size_t width = divide_up(vectors, threads * turns) * LANES;
     const size_t slices = divide_up(hidden, width);

@@ -53,7 +53,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
@@ -119,7 +119,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
+    // of hidden units would idle in a batch.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
@@ -207,8 +207,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
             sum[r][c] = network->bias1[v + c];
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. A sample is too short for the
-        // hardware to recognise the stream and do so itself.
+        // Fetches the next tile's samples, one after another. The hardware does so only up to
+        // the end of a page, and a sample has most of one.
         __builtin_prefetch(x + rows * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)

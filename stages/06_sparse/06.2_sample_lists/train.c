@@ -47,7 +47,7 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    // One batch's intermediate values. An array holds one of them after another.
+    // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
@@ -132,7 +132,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
+    // of hidden units would idle in a batch.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     threads = threads < vectors ? threads : vectors;
