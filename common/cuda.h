@@ -67,8 +67,8 @@ static inline bool is_simulated(const char *device) {
     return strcmp(device, "simulated") == 0;
 }
 
-// Returns the device memory that all programs use, in MiB. A stage frees none before its end, so
-// what it has added by then is its peak.
+// Returns the device memory that all programs use, in MiB. What a stage has added at its end is its
+// peak, but for a graph or ticks that it has freed.
 static inline double used_device_mib(void) {
     size_t free_bytes, total_bytes;
     CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));

@@ -25,7 +25,7 @@ struct network {
     size_t hidden; // H
     int blocks;    // of a launch: all are alive at once
     size_t pairs;  // of units whose weights a block keeps in shared memory
-    size_t kept;   // units whose weights are in some block's: those before this one
+    size_t kept;   // the first so many units have their weights in shared memory
     cudaStream_t stream;
 
     float *weights1; // H × 784: W1ᵀ
@@ -72,7 +72,7 @@ static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind
     CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
-// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+// Copies a matrix of rows × columns between host and device, each with its stride.
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),

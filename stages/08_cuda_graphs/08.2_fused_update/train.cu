@@ -8,7 +8,7 @@
 #include <math.h>
 
 enum {
-    // A block computes TILE × TILE outputs, and so uses a number that it loads 32 times.
+    // A block computes TILE × TILE outputs, so it uses each number that it loads 32 times over.
     TILE = 32,
     // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
     ROWS = 2,
@@ -84,7 +84,7 @@ static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind
     CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
-// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+// Copies a matrix of rows × columns between host and device, each with its stride.
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
@@ -144,9 +144,9 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of iterations. So it puts all loads before the first store, and a
-// thread waits for memory once.
+// multiples of 4, rows × columns of 4 · THREADS. Rows from `rows_left` on, and columns from
+// `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts all
+// loads before the first store, and a thread waits for memory once.
 __device__ void load_tile(float *tile, int pitch, const float *matrix, size_t stride, int rows,
                           int columns, size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.x;

@@ -67,7 +67,7 @@ static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind
     CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
-// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+// Copies a matrix of rows × columns between host and device, each with its stride.
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
