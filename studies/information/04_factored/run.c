@@ -188,7 +188,7 @@ int main(int argc, char **argv) {
     struct result result = {
         .device = "cpu",
         // Two rows of 5 operations a number: subtract, exponential, add, and 2 for e².
-        .operations = options.samples * 2 * 5 * features,
+        .operations = 2 * 5 * features * options.samples,
     };
 
     // The first pass touches all pages of the buffers, and is not measured.
