@@ -1,4 +1,4 @@
-// What the CUDA stages share beside that: the device, and the times of the phases.
+// What the CUDA stages share beside training.h: the device, and the times of the phases.
 #ifndef STUDIES_CNN_TRAINING_CUDA_H
 #define STUDIES_CNN_TRAINING_CUDA_H
 

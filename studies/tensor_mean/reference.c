@@ -14,7 +14,7 @@
 
 // How far an element may be off, over the largest one. With 8192 triplets of 32 features, the
 // stages' float32 sums were up to 4e-7 off, and one long sum would be 4e-6 off. The error of a sum
-// grows with the root of its length, and reaches the bound at some 40,000 triplets.
+// grows with the root of its length, and reaches the bound at some 50,000 triplets.
 static const double BOUND = 1e-5;
 
 // PCG32, XSH-RR 64/32: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good

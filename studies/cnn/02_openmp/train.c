@@ -565,7 +565,7 @@ static int train(struct network *network, const struct data *data, const struct 
     return status;
 }
 
-// Writes the weights. They lie in memory in the order of the file. Returns the exit status.
+// Writes the weights. Each array lies in memory as in the file. Returns the exit status.
 static int save(const struct network *network, const struct options *options) {
     struct parameters *parameters = network->parameters;
     float *const weights[LAYERS] = {parameters->weights1, parameters->weights2,

@@ -327,8 +327,8 @@ template <int R, int C> __device__ void store_part(float tile[R][C], const part<
     }
 }
 
-// The same, turned: element (r, c) goes to row c. A row is a float4 longer, so that the four rows
-// that a thread writes begin in different banks.
+// The same, turned: element (r, c) goes to row c. A row is a float4 longer, so that a warp
+// writes to four banks at once, not to two.
 template <int R, int C> __device__ void store_turned(float tile[C][R + 4], const part<R, C> &part) {
     for (int round = 0; round < part.ROUNDS; ++round) {
         const int i = round * THREADS + threadIdx.y * THREADS_X + threadIdx.x;
@@ -630,8 +630,7 @@ __global__ void __launch_bounds__(IMAGE_THREADS)
 }
 
 // Adds up the images' shares in the gradients of W1, b1, W2 and b2, in the same order each time,
-// and updates W1 and W2. A block has 32 parameters. Each row of its threads adds up every 32nd
-// image.
+// and updates them. A block has 32 parameters. Each row of its threads adds up every 32nd image.
 __global__ void __launch_bounds__(WARP *WARP)
     update_filters(const float *d_filters, float *parameters, float *velocity, size_t n,
                    float learning_rate, float momentum) {

@@ -87,7 +87,7 @@ static void release(struct dataset *device) {
     CHECK(cudaFree(device->labels));
 }
 
-// Copies a matrix of rows × columns between host (dense) and device (rows of `stride`).
+// Copies a matrix of rows × columns between host and device, each with its stride.
 static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
                         size_t rows, size_t columns, enum cudaMemcpyKind kind) {
     CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
@@ -154,9 +154,9 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
-// multiples of 4. Rows from `rows_left` on, and columns from `columns_left` on, become zeros. The
-// compiler knows the number of steps. So it puts all loads before the first store, and a thread
-// waits for memory once.
+// multiples of 4, rows × columns of 4 · THREADS. Rows from `rows_left` on, and columns from
+// `columns_left` on, become zeros. The compiler knows the number of steps. So it puts all loads
+// before the first store, and a thread waits for memory once.
 __device__ void load_tile(float *tile, int tile_stride, const float *matrix, size_t stride,
                           int rows, int columns, size_t rows_left, size_t columns_left) {
     const int thread = threadIdx.y * THREADS_X + threadIdx.x;
@@ -329,8 +329,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 __global__ void __launch_bounds__(THREADS, 2)
     input_gradient(const float *dy, const float *weights, const float *x, float *dx, size_t n,
                    size_t inputs, size_t outputs) {
-    // The rows are a float4 longer, so that the four rows that a thread writes begin in different
-    // banks.
+    // The rows are a float4 longer, so that a warp writes to four banks at once, not to two.
     __shared__ alignas(16) float dy_tile[DEPTH][TILE + 4];
     __shared__ alignas(16) float weights_tile[DEPTH][TILE + 4];
     const size_t s = blockIdx.x * TILE, k = blockIdx.y * TILE;

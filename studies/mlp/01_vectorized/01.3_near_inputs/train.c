@@ -147,8 +147,8 @@ INLINED void product_tile(const struct product *product, size_t row, size_t s, s
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = product->bias[v + c];
     for (size_t k = 0; k < inputs; k += LANES) {
-        // Fetches the next tile's samples ahead of time. A sample's row is too short for the
-        // hardware to recognise the stream and do so itself.
+        // Fetches the next tile's samples ahead of time. The hardware does so only up to the end
+        // of a page, and a sample has most of one.
         for (size_t r = 0; r < rows; ++r)
             __builtin_prefetch(x + (TILE_ROWS + r) * row);
         for (size_t i = 0; i < LANES; ++i)
