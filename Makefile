@@ -65,7 +65,7 @@ sim: ## build the CUDA stages for a simulated device: train.sim
 ##@ A GPU
 
 gpu: PARTS = $(if $(filter command,$(origin PART)),$(PART))
-gpu: ## [PART=steps]: the next two on this machine's GPU
+gpu: ## [PART=steps]: measure and keep, on this machine's GPU
 	@$(MAKE) gpu-kit CUDA_ARCH=native
 	@out=gpu-kit/$$(date +%F_%H%M%S) && bash gpu-kit/run.sh "$$out" $(PARTS) && \
 	    $(MAKE) gpu-results FROM="$$out"
@@ -123,7 +123,7 @@ site: install-site ## every README as a page: report/site/_build/index.html
 	@rm -r report/site/_build/.doctrees
 	@echo 'Open report/site/_build/index.html'
 
-deps: ## install the missing packages of packages.txt
+deps: ## install all missing packages
 	@setup/deps.sh
 
 clean: ## remove what was built
