@@ -211,10 +211,13 @@ def test_an_assignment_has_points_for_right_work_and_none_for_a_copy(checkout, c
     assert f"loop_order: {said}" in checkout.check("ASSIGNMENT=loop_order", RUNS=0)
 
 
-@needs_full  # another build
-def test_a_cuda_stages_launches_are_counted():
+@needs_full  # other builds
+def test_launches_are_counted_and_only_an_assignments_cell_has_its_memory(monkeypatch):
     stage = LADDER.find("03")
     assert check.count_launches(stage, built(stage)) == 18
+    monkeypatch.setenv("SIM_MEMORY", "2500000")
+    *_, (_, test, case) = check.tests_of(stage, built(stage), {}, [], [])
+    test(*case)
 
 
 @needs_full
