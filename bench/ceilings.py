@@ -18,7 +18,6 @@ from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import SPINNING
 
-BUILD = ROOT / "bench/machine/build"
 FILTER = given("FILTER")
 COUNTERS = "cycles", "instructions", "L1_misses", "LLC_misses", "TLB_misses", "bytes"
 
@@ -30,17 +29,17 @@ def results():
     return Path(folder, "ceilings.json")
 
 
-def run(program, work, *words, **environment):
+def run(program, work, *words, environment=os.environ):
     """Runs a benchmark program and prints its medians. Returns them, and why they say little."""
     counts.run("make", "-s", "-C", "bench/machine", f"build/{program}")
     messages = Path(work, "messages")
     found = ""
     others = host.watch_others()
     with messages.open("w") as file, subprocess.Popen(
-            [BUILD / program, f"--benchmark_filter={FILTER or '.'}",
+            [f"{ROOT}/bench/machine/build/{program}", f"--benchmark_filter={FILTER or '.'}",
              "--benchmark_format=json", *shlex.split(given("OPTIONS")), *words],
             env={"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "true",
-                 **SPINNING, **os.environ, **environment},
+                 **SPINNING, **environment},
             stdout=subprocess.PIPE, stderr=file, text=True) as process:
         for line in process.stdout:
             found += line
@@ -89,7 +88,6 @@ def measure_ceilings(work):
         found["context"].pop(name, None)
     found["benchmarks"] = [each for each in found["benchmarks"]
                            if each.get("aggregate_name") == "median"]
-    results().parent.mkdir(parents=True, exist_ok=True)
     rows.write(results(), json.dumps(found, indent=1) + "\n")
     print(f"Written to {os.path.relpath(results(), ROOT)}", file=sys.stderr)
 
@@ -164,7 +162,7 @@ def measure_stage(work):
     compare.build(stage)
     path = Path(work, "lines")
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))
-    found, _ = run("stage", work, path, **stage.environment, LAPS=f"{work}/laps")
+    found, _ = run("stage", work, path, environment=stage.environment | {"LAPS": f"{work}/laps"})
     if not any("cycles" in each for each in found["benchmarks"]):
         print("No cycles or misses: this machine shows no processor's counters (perf_event_open).",
               file=sys.stderr)

@@ -28,7 +28,7 @@ def cells(ladder, kind, given=None, is_quick=False):
     return found
 
 
-def values_of(ladder, base, given, is_quick=False):
+def values_of(ladder, base, given, is_quick):
     """{option of an axis: its values}: those given, or that of the base, or all."""
     found = {}
     for axis in ladder.axes:
@@ -47,7 +47,7 @@ def asked(ladder, stages, first):
     axes = {axis["option"] for axis in ladder.axes}
     for stage in stages:
         question, _ = read_question(stage.read("README.md"))
-        if stage.before:
+        if not stage.is_peer and stage.before:
             yield (first | {axis: int(question.options[axis])
                             for axis in axes & question.options.keys()},
                    {stage.before.name, stage.name})

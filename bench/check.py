@@ -54,8 +54,6 @@ def draw(ladder, key, options):
         samples = next(iter(drawn))
         value = options.get(samples, ladder.settings.get(samples))
         options[samples] = other(f"--{samples} {value}").split()[1]
-    if "seed" in ladder.settings:
-        options["seed"] = seeds[0]
     return cases, seeds, options
 
 
@@ -111,11 +109,12 @@ def explain(stage, wrong):
                 return
 
 
-def count_launches(stage, path):
+def count_launches(stage):
     """How many kernels a CUDA stage launches in the first case of the selection `gpu`, with one
     image to test."""
-    tester = Tester(stage, "gpu", path)
-    run = " ".join([*tester.options(tester.pairs()[0][0]), "--test 1"])
+    tests = reference.selected(stage.ladder, "gpu")
+    one = "--test 1" if "test" in stage.ladder.settings else ""
+    run = f"{tests['options']} {reference.pairs(tests)[0][0]} {tests['last']} {one}"
     found = counts.count(stage, [{"cell": "", "run": run}])
     return int(found["launches"][found["blocks"] > 0].sum())
 
@@ -157,15 +156,20 @@ def judge(stage, target, phase, options, key):
         # origin takes beside what it times.
         around = min(row["program_s"] - row[column] for row in origins)
         column = "program_s"
-    wanted = [row[column] - around for row in origins]
+    wanted = spent(origins, column, around)
     says = f"{name} is {{}} times as fast as {before.name}"
     if target.endswith("%"):
         wanted = [100 * seconds_of_work(stage, phase, row) for row in own]
         says = f"{name} reaches {{}} % of the ceiling"
-    times = [row[column] - around for row in own]
+    times = spent(own, column, around)
     if min(times + wanted) <= 0:
         fail("TARGET: found runs that are too short for it", 1)
     return verdict_on(stage, target, phase, pairs.ratio(times, wanted), says)
+
+
+def spent(rows, column, around):
+    """The seconds of a column without those around. A phase may have nothing to do."""
+    return [(row[column] or 0) - around for row in rows]
 
 
 def check_clock(stage, options, rows):
@@ -209,7 +213,7 @@ def check_stage(stage, target, phase, key, result):
     try:
         result["tests"] = run_tests(stage, path, options, cases, seeds)
         if key and stage.is_cuda:
-            result["launches"] = count_launches(stage, path)
+            result["launches"] = count_launches(stage)
             if not result["launches"]:
                 raise Wrong("launches no kernel")
     except Skipped as why:
@@ -224,7 +228,7 @@ def check_stage(stage, target, phase, key, result):
     if path != stage.program:
         print("Its speed is not known: a simulated device's times mean nothing.")
         return 77 if target else 0
-    if options["runs"] != "0" and (target or stage.before):
+    if int(options["runs"]) and (target or stage.before):
         result |= judge(stage, target, phase, options, key)
     elif target:
         print(f"{stage.name}: TARGET={target} not judged: RUNS=0 times nothing")

@@ -143,7 +143,7 @@ def main():
         stages = [ladder.find(given("STAGE"), among=stages)]
     counts = value("NODES", given("NODES", "4,16,64"), [int], 1)
     latencies = value("LATENCY", given("LATENCY", "1us,10us,100us").replace("us", ""), [float], 0)
-    bandwidth = value("BANDWIDTH", given("BANDWIDTH", "12.5").removesuffix("GBps"), float, 0)
+    bandwidth = value("BANDWIDTH", given("BANDWIDTH", "12.5").removesuffix("GBps"), float, 0.001)
     rate = start(ladder)
     print(f"Simulated: the network. Measured: what is computed; FMAs at {rate:.0f} GFLOP/s.")
     for stage in stages:

@@ -32,7 +32,7 @@ def compilers():
 def build(stage, folder, compiler, march):
     built = copy.copy(stage)
     built.name = f"{stage.name} by {Path(compiler).name} for {march}"
-    built.program = Path(folder, Path(compiler).name)
+    built.program = Path(folder, compiler.replace("/", "_"))
     make("-C", stage.folder, f"CC={compiler}", f"MARCH={march}", f"OUTPUT={built.program}")
     return built
 

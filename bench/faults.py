@@ -2,8 +2,6 @@
 
 from collections import defaultdict
 
-import numpy as np
-
 from bench import rows as results
 from bench.host import OTHERS
 
@@ -58,12 +56,6 @@ def difference(row, expected, ladder):
         if not abs(value - other) <= ladder.sum_of(terms, {**row, column: larger}):
             return column, value, other
     return None
-
-
-def are_apart(saved, other):
-    """Whether what two programs saved differs by more than rounding does over many epochs. What
-    they compute from other seeds is √2 apart."""
-    return saved.size != other.size or np.linalg.norm(saved - other) > np.linalg.norm(other)
 
 
 def strays(runs, ladder):

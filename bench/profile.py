@@ -26,7 +26,6 @@ SECTIONS = ("--section=SpeedOfLight", "--section=Occupancy", "--section=LaunchSt
 # A stage may be started as several processes. Each of them writes a profile of its own, and what
 # starts them none. $0 is the variable with the profile's path.
 OF_EACH_PROCESS = 'export "$0=$1.$$"; shift; exec env "$@"'
-LENGTHS = "epochs", "iterations", "seconds"  # options that make a run longer
 
 
 def pprof(*words):
@@ -43,7 +42,8 @@ def pprof(*words):
 
 def write(path, stage, options, *texts):
     """Writes texts, after what every one begins with: the run, and what the machine is."""
-    about = ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items())])
+    about = ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items()
+                                     if name != "runs")])
     machine = re.findall("^(?:cpu|compiler|gpu|nvcc): .*", run("bench/machine.sh"), re.MULTILINE)
     text = "\n".join([about, *machine, *texts]).replace(f"{ROOT}/", "")
     path.write_text(text, encoding="utf-8")
@@ -67,7 +67,7 @@ def sample_cpu(stage, options, work, seconds):
     # The linker finds libprofiler, and the library then loads it. So no path is needed.
     run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
         "bench/threads.c", "-lprofiler", "-ldl")
-    length = next((name for name in LENGTHS if name in options), None)
+    length = next(iter(stage.ladder.toml["clock"]), None)  # the option that makes a run longer
     # Makes the run longer until it takes the time asked for. A thread's timer can fire only at a
     # tick of the kernel. Most tick 250 times a second: a higher frequency gives no more samples.
     while True:
@@ -75,7 +75,8 @@ def sample_cpu(stage, options, work, seconds):
                                     CPUPROFILE_PER_THREAD_TIMERS=1, LD_PRELOAD=work / "threads")
         if used >= seconds or not length:
             break
-        options[length] = int(1.2 * float(options[length]) * seconds / (used + 0.01)) + 1
+        now = float(options.get(length, stage.ladder.settings.get(length)))
+        options[length] = int(1.2 * now * seconds / (used + 0.01)) + 1
     # pprof cannot add up processes: each has the program at another address. This is the busiest.
     return (max(work.glob("profile.*"), key=lambda path: path.stat().st_size),
             f"threads: {row['threads']}, {used:.2f} s of CPU time in {elapsed:.2f} s")

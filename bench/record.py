@@ -97,7 +97,10 @@ class Record:
             frame = rows.read_texts(path, [])
             if column in frame:
                 kept = frame[~frame[column].isin({*map(str, values)})]
-                rows.write(path, kept.to_csv(index=False))
+                if kept.empty:  # new rows may have other columns
+                    path.unlink()
+                else:
+                    rows.write(path, kept.to_csv(index=False))
 
     def move_aside(self, sweeps):
         """Moves the rows of these sweeps to a copy of all. Epochs are the grid's."""

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import running, shape
-from bench.base import fail
-
-BUILD = Path(__file__).resolve().parent / "build"
+from bench.base import ROOT, fail
 
 
 @functools.cache
@@ -31,7 +29,7 @@ def expect(ladder, *options):
     """(words of each line that it prints with these options, the float64 that it saves, or None)"""
     saved = Path(scratch().name, "expected")
     saved.unlink(missing_ok=True)
-    command = [str(BUILD / ladder.name / "reference"), *options]
+    command = [f"{ROOT}/bench/build/{ladder.name}/reference", *options]
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
     lines = [line.split() for line in running.output(command).splitlines()]

@@ -40,7 +40,7 @@ def write(path, text):
     path = Path(os.path.realpath(path))  # a link stays a link
     new = path.with_name(f".{os.getpid()}.new")
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         new.write_text(text, encoding="utf-8")
         new.replace(path)
     except OSError as error:

@@ -24,7 +24,8 @@ SHAPE = DEFAULTS | {
     "tests": {**CASES, **{name: CASES | {"items": 1} for name in SELECTIONS},
               "updates": [], "drawn": {}, "changed_lines": 1}}
 REQUIRED = {"": ("title", "program", "time"), "axes": ("option", "name", "values"),
-            "measures": ("column", "title"), "counts": ("cell", "run")}
+            "measures": ("column", "title"), "counts": ("cell", "run"), "tests": ("cases",),
+            "growth": ("values",)}
 # What a program or run_all.sh takes itself.
 TAKEN = ("csv", "data", "growth", "help", "kind", "output", "peers", "quick", "quiet", "repeats",
          "resume", "runs", "save", "stages", "steps", "study", "threads")
@@ -77,6 +78,6 @@ def check(given):
         wrong("time", f"'{toml['time']}'", "a column that ends in _s")
     if toml["numbers"] not in ("float32", "float64"):
         wrong("numbers", f"'{toml['numbers']}'", "float32 or float64")
-    if toml["unit"].split()[0] not in ("s", "ms", "µs"):
+    if toml["unit"].partition(" ")[0] not in ("s", "ms", "µs"):
         wrong("unit", f"'{toml['unit']}'", "s, ms or µs of what, such as 'µs a batch'")
     return toml

@@ -22,10 +22,7 @@ LESS = "FRX-Psq leaves the diff, space shows more$"  # git's options, and a prom
 
 def show_diff(ladder):
     stage = ladder.find(given("STAGE"))
-    before = stage.before
-    if given("FROM"):
-        before = ladder.find(given("FROM"), "FROM")
-    diff(stage, before)
+    diff(stage, ladder.find(given("FROM"), "FROM") if given("FROM") else stage.before)
 
 
 def diff(stage, before):
@@ -129,7 +126,8 @@ def step(ladder):
     show("Predict before you measure")
     answer = ""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        answer = input(f"Your answer, in {kind}? Press Enter to go on: ")
+        print(f"Your answer, in {kind}? Press Enter to go on: ", end="", flush=True)
+        answer = sys.stdin.readline().strip()
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
@@ -156,8 +154,9 @@ def show_answers(stage, question, kind, answer):
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
-        print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
-              f"{stage.name} on a simulated device.")
+        if stage.is_cuda:
+            print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
+                  f"{stage.name} on a simulated device.")
     print(f"\n{kind}" if question.unit else "")
     for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
         if value:
@@ -189,7 +188,7 @@ def new(ladder):
     (folder / origin.source.name).write_text(source, encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
         os.path.relpath(ROOT, origin.folder), os.path.relpath(ROOT, folder))
-    makefile = re.sub("^ORIGIN *=.*\n", "", makefile, flags=re.MULTILINE)
+    makefile = re.sub("^(# What `make diff.*\n)?ORIGIN *=.*\n", "", makefile, flags=re.MULTILINE)
     (folder / "Makefile").write_text(
         "# What `make diff`, `step` and `check` compare it with.\n"
         f"ORIGIN = {origin.name}\n{makefile}", encoding="utf-8")
@@ -203,7 +202,7 @@ def new(ladder):
 def study(_):
     name = given("NAME")
     folder = ROOT / "studies" / name
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or folder.exists():
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or folder.exists() or (ROOT / name).exists():
         fail(f"NAME: found '{name}', expected small letters, digits and _, and a name that no "
              "study has, such as heat")
     shutil.copytree(ROOT / "tests/pi", folder,
@@ -230,5 +229,6 @@ def make(*words):
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
-    commands = {"step": step, "diff": show_diff, "new": new, "export": export, "study": study}
+    commands = {"step": step, "diff": show_diff, "export": export, "new-stage": new,
+                "new-study": study}
     return commands[sys.argv[1]](ladders.find_ladder(given("STUDY")))

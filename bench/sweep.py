@@ -134,32 +134,29 @@ class Sweep:
                 fail(running.reason(errors, built[0].name))
 
     def read_record(self):
-        """Reads what there is, and counts it for --resume."""
+        """Reads what there is. With --resume, counts its runs, unless they had other threads or
+        data. The rows may not show that: a serial stage always has one thread."""
         self.known = self.describe()
         self.earlier = {sweep: known for sweep, known in self.record.sweeps.items()
                         if known.get("kind", "grid") == self.kind}
-        if self.options.resume:
-            self.count_earlier(self.earlier, self.known)
+        path = self.output / "runs.csv"
+        if not self.options.resume or not path.exists():
+            return
+        for row in rows.records(rows.read_rows(path, self.ladder)):
+            if row["sweep"] not in self.earlier:
+                continue
+            known = self.earlier[row["sweep"]]
+            for key in ("threads", "data"):
+                if known.get(key, self.known[key]) != self.known[key]:
+                    fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
+                         f"'{self.known[key]}': expected the same --{key}, or another --output")
+            self.count(row)
 
     def begin(self):
         """Begins in the record, from which earlier results move aside."""
         if self.earlier and not self.options.resume:
             say(f"Earlier results moved to {self.record.move_aside(self.earlier)}")
         self.sweep = self.record.begin(self.known)
-
-    def count_earlier(self, sweeps, now):
-        """Counts the runs of these sweeps, unless they had other threads or data. The rows may not
-        show that: a serial stage always has one thread."""
-        path = self.output / "runs.csv"
-        for row in rows.records(rows.read_rows(path, self.ladder)) if path.exists() else ():
-            known = sweeps.get(row["sweep"])
-            if known is None:
-                continue
-            for key in ("threads", "data"):
-                if known.get(key, now[key]) != now[key]:
-                    fail(f"--resume: {self.output} has runs with {key} '{known[key]}', not "
-                         f"'{now[key]}': expected the same --{key}, or another --output")
-            self.count(row)
 
     def count(self, row):
         """Counts a run, if it has one of the sweep's cells."""
@@ -188,9 +185,10 @@ class Sweep:
         kind = "quick" if self.options.quick else self.kind
         first = times[0] if times else 0
         rounds = next(rounds for limit, rounds in ROUNDS[kind] if first >= limit)
-        if kind == "grid" and times:
+        if kind == "grid" and any(times):
             # A program with an option --seconds repeats its work for so long.
-            timed = [max(seconds, self.ladder.settings.get("seconds", 0)) for seconds in times]
+            least = self.cells[cell].get("seconds", 0)
+            timed = [max(seconds, least) for seconds in times]
             enough = math.ceil(ENOUGH_S * len(timed) / sum(timed))  # if others take as long
             rounds = max(rounds, min(enough, MOST_GPU_ROUNDS if stage.is_gpu else MOST_ROUNDS))
         return max(0, (self.options.repeats or rounds) - len(times))
@@ -347,4 +345,5 @@ def main(arguments):
                 sweep.finish()
         resume = ["--resume"] if sweep.sweep and not options.resume else []
         say(f"Interrupted; to go on: {shlex.join([*sys.argv, *resume])}")
-    return status, [(sweep.output, ladder)] if sweep.sweep else []
+    has_rows = sweep.sweep and (sweep.output / "runs.csv").exists()
+    return status, [(sweep.output, ladder)] if has_rows else []

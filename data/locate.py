@@ -102,7 +102,7 @@ def locate(file, given=""):
     if has_data(data, folder):
         return folder
     why = "OFFLINE is set"
-    if os.environ.get("OFFLINE", "0") == "0":
+    if os.environ.get("OFFLINE", "") in ("", "0"):
         why = f"the download failed ({failed} says why; delete it to try again)"
         if not failed.exists():
             mirrors = os.environ.get(f"{name.upper()}_MIRRORS", "").split() or data.MIRRORS

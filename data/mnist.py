@@ -50,11 +50,17 @@ def draw_images(count, seed, size=784, classes=10):
     return pixels, labels.astype(np.uint8)
 
 
+def write_set(folder, name, images, labels):
+    """Writes a set, which is train or t10k, as MNIST's two files: IDX."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for which, values in ("images-idx3", images), ("labels-idx1", labels):
+        values = np.asarray(values)
+        header = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
+        (folder / f"{name}-{which}-ubyte").write_bytes(header + values.astype(np.uint8).tobytes())
+
+
 def write(folder, train):
-    """Writes a data set of so many training images as IDX files."""
+    """Writes a data set of so many training images."""
     for seed, (name, count) in enumerate((("train", train), ("t10k", TESTED)), 1):
         pixels, labels = draw_images(count, seed)
-        for which, shape, values in (("images-idx3", (count, 28, 28), pixels),
-                                     ("labels-idx1", (count,), labels)):
-            header = np.array([0x800 + len(shape), *shape], ">u4")
-            (folder / f"{name}-{which}-ubyte").write_bytes(header.tobytes() + values.tobytes())
+        write_set(folder, name, pixels.reshape(count, 28, 28), labels)

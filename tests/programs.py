@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import ladders
+from bench import ladders, reference
+from data.mnist import write_set as write_images
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -107,15 +108,6 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def write_images(folder, name, images, labels):
-    """Writes a set, which is train or t10k, as MNIST's two files: IDX."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, values in ("images-idx3", images), ("labels-idx1", labels):
-        values = np.asarray(values)
-        header = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
-        (folder / f"{name}-{kind}-ubyte").write_bytes(header + values.astype(np.uint8).tobytes())
-
-
 def images(count):
     """Some images: the bytes of the numbers from 100000."""
     text = "".join(f"{number}\n" for number in range(100000, 100000 + 112 * count))
@@ -135,12 +127,10 @@ def csv_lines():
             for row in [("label", *(f"pixel{k}" for k in range(784))), *rows]]
 
 
-def draw_data(folder):
+def drawn_data():
     """A data set of as many images as `make check` trains at most. The 60,000 of MNIST take a
     program 0.2 s to load."""
-    folder.mkdir()
-    ladders.find_ladder("").data_module.write(folder, 6400)
-    return folder
+    return reference.drawn_data(ladders.find_ladder(""), 6400)
 
 
 class Trainer:

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from programs import ROOT, draw_data, make, run
+from programs import ROOT, drawn_data, make, run
 
 from bench import ladders, rows
 
@@ -86,7 +86,7 @@ def test_a_stages_phases_are_timed_under_the_ceilings(tmp_path, wanted, threads,
     said = bench(tmp_path, f"STAGE={wanted}", f"HIDDEN={hidden}", f"BATCH={samples}",
                  f"TRAIN={10 * samples}", "TEST=1",
                  f"OPTIONS=--benchmark_out_format=json --benchmark_out={tmp_path}/json",
-                 OMP_NUM_THREADS=2, MNIST_DIR=draw_data(tmp_path / "data")).stdout
+                 OMP_NUM_THREADS=2, MNIST_DIR=drawn_data()).stdout
     found = {each["run_name"].split("/", 3)[3].split("/iterations")[0]: each
              for each in json.loads((tmp_path / "json").read_text())["benchmarks"]
              if each["aggregate_name"] == "median"}

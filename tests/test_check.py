@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import built, copy, draw_data, make, needs_full, run, script
+from programs import built, copy, drawn_data, make, needs_full, run, script
 
 from bench import check, faults, host, items, ladders, measuring, options, running, testing
 
@@ -24,9 +24,7 @@ needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("check")
-    draw_data(folder / "digits")
-    return copy(folder / "a bé")
+    return copy(tmp_path_factory.mktemp("check") / "a bé")
 
 
 class Checkout:
@@ -35,7 +33,7 @@ class Checkout:
     def __init__(self, root):
         self.root, self.mine = root, root / "stages/20_mine"
         self.toml = root / "stages/ladder.toml"
-        self.data = root.with_name("digits")
+        self.data = drawn_data()
 
     def test_only(self, size, case):
         text = re.sub("^twice = .*", "", self.toml.read_text(), flags=re.M)
@@ -214,7 +212,7 @@ def test_an_assignment_has_points_for_right_work_and_none_for_a_copy(checkout, c
 @needs_full  # other builds
 def test_launches_are_counted_and_only_an_assignments_cell_has_its_memory(monkeypatch):
     stage = LADDER.find("03")
-    assert check.count_launches(stage, built(stage)) == 18
+    assert check.count_launches(stage) == 18
     monkeypatch.setenv("SIM_MEMORY", "2500000")
     *_, (_, test, case) = check.tests_of(stage, built(stage), {}, [], [])
     test(*case)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import draw_data, needs_full, run, told
+from programs import drawn_data, needs_full, run, told
 
 from bench import host, ladders
 from bench.base import ROOT
@@ -124,9 +124,9 @@ def test_the_intensities_counted_by_hand_are_those_of_the_formulas():
 # --- step, asm and new-stage ---
 
 @pytest.fixture
-def repository(checkout, tmp_path):
+def repository(checkout):
     """A copy of the checkout, with drawn data."""
-    checkout.environment["MNIST_DIR"] = str(draw_data(tmp_path / "digits"))
+    checkout.environment["MNIST_DIR"] = str(drawn_data())
     checkout.environment |= told(TEST=200)
     return checkout
 
