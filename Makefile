@@ -59,7 +59,7 @@ lint: install-lint ## faults that no test finds: layout, kinds of bugs, prose
 test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
 	$(MAKE) -C tests test-gpu
 
-sim: ## build the CUDA stages for a simulated device: train.sim
+sim: install-compare ## build the CUDA stages for a simulated device: train.sim
 	@for stage in $(CUDA); do $(MAKE) -C $$stage sim || exit; done
 
 ##@ A GPU
@@ -83,14 +83,10 @@ gpu-kit gpu-results: install-compare
 step: install-compare ## STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
 diff: ## STAGE=02 [FROM=01 STUDY=]: what it changed against the one before
 export: ## STAGE=02 DIR=/new/folder [STUDY=]: it alone, with what it needs
-step diff export:
-	@$(BENCH) step $@
-
 new-stage: ## FROM=01 NAME=20_mine [STUDY=]: your own, from a copy
-	@$(BENCH) step new
-
 new-study: ## NAME=heat: a study of your own, the smallest that works
-	@$(BENCH) step study
+step diff export new-stage new-study:
+	@$(BENCH) step $@
 
 ##@ Measure
 
@@ -101,7 +97,7 @@ compilers: install-compare ## [COMPILERS= MARCH= RUNS= HIDDEN= ...]: other compi
 profile: install-profile ## [STAGE=01 STUDY=]: where a stage's time and memory go
 cluster: install-cluster ## [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=]: nodes, simulated
 asm check compare compilers profile cluster:
-	@$(BENCH) $(if $(and $(filter check,$@),$(ASSIGNMENT)),course.grade,$@)
+	@$(BENCH) $(if $(and $(filter check,$@),$(filter command,$(origin ASSIGNMENT))),course.grade,$@)
 
 profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu

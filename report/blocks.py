@@ -57,19 +57,19 @@ def peaks(group, lines):
 
 def unmeasured(results, stage):
     """Why it has no time, as a sentence with a place for its name."""
-    reason = results.why_not(stage).replace("{", "{{").replace("}", "}}")
-    if results.is_wrong(stage):
-        return f"{{}}: WRONG, so its times are left out: {reason}."
-    if reason == "not run":
+    outcome, reason = results.last.get(stage.name, ("ran", ""))
+    if outcome in ("ran", "not run"):  # in other cells, if at all
         return "No machine has run {} yet."
+    reason = (reason or outcome).rstrip(".").replace("{", "{{").replace("}", "}}")
+    if outcome == "wrong":
+        return f"{{}}: WRONG, so its times are left out: {reason}."
     return f"No machine has run {{}}: {reason}."
 
 
 def headline(results, folder):
     """The stages without a dot and the fastest peer. Without axes, all peers and measures."""
     group = results.grid.without_steps().with_most_threads()
-    stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
-    lacking = [*stages.values()]
+    lacking = [stage for stage in results.ladder.stages if not stage.is_step]
     if group.axes:
         lines = group.with_fastest_peer
         heads = [cell_name(group.ladder, cell) for cell in group.headline]
@@ -86,7 +86,7 @@ def headline(results, folder):
         values = {line: [group.number(each["column"], line, ()) for each in measures]
                   for line in lines}
     table = Table(["stage", MOVE, "threads", *heads], [
-        [*head_of(group, stages.get(line[0]), line, folder), *values[line]] for line in lines])
+        [*head_of(group, line, folder), *values[line]] for line in lines])
     return block(results, group, table, what, lines, folder, lacking, group.against_peers())
 
 
@@ -103,11 +103,12 @@ def lines_of_front(results):
 
 def front(results, folder):
     """The stages without a dot and the fastest peer in one cell, and predictions for a GPU."""
+    if not results.grid.baseline:  # such as those of a GPU alone
+        return headline(results, folder)
     group, cell, lines = lines_of_front(results)
-    stages = {stage.name: stage for stage in results.ladder.stages if not stage.is_step}
     table = []
     for line in lines:
-        *program, threads = head_of(group, stages.get(line[0]), line, folder)
+        *program, threads = head_of(group, line, folder)
         table.append([*program, group.number(group.ladder.time, line, cell),
                       group.speedup(line, cell), group.share(line, cell), threads,
                       group.number("setup_s", line, cell)])
@@ -120,7 +121,8 @@ def front(results, folder):
             f"{best[0]} is {group.gain(best, cell)} as {group.baseline[0]}:")
     shown = block(results, group, Table(["stage", MOVE, *heads], table), what, lines, folder, [])
     ran = {line[0] for line in lines}
-    absent = [stage for stage in stages.values() if stage.is_gpu and stage.name not in ran]
+    absent = [stage for stage in results.ladder.stages
+              if stage.is_gpu and not stage.is_step and stage.name not in ran]
     if not absent:
         return shown
     predictions = Table(["stage", MOVE, "a batch, predicted"], [
@@ -131,12 +133,15 @@ def front(results, folder):
             f"or longer for such a batch:\n\n{predictions}")
 
 
-def head_of(group, stage, line, folder):
+def head_of(group, line, folder):
     """What a row begins with: the program, its move, and its threads, of which a GPU has none."""
     threads = str(line[1]) if line[1] else ""
-    if not stage:
+    if is_peer(line):
         peers = group.ladder.peers_folder
         return [group.label(line, link(line[0], peers, folder)), "a library or framework", threads]
+    stage = next((stage for stage in group.ladder.stages if stage.name == line[0]), None)
+    if not stage:  # its folder is gone
+        return [group.label(line, line[0]), "", threads]
     return [group.label(line, link(stage.name, stage.folder, folder)), stage.move, threads]
 
 
@@ -167,7 +172,7 @@ def ladder(results, folder):
         lines.append(own)
         changed = str(changes(stage)) if stage.before else ""
         number = group.label(own, link(stage.number, stage.folder, folder))
-        table.append([number, *head_of(group, stage, own, folder)[1:],
+        table.append([number, *head_of(group, own, folder)[1:],
                       *cells_of_rung(group, stage, own, zip(rungs, cells)), changed])
         if stage.before != above:
             others.append(f"{stage.number} with {stage.before.number}")
@@ -184,11 +189,13 @@ def ladder(results, folder):
         growth and "How the time grows with each option, while the others stay:", growth]))
 
 
-def cells_of_rung(group, stage, line, places):
-    """A program's time, gain and share of peak in each of (rungs, cell)."""
+def cells_of_rung(group, stage, own, places):
+    """A program's time, gain and share of peak in each of (rungs, cell). Its line there may have
+    fewer threads than its own."""
     for rungs, cell in places:
-        yield from (group.number(group.ladder.time, line, cell), gain(group, *rungs[stage], cell),
-                    group.share(line, cell))
+        line, above = rungs[stage]
+        yield from (group.number(group.ladder.time, line or own, cell),
+                    gain(group, line, above, cell), group.share(line or own, cell))
 
 
 def roofline(results, folder):
@@ -208,15 +215,11 @@ def gain(group, line, above, cell, with_interval=False):
     return Cell(ratio.short, "".join(group.marks(each, cell) for each in (line, above)))
 
 
-def is_shown_in_steps(results, stage):
-    return stage.is_step or stage.name not in {name for name, _ in results.grid.lines}
-
-
 def measured(results, stage):
     """All cells of the grid. Of a step, and of what has run only with them, time and gain there."""
     if not results:
         return "Not measured yet."
-    in_steps = is_shown_in_steps(results, stage)
+    in_steps = stage.is_step or stage.name not in {name for name, _ in results.grid.lines}
     group = (results.steps if in_steps else results.grid).with_most_threads()
     line = next((line for line in group.lines if line[0] == stage.name), None)
     if not line:
@@ -285,8 +288,9 @@ def batch_time(group, stage, name):
 def predictions(results, folder):
     """A batch of each CUDA program by what is counted, as measured, and how many times as long."""
     ladder = results.ladder
-    gpu = find_gpu(ladder)
-    group = read(gpu, ladder).steps if gpu else None
+    gpu = find_gpu(ladder, results.folder)
+    its = read(gpu, ladder) if gpu else None
+    group = its.steps if its else None
     heads = []
     lines = []
     frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}

@@ -40,6 +40,8 @@ class Group:
         time = self.ladder.time
         place = ["stage", "threads", *self.axes]
         frame = frame.assign(threads=frame["threads"].fillna(0).astype(int))
+        if "used" not in frame:  # of threads, where a line has another number
+            frame = frame.assign(used=frame["threads"])
         self.frame = frame
         # Disturbed runs count only in cells that have no others.
         spoilt = frame.groupby(place)["disturbed"].transform("all")
@@ -68,9 +70,13 @@ class Group:
         return self.only([is_peer([name]) or "." not in name for name in self.frame["stage"]])
 
     def with_most_threads(self):
-        """One line for each stage: that with the most threads."""
-        threads = self.frame["threads"]
-        return self.only(threads == threads.groupby(self.frame["stage"]).transform("max"))
+        """One line for each stage: in each cell the runs with the most threads. A small cell may
+        have fewer than the line says."""
+        frame = self.frame
+        most = frame.groupby(["stage", *self.axes])["threads"].transform("max")
+        frame = frame[frame["threads"] == most]
+        most = frame.groupby("stage")["threads"].transform("max")
+        return Group(self.results, self.settings, frame.assign(threads=most))
 
     @functools.cached_property
     def paper(self):
@@ -129,7 +135,7 @@ class Group:
         """The part that a cell reaches of what multiply-adds alone do on as many threads or on the
         GPU. None where that was not measured, and for one that skips what the rate counts."""
         rate = self.median("gflops", line, cell)
-        ceiling = self.results.ceilings.get(line[1])
+        ceiling = self.results.ceilings.get(self.median("used", line, cell))
         if line[0] in self.on_gpu:
             ceiling = self.results.gpu_ceiling
         if not rate or not ceiling or self.ladder.skips(line[0]):

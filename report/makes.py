@@ -15,9 +15,9 @@ COLUMNS = "step", "cell", *NUMBERS, "sources", "machine", "build", "compiler", "
 def record(results):
     """What each CPU step gains over the one before, in the cells timed on a quiet machine."""
     group = results.steps
-    known = results.sweeps[max(group.frame["sweep"])]
+    known = results.sweeps.get(max(group.frame["sweep"]), {})
     sources = {row["program"]: row["sources"] for row in group.programs}
-    cpu, _, build = known["cpu"].partition(", built for ")
+    cpu, _, build = known.get("cpu", "").partition(", built for ")
     how = (", ".join(cpu.split(", ")[:2]),  # without its hardware threads
            build or "native", known.get("compiler", ""), known.get("revision", ""))
     found = []

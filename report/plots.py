@@ -120,7 +120,7 @@ def growth(results):
     values = ladder.toml["growth"]["values"]
     others = {ladder.column(option): base.get(option, ladder.settings.get(option))
               for option in {*values, *base}}
-    most = frame["threads"] == frame.groupby("stage")["threads"].transform("max")
+    most = frame["threads"] == frame.groupby(["stage", *others])["threads"].transform("max")
 
     def along(*columns):
         kept = frame[most if columns != ("threads",) else frame["threads"] > 0]

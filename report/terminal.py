@@ -22,8 +22,9 @@ def terminal(results, kinds):
         main = results.grid.without_steps().with_most_threads()
         parts += [wrapped(main.against_peers()), "\n".join(map(wrapped, results.left_out))]
         if results.is_quick:
-            first = next(stage.number for stage in results.ladder.stages if stage.before)
-            parts.append(f"Type next: make step{results.ladder.chosen_by('STUDY=')} STAGE={first}")
+            for stage in results.ladder.stages[1:2]:
+                parts.append(f"Type next: make step{results.ladder.chosen_by('STUDY=')} "
+                             f"STAGE={stage.number}")
     else:
         parts += ["`make report` draws how the time grows" if len(results.growth) else
                   "no finished runs"]

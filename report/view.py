@@ -87,7 +87,8 @@ class Results:
         path = self.gpu.parent / "bench/gpu.csv"
         if self.ladder.width != 1 or not path.exists():
             return None
-        return 1e9 * pandas.read_csv(path, index_col="what")["value"]["fma"]
+        rate = pandas.read_csv(path, index_col="what")["value"].get("fma")
+        return rate and 1e9 * rate
 
     @property
     def machine(self):
@@ -108,13 +109,6 @@ class Results:
     def last(self):
         """{program: (what became of it in its last sweep, why)}"""
         return {row["program"]: (row["outcome"], row["reason"]) for row in self.programs}
-
-    def why_not(self, stage):
-        """Why a stage has no rows, as far as the record says."""
-        outcome, reason = self.last.get(stage.name, ("ran", ""))
-        if outcome == "ran":  # in other cells, if at all
-            return "not run"
-        return (reason or outcome).rstrip(".")
 
     def is_wrong(self, stage):
         """Whether what it computed last was wrong. Then it has no rows."""
@@ -139,9 +133,10 @@ def machine_of(sweep):
         sweep[key] for key in ("cpu", "gpu") if sweep.get(key, "none") != "none"))
 
 
-def find_gpu(ladder):
-    """The folder of the first machine whose GPU has run a ladder, or None."""
-    for path in sorted(HERE.glob(f"results/*/{ladder.name}/runs.csv")):
+def find_gpu(ladder, own):
+    """The folder of the first machine whose GPU has run a ladder, or None. `own` comes first."""
+    for path in sorted(HERE.glob(f"results/*/{ladder.name}/runs.csv"),
+                       key=lambda path: (path.parent != own, path)):
         devices = {*rows.read_texts(path, ["device"])["device"]}
         if devices - {"cpu", "simulated"}:
             return path.parent
@@ -158,7 +153,7 @@ def reference(ladder):
     folder = HERE / "results" / name
     if not folder.is_dir():
         fail(f"REFERENCE: found '{name}', expected a folder of report/results")
-    gpu = find_gpu(ladder)
+    gpu = find_gpu(ladder, folder / ladder.name)
     return read(folder / ladder.name, ladder, gpu if gpu != folder / ladder.name else None)
 
 

@@ -73,7 +73,8 @@ def main():
             plots.write(results)
         update_readmes(ladder, results)
     if results := everything[first]:
-        plots.save(plots.stages(results), results.plots / "stages.svg")
+        if results.grid.baseline:
+            plots.save(plots.stages(results), results.plots / "stages.svg")
         blocks.update(ROOT / "README.md", "front", partial(blocks.front, results, ROOT))
     blocks.update(ROOT / "studies/README.md", "ladders", lambda: list_ladders(ROOT / "studies"))
     for path, ladder in figures.pages().items():

@@ -9,6 +9,7 @@
 # This is a script and not a rule of the Makefile, because it also installs make.
 set -euo pipefail
 trap 'exit 130' INT
+python=$("$(dirname "${BASH_SOURCE[0]}")/python.sh")
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # Returns whether $1, from the third column of packages.txt, is there.
@@ -67,7 +68,6 @@ wanted=${1:-}
     echo "deps.sh: found '$wanted', expected a group of packages.txt" >&2
     exit 2
 }
-python=$(./python.sh)
 apt=$(command -v apt-get || true)
 find_missing
 ((${#missing[@]} == 0)) || [[ ! $apt ]] || install_missing

@@ -5,7 +5,9 @@
 for python in "${PYTHON:-/usr/bin/python3}" "${PYTHON:-python3}"; do
     if "$python" -c 'from importlib.util import find_spec as found
 exit(not all(map(found, ("pandas", "psutil", "rich", "tomllib"))))' 2>/dev/null; then
-        command -v "$python"
+        python=$(command -v "$python")
+        [[ $python == /* ]] || python=$PWD/$python
+        echo "$python"
         exit
     fi
 done

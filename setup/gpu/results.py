@@ -3,7 +3,8 @@
 The rows of programs that are right go to report/results/MACHINE/LADDER, as those of a sweep, the
 GPU's ceilings to bench/gpu.csv there, and what Nsight Compute counted to counters.csv. A program
 that is wrong gets no row, and programs.csv says why. FROM may name several folders. The same call
-again changes nothing. RESULTS=dir is another folder than report/results.
+again changes nothing. RESULTS=dir is another folder than report/results, where a committed
+MACHINE stays as it is: RESULTS=report/results renews it.
 """
 
 import io
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from bench import faults, ladders, reference, rows, running, testing
+from bench import counts, faults, ladders, reference, rows, running, testing
 from bench.base import ROOT, fail
 from bench.items import compare_all
 from bench.options import given
@@ -99,7 +100,9 @@ def compare(call, run):
     found = None
     if expected is not None:
         path = next(call.folder.glob(f"weights/*/{run.id}"), None)
-        found = np.fromfile(path, np.float32) if path else np.empty(0)
+        if not path:
+            return "not compared", "its weights did not come home"
+        found = np.fromfile(path, np.float32)
         if expected.size * 4 > LARGE:
             lines, expected = cut(lines, expected)
         if found.size != expected.size:
@@ -223,14 +226,21 @@ def take_counters(call, path):
     rows.write(path, found.to_csv(index=False))
 
 
+def home_of(call):
+    """The folder of the machine's results. One that is committed stays, as in bench/machine.sh."""
+    home = Path(given("RESULTS") or ROOT / "report/results", call.machine["name"])
+    if not given("RESULTS") and counts.run("git", "ls-files", home):
+        home = home.with_name(f"{home.name}-own")
+    return home
+
+
 def take_all(call):
     """Takes in a call, and says what it brought. Returns the exit status."""
     verdicts, sanitized = judge(call)
-    home = Path(given("RESULTS") or ROOT / "report/results", call.machine["name"])
+    home = home_of(call)
     count = sum(take(call, ladder, verdicts[ladder], home) for ladder in ladders.ladders())
     calibration = re.findall(r"^\w+,.*\n", rows.read(call.folder / "calibration.csv"), re.MULTILINE)
     if calibration:
-        (home / "bench").mkdir(parents=True, exist_ok=True)
         rows.write(home / "bench/gpu.csv", "".join(calibration))
     take_counters(call, home / "counters.csv")
     done = Counter(run.part for run in call.runs)
