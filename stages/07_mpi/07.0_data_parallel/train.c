@@ -109,7 +109,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // The processes divide these threads, and each batch alike. One without a thread has no
-    // samples, and adds zeros. More threads than vectors of hidden units would have nothing to do.
+    // samples, and adds zeros. More threads than vectors of hidden units would idle in a batch.
     const size_t process = (size_t)process_number(), processes = (size_t)process_count();
     const size_t all = count_threads(options), begin = (all * process + processes - 1) / processes;
     const size_t end = (all * (process + 1) + processes - 1) / processes;

@@ -106,7 +106,7 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units would have nothing to do.
+    // of hidden units would idle in a batch.
     size_t threads = count_threads(options);
     threads = threads < vectors ? threads : vectors;
     // The processes divide these threads. Process 0 always has one: its clock gives the phases.

@@ -15,7 +15,7 @@ import csv
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -34,16 +34,6 @@ def call(words, **options):
     status, errors, _ = running.run(words, limit=600, **options)
     if status:
         raise OSError((errors.splitlines() or [f"{words[0]}: exit status {status}"])[-1])
-
-
-@contextmanager
-def shared():
-    yield [MPIRUN, "-n", "2"], {}
-
-
-@contextmanager
-def tcp():
-    yield [MPIRUN, "-n", "2"], {"OMPI_MCA_btl": "tcp,self"}
 
 
 @contextmanager
@@ -72,6 +62,11 @@ def veth():
                 running.run(["ip", "netns", "delete", space])
 
 
+TWO = [MPIRUN, "-n", "2"]
+WAYS = {"shared": nullcontext((TWO, {})), "tcp": nullcontext((TWO, {"OMPI_MCA_btl": "tcp,self"})),
+        "veth": veth()}
+
+
 def measure(stage, command, environment, delay, words):
     """µs a batch of one run. Two hosts seem to have twice the cores, so the threads are given. The
     repository's path may have a sign that LD_PRELOAD reads."""
@@ -83,14 +78,12 @@ def measure(stage, command, environment, delay, words):
              env=stage.environment | environment)
         with path.open(encoding="ascii") as file:
             row = next(csv.DictReader(file))
-    batches = -(-int(row["train_samples"]) // int(row["batch"])) * int(row["epochs"])
-    return 1e6 * float(row["train_s"]) / batches
+    return 1e6 * float(row["train_s"]) / stage.ladder.sum_of(stage.ladder.toml["units"], row)
 
 
-def sweep(way, stages, count, words, file):
+def sweep(name, stages, count, words, file):
     """Prints a line for each delay. Of each stage, so many runs."""
-    name = way.__name__
-    with way() as (command, environment):
+    with WAYS[name] as (command, environment):
         for delay in DELAYS:
             times = [], []
             for run in range(count):
@@ -137,7 +130,7 @@ def main():
         draw(options.draw)
         return
     if not (shutil.which("mpirun") and shutil.which("mpicc")):
-        ladders.fail("sweep: found no mpirun and mpicc (openmpi-bin, libopenmpi-dev) in PATH", 77)
+        ladders.fail("found no mpirun and mpicc (openmpi-bin, libopenmpi-dev) in PATH", 77)
     ladder = ladders.find_ladder("")
     stages = [ladder.find(name) for name in NAMES]
     for folder in FOLDER, *(stage.folder for stage in stages):
@@ -145,8 +138,8 @@ def main():
     with open(options.output, "w", encoding="ascii") as file:
         print("way,delay_us,run,stage,us_a_batch", file=file)
         print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}   times as fast")
-        for way in shared, tcp, veth:
+        for name in WAYS:
             try:
-                sweep(way, stages, options.runs, [*ladder.data, *words], file)
+                sweep(name, stages, options.runs, [*ladder.data, *words], file)
             except OSError as error:
-                print(f"{way.__name__}: left out: {error}")
+                print(f"{name}: left out: {error}")
