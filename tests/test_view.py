@@ -118,6 +118,13 @@ def test_a_cell_has_the_median_the_speedup_and_the_share_of_peak(lab):
     assert "| 8 | \\~0.250, 16.4×, 20 % |" in lab.stage("01_fast")
 
 
+def test_a_small_cell_may_have_fewer_threads(lab):
+    lab.write(runs("00_plain", 4), runs("00_plain", 40, hidden=64), runs("01_fast", 2),
+              runs("01_fast", 10, hidden=64, threads=2))
+    assert ("| [01_fast](stages/01_fast) | a move | 2 | 2.00, 2.00× | 10.0, 4.00× |"
+            ) in lab.lines()
+
+
 def test_a_step_is_compared_with_the_line_above_in_the_cells_of_the_steps(lab):
     lab.write(runs("00_plain", 8), runs("00_plain", 4, 4, sweep=2),
               runs("01.1_step", 2, 1, sweep=2), runs("01_fast", 1.9, 1.2, sweep=2), steps=2)
@@ -316,7 +323,8 @@ def test_the_gpu_of_another_machine_stands_beside_with_no_ratio_between_them(lab
     assert group.rungs(cell)[results.ladder.find("02")] == (("02_gone", 1), None)
     table = blocks.headline(results, lab.root)
     assert "| [02_gone](stages/02_gone) | a move | 1 | 0.500, 4.0 % |" in table
-    assert "on An Example, and the GPU's rows on An Accelerator (" in table
+    assert ("on An Example, and the [GPU's rows](other/stages/runs.csv) on An Accelerator ("
+            ) in table
     # As taken in, a wrong program has no rows.
     gpu.write(runs("02_gone", 0.5, device="An Accelerator"))
     results = view.Results(lab.folder, ladders.find_ladder(""), gpu.folder)
