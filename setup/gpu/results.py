@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from bench import counts, faults, ladders, reference, rows, running, testing
+from bench import faults, ladders, reference, rows, running, testing
 from bench.base import ROOT, fail
 from bench.items import compare_all
 from bench.options import given
@@ -229,7 +229,9 @@ def take_counters(call, path):
 def home_of(call):
     """The folder of the machine's results. One that is committed stays, as in bench/machine.sh."""
     home = Path(given("RESULTS") or ROOT / "report/results", call.machine["name"])
-    if not given("RESULTS") and counts.run("git", "ls-files", home):
+    committed = subprocess.run(["git", "ls-files", home], cwd=ROOT, capture_output=True,
+                               check=False).stdout
+    if committed and not given("RESULTS"):
         home = home.with_name(f"{home.name}-own")
     return home
 
