@@ -190,8 +190,7 @@ def ladder(results, folder):
 
 
 def cells_of_rung(group, stage, own, places):
-    """A program's time, gain and share of peak in each of (rungs, cell). Its line there may have
-    fewer threads than its own."""
+    """A program's time, gain and share of peak in each of (rungs, cell), with its threads there."""
     for rungs, cell in places:
         line, above = rungs[stage]
         yield from (group.number(group.ladder.time, line or own, cell),
@@ -259,8 +258,8 @@ def table_of_grid(group, line):
     heads = [f"{names[0]} {page[0]}" if page else group.label(line).text for page in pages]
     lines = []
     for last in sorted({cell[-1:] for cell in group.cells}):
-        name = str(last[0]) if last else "each run"
-        lines.append([name, *(group.all_of(line, page + last) for page in pages)])
+        found = (group.all_of(line, page + last) for page in pages)
+        lines.append([str(*last) or "each run", *found])
     return Table([names[-1] if names else "", *heads], lines)
 
 
