@@ -295,9 +295,8 @@ def predictions(results, folder):
     frames = {stage: frame for stage in ladder.stages if len(frame := counts.read(stage))}
     for stage, frame in frames.items():
         heads = []
-        line = [link(stage.name, stage.folder, folder)]
-        if group and stage.name in group.changed:
-            line = [f"{line[0]} Δ"]
+        is_changed = group and stage.name in group.changed
+        line = [Cell(link(stage.name, stage.folder, folder), "Δ" if is_changed else "")]
         for name, row in counts.summed(frame, "cell").iterrows():
             predicted = row["µs predicted"]
             time = batch_time(group, stage, name)
