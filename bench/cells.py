@@ -47,7 +47,7 @@ def asked(ladder, stages, first):
     axes = {axis["option"] for axis in ladder.axes}
     for stage in stages:
         question, _ = read_question(stage.read("README.md"))
-        if not stage.is_peer and stage.before:
+        if stage.before:
             yield (first | {axis: int(question.options[axis])
                             for axis in axes & question.options.keys()},
                    {stage.before.name, stage.name})

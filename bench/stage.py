@@ -142,5 +142,5 @@ class Stage:
         """The stage that it is compared with: its Makefile's ORIGIN, or the one before, or None."""
         if origin := self.declared("ORIGIN"):
             return self.ladder.find(origin, f"ORIGIN in {self.folder.relative_to(ROOT)}/Makefile")
-        place = self.ladder.stages.index(self)
+        place = 0 if self.is_peer else self.ladder.stages.index(self)
         return self.ladder.stages[place - 1] if place else None
