@@ -32,7 +32,8 @@ class Group:
     axes. A line of a table is (stage, threads), with 0 threads on a GPU."""
 
     def __init__(self, results, settings, frame):
-        """`frame` has the columns of rows, "disturbed" and "kind"."""
+        """`frame` has the columns of rows, "disturbed", "kind" and "used": its threads, also where
+        its line has another number."""
         self.results = results
         self.ladder = results.ladder
         self.settings = settings
@@ -40,8 +41,6 @@ class Group:
         time = self.ladder.time
         place = ["stage", "threads", *self.axes]
         frame = frame.assign(threads=frame["threads"].fillna(0).astype(int))
-        if "used" not in frame:  # of threads, where a line has another number
-            frame = frame.assign(used=frame["threads"])
         self.frame = frame
         # Disturbed runs count only in cells that have no others.
         spoilt = frame.groupby(place)["disturbed"].transform("all")

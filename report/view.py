@@ -48,6 +48,7 @@ class Results:
         best = {kind: faults.best_rates(row for row in found if row["kind"] == kind)
                 for kind in {*frame["kind"]}}
         self.best = faults.best_rates(found)
+        frame["used"] = frame["threads"]
         frame["disturbed"] = [faults.is_disturbed(row, best[row["kind"]]) for row in found]
         frame = frame[frame["device"] != "simulated"]  # by sim/, whose times mean nothing
         self.growth = frame[frame["kind"] == "growth"]
