@@ -11,7 +11,7 @@ cpu_info=$(lscpu 2>/dev/null || true)
 compiler=${CC:-gcc}
 march=${MARCH:-native}
 other=${march#native}
-# A kit (setup/gpu/) runs where there may be no compiler.
+# Where there is no such compiler, the build says so.
 ! $compiler --version &>/dev/null || $compiler -march="$march" -E -x c /dev/null &>/dev/null || {
     echo "MARCH: found '$march', which $compiler does not take; expected such as x86-64-v3" >&2
     exit 2
@@ -40,14 +40,17 @@ if [[ ${1:-} == --name ]]; then
     [[ $compiler == gcc ]] || other+=" ${compiler##*/}"
     name=$(echo "$cpu $cores cores $(gpus name | sed 1q) $other" |
         tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-|-$//g')
-    # Committed results stay as they are, also where another machine of the same make runs.
-    [[ -z $(git ls-files "report/results/$name" 2>/dev/null) ]] || name+=-own
+    # Committed results stay as they are, also where another machine of the same make runs. Without
+    # git, nobody can say which are.
+    committed=$(git ls-files "report/results/$name" 2>/dev/null) || committed=perhaps
+    [[ ! $committed ]] || name+=-own
     echo "$name"
     exit
 fi
 
 revision=$(git rev-parse --short HEAD 2>/dev/null) &&
-    changes=$(git status --porcelain -- . ':!report/results') || revision=unknown changes=''
+    changes=$(git status --porcelain -- . ':!report/results') ||
+    revision=${REVISION:-unknown} changes=''
 echo "cpu: $cpu, $cores cores, $(nproc --all) hardware threads${other:+, built for $other}"
 echo "caches:$(sed -nE 's/^ *(L1d|L2|L3) cache: */ \1 /p' <<<"$cpu_info" | paste -sd,)"
 echo "built for: $($compiler -march="$march" -### -E -x c /dev/null 2>&1 |

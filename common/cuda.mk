@@ -17,8 +17,14 @@ NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
 COMPILE := $(CC) $(CFLAGS)
 SHARED  := $(call shared,$(COMPILE))
+ifeq ($(shell command -v $(NVCC)),)
+$(OUTPUT): FORCE
+	@rm -f $@
+	@echo "$(STAGE): left out, found no $(NVCC) (the CUDA toolkit) in PATH"
+else
 $(OUTPUT): $(SOURCE) $(SHARED) $(wildcard Makefile) $(OUTPUT).flags
 	$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
+endif
 
 $(SHARED): $(COMMON)
 	$(call compile_shared,$(COMPILE))

@@ -12,6 +12,7 @@ COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
 MISSING := $(strip $(foreach each,$(NEEDS),$(if $(shell command -v $(each) 2>/dev/null),,$(each))))
 ifneq ($(MISSING),)
 $(OUTPUT): FORCE
+	@rm -f $@
 	@echo "$(STAGE): left out, found no $(MISSING) in PATH"
 else
 SHARED := $(call shared,$(COMPILE))

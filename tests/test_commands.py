@@ -102,7 +102,9 @@ def test_a_description_names_neither_host_nor_user(tree):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
 def test_the_name_of_a_machine(tree):
     """A processor that is named for its whole line is told by family and model. What is built for
-    another instruction set has results of its own."""
+    another instruction set has results of its own. So has one of the same make as a committed one,
+    and any one where git cannot say which are committed."""
+    tree.script("bin/git", ":")
     for model, name in (("AMD EPYC", "amd-epyc-family-25-model-17"),
                         ("AMD EPYC 9654", "amd-epyc-9654"), ("-", "x86-64")):
         tree.script("bin/lscpu", '[ "$1" ] || printf "%s\\n" "CPU family: 25" "Model: 17" '
@@ -113,7 +115,10 @@ def test_the_name_of_a_machine(tree):
     name = tree.run("bench/machine.sh --name").strip()
     tree.script("bin/git", f'[ "$*" != "ls-files report/results/{name}" ] || echo a-file')
     assert tree.run("bench/machine.sh --name") == f"{name}-own\n"
-    assert "\nbuilt for: x86-64-v2\n" in tree.run("bench/machine.sh", MARCH="x86-64-v2")
+    tree.script("bin/git", "exit 127")
+    assert tree.run("bench/machine.sh --name") == f"{name}-own\n"
+    said = tree.run("bench/machine.sh", MARCH="x86-64-v2", REVISION="abc")
+    assert "\nbuilt for: x86-64-v2\n" in said and "\nrevision: abc\n" in said
     assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
         "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 
@@ -168,6 +173,8 @@ def test_packages(system):
     with open("setup/packages.txt", "a") as file:
         file.write("run lacking? no-such-command\n")
     system.script("bin/id", "echo 0")
+    assert system.run("setup/deps.sh run", OFFLINE="1") == "Not found: wanted lacking\n"
+    assert not Path("apt.log").exists()
     left_out = "Left out, not in this release: lacking\n"
     assert system.run("setup/deps.sh run").endswith(left_out)
     assert Path("apt.log").read_text() == (
