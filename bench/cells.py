@@ -2,8 +2,6 @@
 
 import itertools
 
-from bench.step import read_question
-
 
 def cells(ladder, kind, given=None, is_quick=False):
     """All cells, in the order in which they are run. What is given wins."""
@@ -42,12 +40,11 @@ def values_of(ladder, base, given, is_quick):
 
 
 def asked(ladder, stages, first):
-    """(cell, names) of the steps whose pages ask about a cell: theirs, and that of the one before.
-    What a page leaves out is as in `first`."""
+    """(cell, names) of the steps whose pages ask about a CELL: theirs, and that of the one before.
+    What it leaves out is as in `first`."""
     axes = {axis["option"] for axis in ladder.axes}
     for stage in stages:
-        question, _ = read_question(stage.read("README.md"))
+        options = stage.question.options
         if stage.before:
-            yield (first | {axis: int(question.options[axis])
-                            for axis in axes & question.options.keys()},
+            yield (first | {axis: int(options[axis]) for axis in axes & options.keys()},
                    {stage.before.name, stage.name})

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import subprocess
+from typing import NamedTuple
 
 from bench.base import ROOT
 from bench.host import processors
@@ -20,25 +21,41 @@ SPINNING = {"GOMP_SPINCOUNT": "20000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
+# What changes no program: comments, and in a Makefile what is only read.
+COMMENT = {
+    "C": re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL),
+    "Makefile": re.compile(r"#[^\n]*|^(?:PREDICTED|CELL|\w+_TITLE) *=[^\n]*", re.MULTILINE),
+    "Python": re.compile(r"#[^\n]*"),
+}
+
+
 def bare(path):
     """The text of a source without comments and white space."""
-    is_c = path.suffix in (".c", ".cu", ".h", ".cuh")
-    comment = re.compile(r"//[^\n]*|/\*.*?\*/" if is_c else r"#[^\n]*", re.DOTALL)
-    return "".join(comment.sub("", path.read_text(encoding="utf-8", errors="replace")).split())
-
-
-def part(text, name):
-    """A function of a source, with the comment above it, or "head": all above the first one."""
-    pattern = rf"(?:^//.*\n)*^(?:static|INLINED) [^;=]*?\b{name}\((?:.*\n)*?}}\n"
-    if name == "head":
-        pattern = r"\A(?:.*\n)*?(?=(?:static|INLINED) )"
-    return re.search(pattern, text, re.MULTILINE)[0]
+    language = "Makefile" if path.name == "Makefile" else "Python"
+    if path.suffix in (".c", ".cu", ".h", ".cuh"):
+        language = "C"
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return "".join(COMMENT[language].sub("", text).split())
 
 
 def git_diff(sources, *options, **how):
     """What git's diff of two sources ended as."""
     return subprocess.run(["git", "diff", "--no-index", "--histogram", *options, *sources],
                           cwd=ROOT, text=True, check=False, **how)
+
+
+class Question(NamedTuple):
+    """What a stage's page asks: a ratio over the stage before, or a time, of a column without its
+    _s, in a cell. Where it asks in words, all of these are empty."""
+    predicted: str = ""
+    unit: str = ""
+    column: str = ""
+    cell: str = ""
+
+    @property
+    def options(self):
+        """The cell as {option: its value, in words}."""
+        return dict(re.findall(r"([\w-]+) (\w+)", self.cell))
 
 
 class Stage:
@@ -74,6 +91,17 @@ class Stage:
     def move(self):
         """Its one idea in a few words: what its README's title says after a colon, or ""."""
         return self.read("README.md").partition("\n")[0].partition(": ")[2]
+
+    @property
+    def title(self):
+        """What tables call it: a stage by its name, a peer by its library's."""
+        return self.declared("TITLE") if self.is_peer else self.name
+
+    @property
+    def question(self):
+        """What its page asks, as its Makefile says it: PREDICTED = 17 × train, for example, and
+        CELL = hidden 32, batch 32."""
+        return Question(*self.declared("PREDICTED").split(), cell=self.declared("CELL"))
 
     @property
     def is_gpu(self):
@@ -120,22 +148,6 @@ class Stage:
                          for folder in (path.parent, ROOT, ROOT / "bench/peers")
                          for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
-
-    def diffs(self, before=None):
-        """[(title, two sources, the text of "-")]: what git_diff() compares to show it against a
-        stage, or the one before. Against that one, where its page says `<!-- apart: head, create
-        -->`, what changes in these functions, and above all functions, is shown apart: it stands
-        beside the move."""
-        before = before or self.before
-        sources = [each.source.relative_to(ROOT) for each in (before, self)]
-        apart = re.search("<!-- apart: (.*?) -->", self.read("README.md"))
-        if not apart or before is not self.before:
-            return [("", sources, None)]
-        both, new = ((ROOT / source).read_text(encoding="utf-8") for source in sources)
-        for name in apart[1].split(", "):
-            both = both.replace(part(both, name), part(new, name))
-        return [(f"Beside the move: {apart[1]}", [sources[0], "-"], both),
-                ("The move", ["-", sources[1]], both)]
 
     @property
     def before(self):

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from bench import ladders, pairs, running
 from bench.base import ROOT, fail
@@ -28,49 +27,25 @@ def show_diff(ladder):
 def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    for title, sources, text in stage.diffs(before):
-        if title:
-            print(f"{title}\n")
-        # git exits with 1 if they differ, and by a signal if the reader of its pipe stops early.
-        status = git_diff(sources, "-U5", input=text, env={"LESS": LESS} | dict(os.environ)
-                          ).returncode
-        if status not in (0, 1, -signal.SIGPIPE):
-            sys.exit(max(status, 1))
+    sources = [each.source.relative_to(ROOT) for each in (before, stage)]
+    status = git_diff(sources, "-U5", env={"LESS": LESS} | dict(os.environ)).returncode
+    # git exits with 1 if they differ, and by a signal if the reader of its pipe stops early.
+    if status not in (0, 1, -signal.SIGPIPE):
+        sys.exit(max(status, 1))
 
 
-class Question(NamedTuple):
-    """What a page asks, as `<!-- predicted: 17 × train, hidden 32, batch 32 -->` says: a ratio over
-    the stage before, or a time, of a column without its _s, in a cell. Without a unit: words."""
-    predicted: str = ""
-    unit: str = ""
-    column: str = ""
-    cell: str = ""
-
-    @property
-    def options(self):
-        """The cell as {option: its value, in words}."""
-        return dict(re.findall(r"([\w-]+) (\w+)", self.cell))
-
-    def measured(self, ladder, sides):
-        """What the runs say. Where nothing is asked of them, it is the ladder's time."""
-        usual, _, of_what = ladder.toml["unit"].partition(" ")
-        unit = self.unit or usual
-        column = f"{self.column}_s" if self.column else ladder.time
-        times = [[row[column] for row in side] for side in sides]
-        if unit == "×":
-            return pairs.ratio(times[1], times[0]).text
-        each = median(times[-1]) / ladder.sum_of(ladder.toml["units"], sides[-1][0])
-        if SCALES[unit] * each >= 10000:
-            unit = "ms"
-        return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
-
-
-def read_question(text):
-    """The Question of a README, and the words that say what kind of answer it wants."""
-    found = re.search(r"<!-- predicted: (\S+) (\S+) (\w+)(?:, (.*?))? -->", " ".join(text.split()))
-    if not found:
-        return Question(), "your own words"
-    return Question(*found.groups("")), f"{found[2]} of {found[3]}"
+def measured(ladder, question, sides):
+    """What the runs say. Where nothing is asked of them, it is the ladder's time."""
+    usual, _, of_what = ladder.toml["unit"].partition(" ")
+    unit = question.unit or usual
+    column = f"{question.column}_s" if question.column else ladder.time
+    times = [[row[column] for row in side] for side in sides]
+    if unit == "×":
+        return pairs.ratio(times[1], times[0]).text
+    each = median(times[-1]) / ladder.sum_of(ladder.toml["units"], sides[-1][0])
+    if SCALES[unit] * each >= 10000:
+        unit = "ms"
+    return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
 
 
 def read_page(stage):
@@ -103,7 +78,7 @@ def measure(stage, question):
         with screen.Bar() as bar:
             bar.say(f"runs {stage.name}")
             sides = [[compare.run(stage, ladder.words(options))]]
-    return question.measured(ladder, sides) + (", but disturbed" if why else "")
+    return measured(ladder, question, sides) + (", but disturbed" if why else "")
 
 
 def step(ladder):
@@ -111,7 +86,8 @@ def step(ladder):
 
     stage = ladder.find(given("STAGE"))
     text, contents = read_page(stage)
-    question, kind = read_question(text)
+    question = stage.question
+    kind = f"{question.unit} of {question.column}" if question.unit else "your own words"
 
     def show(*names):
         for name in names:
@@ -188,7 +164,8 @@ def new(ladder):
     (folder / origin.source.name).write_text(source, encoding="utf-8")
     makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
         os.path.relpath(ROOT, origin.folder), os.path.relpath(ROOT, folder))
-    makefile = re.sub("^(# What `make diff.*\n)?ORIGIN *=.*\n", "", makefile, flags=re.MULTILINE)
+    of_origin = r"^(# What `make diff.*\n)?(ORIGIN|PREDICTED|CELL) *=.*\n"
+    makefile = re.sub(of_origin, "", makefile, flags=re.MULTILINE)
     (folder / "Makefile").write_text(
         "# What `make diff`, `step` and `check` compare it with.\n"
         f"ORIGIN = {origin.name}\n{makefile}", encoding="utf-8")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import drawn_data, needs_full, run, told
+from programs import drawn_data, needs_full, told
 
 from bench import host, ladders
-from bench.base import ROOT
 from report import view
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
@@ -76,14 +75,6 @@ def test_adjacent_stages_differ_in_one_idea():
             assert view.changes(stage) <= lines[stage.ladder.name], stage.name
 
 
-def test_what_stands_beside_a_move_has_a_diff_of_its_own():
-    said = run(["make", "-s", "-C", ROOT, "diff", "STAGE=01.2"]).stdout
-    beside, move = said.split("The move\n")
-    assert "\n+    status = " not in move and "forward_tile(" not in beside
-    changed = len(re.findall("^[-+](?![-+]{2} )", beside + move, re.MULTILINE))
-    assert changed == view.changes(next(each for each in STAGES if each.number == "01.2"))
-
-
 @each_stage
 def test_a_stage_includes_little(stage):
     """The C library of C11, OpenMP, sched.h, immintrin.h, common/, the ladder's headers. CUDA and
@@ -140,7 +131,7 @@ def test_step(repository):
     places = [output.index(f"\n{text}" if text[1] == "#" else text) for text in parts]
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--", output)
-    predicted = re.search("predicted: (.+) ms train", readme)[1]
+    predicted = MAIN[0].question.predicted
     assert re.search(rf"\nms of train\npredicted +{predicted}\nmeasured +\d.* ms a batch\n", output)
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
     assert "\n+// Stage 02.3: " in output
@@ -161,7 +152,7 @@ def test_step_on_a_terminal(repository):
         print("24,500", file=keys, flush=True)
         repository.end(process)
     output, readme = Path("output").read_text(), Path("stages/00_serial/README.md")
-    predicted = re.search("predicted: (.+) ms train", readme.read_text())[1]
+    predicted = MAIN[0].question.predicted
     assert re.search(rf"\nyou +24,500\s+predicted +{predicted}\s+measured +\d", output)
     readme.unlink()
     assert re.search(r"\nmeasured +\d", repository.run("make -s step STAGE=00 TRAIN=640"))

@@ -35,6 +35,13 @@ def compare(peer, selection, path=None):
         tester.test(*test)
 
 
+def test_each_has_a_title():
+    """By which tables call it, and no other of its ladder."""
+    for ladder in ladders.ladders():
+        titles = [peer.title for peer in ladder.peers]
+        assert "" not in titles and len({*titles}) == len(titles)
+
+
 @pytest.mark.parametrize("peer", [
     pytest.param(peer, id=f"{peer.ladder.name}/{peer.name}",
                  marks=[] if peer.source == PEERS / "peer_openblas.c" else [needs_full])

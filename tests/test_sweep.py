@@ -96,9 +96,9 @@ def test_a_study(tree):
 
 
 def test_kinds(tree):
-    """The steps are measured with all stages, in two cells and in many rounds; and one whose page
-    asks about another cell there, too, beside the one before. Rows of each kind stay where another
-    kind is measured, and --resume does not count them."""
+    """The steps are measured with all stages, in two cells and in many rounds; and one whose
+    Makefile names another CELL there, too, beside the one before. Rows of each kind stay where
+    another kind is measured, and --resume does not count them."""
     tree.edit("bench/sweep.py", "((1, 8), (0, 16))", "((1, 3), (0, 4))")  # or it takes long
     tree.stage("01.1_step")
     tree.stage("01_two", "time_s=1.5")
@@ -106,7 +106,8 @@ def test_kinds(tree):
     grid = tree.rows("stage batch hidden epochs")
     tree.edit("stages/ladder.toml", "[settings]", "[rungs]\ncells = [[4, 8], [5, 9]]\nepochs = 3\n"
               "[settings]")
-    tree.write("stages/01_two/README.md", "<!-- predicted: 2 ×\ntime, hidden 7, batch 4 -->")
+    tree.write("stages/01_two/Makefile",
+               "PREDICTED = 2 × time\nCELL = hidden 7, batch 4\nrun: ;\n")
     tree.run(f"{SWEEP} --steps")
     steps = {f"{stage},{cell},3": rounds for cell in ("4,8", "5,9", "4,7")
              for stage, rounds in (("00_one", 4), ("01.1_step", 4), ("01_two", 3))}

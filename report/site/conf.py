@@ -101,7 +101,7 @@ def parts(stage, text):
         head, _, body = part.partition("\n")
         found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
         if head == "## Predict before you measure" and stage.before:
-            found += ["## Diff", *map(shown, stage.diffs())]
+            found += ["## Diff", diff(stage)]
     solutions = stage.folder / "SOLUTIONS.md"
     if solutions.exists():
         head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
@@ -110,11 +110,11 @@ def parts(stage, text):
             f":language: {stage.source.suffix[1:]}\n```", f"```{{index}} {stage.number}\n```"]
 
 
-def shown(diff):
-    title, sources, text = diff
-    _, head, lines = git_diff(sources, "--no-prefix", input=text, stdout=subprocess.PIPE
-                              ).stdout.partition("--- ")
-    return f"{title}\n\n```diff\n{head}{lines}```"
+def diff(stage):
+    sources = [each.source.relative_to(ROOT) for each in (stage.before, stage)]
+    found = git_diff(sources, "--no-prefix", stdout=subprocess.PIPE).stdout
+    _, head, lines = found.partition("--- ")
+    return f"```diff\n{head}{lines}```"
 
 
 def folded(title, text):
