@@ -6,12 +6,11 @@ ifneq ($(shell uname -s),Linux)
 $(error needs Linux, found $(shell uname -s): see setup/README.md)
 endif
 
-# make and all that it starts use one Python: see python.sh. A Ctrl-C while Python starts would be a
-# traceback, or nothing at all: it waits until bench/__main__.py is there. Make ends what it has started,
-# so that is Python, and no shell that leaves it behind.
+# make and all that it starts use one Python: see python.sh. Make ends what it has started, so that is
+# Python, and no shell that leaves it behind.
 override PYTHON := $(shell setup/python.sh)
 export PYTHON
-BENCH := exec env --block-signal=INT "$(PYTHON)" -m bench
+BENCH := exec "$(PYTHON)" -m bench
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(BENCH) ladders stages 2>/dev/null)

@@ -2,7 +2,6 @@
 # The main job: runs every stage of a ladder over a grid, and prints and writes the speedup tables.
 # `./run_all.sh --help` lists the options. This file installs what is missing, and starts Python.
 set -euo pipefail
-trap 'exit 130' INT # also if the command that runs does not end by it
 
 [[ $(uname -s) == Linux ]] || {
     echo "run_all.sh: needs Linux, found $(uname -s): see setup/README.md" >&2
@@ -10,7 +9,6 @@ trap 'exit 130' INT # also if the command that runs does not end by it
 }
 folder=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 "$folder/setup/deps.sh" run
-# A Ctrl-C waits until Python has started: see bench/__main__.py.
 PYTHON=$("$folder/setup/python.sh")
 export PYTHON
-exec env --block-signal=INT "$PYTHON" "$folder/bench" report.run_all "$@"
+exec "$PYTHON" "$folder/bench" report.run_all "$@"

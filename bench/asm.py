@@ -14,8 +14,9 @@ from pathlib import Path
 from bench import ladders, profile, screen
 from bench.base import fail
 from bench.compare import build
-from bench.counts import run, toolkit
+from bench.counts import toolkit
 from bench.options import given
+from bench.process import output
 
 INSTRUCTION = re.compile(r" *([0-9a-f]+):\t")
 JUMP = re.compile(r"\t(?:j|b\.|cb|tb).* ([0-9a-f]+) <")
@@ -28,7 +29,7 @@ def samples(stage, functions):
         work = Path(folder)
         program = shutil.copy(stage.program, work / "program")
         found, _ = profile.sample_cpu(stage, stage.ladder.options("step"), work, 1)
-        text = run("google-pprof", rf"--disasm=^({'|'.join(functions)})\b", program, found)
+        text = output(["google-pprof", rf"--disasm=^({'|'.join(functions)})\b", program, found])
     # Lines of the source between the instructions begin with fewer blanks.
     found = re.findall(r"^ +(\d+) +\d+ {8}([0-9a-f]+): ", text, re.MULTILINE)
     return {int(place, 16): int(count) for count, place in found}
@@ -72,7 +73,7 @@ def main():
         command += "-M", "intel"
     if not command[0]:
         fail("found no cuobjdump (the CUDA toolkit) in PATH: it shows a kernel's code", 77)
-    text = run("c++filt", "-p", text=run(*command, stage.program))
+    text = output(["c++filt", "-p"], output([*command, stage.program]))
     # What GCC splits off a function, or makes of a parallel region, has its name and a suffix.
     parts = re.split(f"({heading})", text, flags=re.MULTILINE)[1:]
     shown = [(heading, name, code) for heading, name, code in zip(

@@ -9,16 +9,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # {kind of a value: (its text, what it is)}. Digits are ASCII: Python also takes 4_0, ٤٠ and blanks.
 KINDS = {int: ("[-+0-9]+", "a whole number"), float: ("[-+.0-9Ee]+", "a number"),
          bool: ("[01]", "0 or 1"), str: (".+", "text")}
+ENDS = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
 
 
-ENDS = signal.SIGHUP, signal.SIGINT, signal.SIGTERM  # what ends a program
-
-
-def leave(number, _):
-    """Ends Python. Another signal, which make passes on, must not interrupt how it ends others."""
-    for each in ENDS:
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)
+class Interrupted(SystemExit):
+    """One of ENDS has ended the program. Its code is the exit status, 130 after a Ctrl-C."""
 
 
 def fail(message, status=2):

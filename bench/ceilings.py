@@ -13,7 +13,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from bench import compare, counts, host, ladders, rows
+from bench import compare, host, ladders, process, rows
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import SPINNING
@@ -25,28 +25,28 @@ COUNTERS = "cycles", "instructions", "L1_misses", "LLC_misses", "TLB_misses", "b
 @functools.cache
 def results():
     folder = given("RESULTS") or (
-        ROOT / "report/results" / counts.run("bench/machine.sh", "--name").strip() / "bench")
+        ROOT / "report/results" / process.output(["bench/machine.sh", "--name"]) / "bench")
     return Path(folder, "ceilings.json")
 
 
 def run(program, work, *words, environment=os.environ):
     """Runs a benchmark program and prints its medians. Returns them, and why they say little."""
-    counts.run("make", "-s", "-C", "bench/machine", f"build/{program}")
+    process.make("-C", "bench/machine", f"build/{program}")
     messages = Path(work, "messages")
     found = ""
     others = host.watch_others()
-    with messages.open("w") as file, subprocess.Popen(
+    with messages.open("w") as file, process.started(
             [f"{ROOT}/bench/machine/build/{program}", f"--benchmark_filter={FILTER or '.'}",
              "--benchmark_format=json", *shlex.split(given("OPTIONS")), *words],
             env={"BENCHMARK_REPETITIONS": "3", "BENCHMARK_REPORT_AGGREGATES_ONLY": "true",
                  **SPINNING, **environment},
-            stdout=subprocess.PIPE, stderr=file, text=True) as process:
-        for line in process.stdout:
+            stdout=subprocess.PIPE, stderr=file, text=True) as benchmark:
+        for line in benchmark.stdout:
             found += line
             if line.rstrip(",\n") == "    }":  # a benchmark ends
                 show(json.loads(found[found.rindex("\n    {"):].rstrip(",\n")))
     # An error of one benchmark does not show in the exit status.
-    if process.returncode or '"error_occurred": true' in found:
+    if benchmark.returncode or '"error_occurred": true' in found:
         print(messages.read_text(), end="", file=sys.stderr)
         fail(f"{program} failed, see above", 1)
     if '"run_name"' not in found:
@@ -157,8 +157,8 @@ def measure_stage(work):
              "kernels")
     program = Path(work, stage.name)
     root = os.path.relpath(ROOT, stage.folder)
-    counts.run("make", "-s", "-C", stage.folder, f"OUTPUT={program}",
-               f"EXTRA=-include bench/machine/laps.h {root}/bench/machine/laps.c")
+    process.make("-C", stage.folder, f"OUTPUT={program}",
+                 f"EXTRA=-include bench/machine/laps.h {root}/bench/machine/laps.c")
     compare.build(stage)
     path = Path(work, "lines")
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))

@@ -12,7 +12,8 @@ from functools import partial
 from bench import compare, counts, host, ladders, measuring, pairs, reference, screen
 from bench.base import fail
 from bench.options import given, take
-from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong, make
+from bench.testing import AS_IT_IS, CELL_SEEDS, Differs, Skipped, Tester, Wrong
+from bench.process import make
 
 KEY_SEEDS = 3  # of a drawn case
 # They find more than a wrong result, and the second what a GPU may hide: a lost update.

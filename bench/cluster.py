@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas
 import psutil
 
-from bench import compare, host, ladders, running, screen, testing
+from bench import compare, host, ladders, process, screen, testing
 from bench.base import ROOT, fail, value
 from bench.options import given
 
@@ -33,10 +33,10 @@ COLUMNS = ["stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "us_a_batc
 
 def build(stage):
     """Builds a stage with smpicc and its own flags."""
-    testing.make("-C", stage.folder, f"{stage.source.stem}.flags")
+    process.make("-C", stage.folder, f"{stage.source.stem}.flags")
     flags = re.split(r" mpicc | \(", stage.read(f"{stage.source.stem}.flags"))[1]
     sources = [stage.source, *(ROOT / "common").glob("*.c"), *stage.ladder.folder.glob("*.c")]
-    running.output(["smpicc", *shlex.split(flags),
+    process.output(["smpicc", *shlex.split(flags),
                     *(str(path) for path in sources if path.stem != "reference"), "-lz", "-lm",
                     "-o", str(ROOT / f"bench/build/{stage.name}.cluster")], cwd=stage.folder)
 
@@ -122,7 +122,7 @@ def start(ladder):
     """Prepares what all runs need. Returns the GFLOP/s of FMAs on a core."""
     testing.LIMIT = 3600
     testing.CELL_BATCHES = 4  # many nodes take seconds for each
-    testing.make("-C", "bench", f"build/{ladder.name}/reference")
+    process.make("-C", "bench", f"build/{ladder.name}/reference")
     return max(host.rate(1) for _ in range(5))
 
 

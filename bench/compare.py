@@ -4,18 +4,18 @@
 """
 
 import itertools
-import signal
 import sys
 import tempfile
 from statistics import median
 
 import numpy as np
 
-from bench import base, faults, host, ladders, measuring, pairs, running, screen
+from bench import base, faults, host, ladders, measuring, pairs, process, screen
 from bench import rows as results
-from bench.base import fail
+from bench.base import Interrupted, fail
 from bench.options import given
-from bench.testing import check_cell, make
+from bench.process import make
+from bench.testing import check_cell
 
 
 def build(stage):
@@ -28,7 +28,7 @@ def run(stage, words):
     """Runs once and returns the row, with the record of how the machine was."""
     row, status, errors, _ = measuring.measure(stage, words)
     if not row:
-        reason = running.reason(errors, stage.name) or "no reason given"
+        reason = process.reason(errors, stage.name) or "no reason given"
         if status:
             reason = f"exit status {status}: {reason}"
         fail(f"{stage.name}: {reason}", max(1, status or 1))
@@ -62,9 +62,9 @@ def run_pairs(stages, words, count):
                 # A B, B A, A B: so neither always runs after the other, with its heat and clock.
                 rounds.append(run_round(stages, words, len(rounds) % 2))
                 kept = undisturbed(rounds)
-        except SystemExit as end:
+        except Interrupted as end:
             ended = end.code
-            if ended != 128 + signal.SIGINT or not rounds:
+            if not rounds:
                 raise
     why = host.why_busy(others())
     if not why and len(kept) < (1 if ended else min(count, pairs.FEWEST)):

@@ -8,9 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from bench import compare, counts, host, ladders, pairs, record, rows, running
+from bench import compare, host, ladders, pairs, process, record, rows
 from bench.options import given
-from bench.testing import check_cell, make
+from bench.process import make
+from bench.testing import check_cell
 
 COLUMNS = "program", "build", "sources", "cell", "cpu", "revision"  # and the compilers
 
@@ -24,8 +25,8 @@ def compilers():
     for folder in os.get_exec_path():
         found += [path for path in sorted(Path(folder).glob("*"))
                   if re.fullmatch(r"(gcc|clang)(-\d+)?", path.name)
-                  and not running.run([path, "-fopenmp", "-include", "omp.h", "-xc", "-E",
-                                       "/dev/null"], keep="both")[0]]
+                  and not process.run([path, "-fopenmp", "-include", "omp.h", "-xc", "-E",
+                                       "/dev/null"]).status]
     return [*{os.path.realpath(path): str(path) for path in found}.values()]
 
 
@@ -52,10 +53,12 @@ def main():
     ladder = ladders.find_ladder(given("STUDY"))
     options = compare.read_options(ladder, "step")
     cell = ", ".join(f"{name} {value}" for name, value in options.items())
-    about = re.findall("^(?:cpu|revision): (.*)", counts.run("bench/machine.sh"), re.MULTILINE)
+    about = re.findall("^(?:cpu|revision): (.*)", process.output(["bench/machine.sh"]),
+                       re.MULTILINE)
     names = compilers()
     shown = [Path(name).name for name in names]
-    lines = [[*COLUMNS, *(counts.run(name, "--version").partition("\n")[0] for name in names)]]
+    lines = [[*COLUMNS, *(process.output([name, "--version"]).partition("\n")[0]
+                          for name in names)]]
     others = host.watch_others()
     for stage in ladder.stages:
         if stage.is_gpu or stage.is_step or stage.declared("RUN"):

@@ -6,14 +6,13 @@ says what is counted: mostly a batch, which is the difference of two runs.
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pandas
 
 from bench.base import ROOT, fail
+from bench.process import make, output
 
 MULTIPROCESSORS = 132  # of an H100
 SECTOR = 32  # bytes
@@ -25,23 +24,14 @@ def toolkit(name):
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
 
 
-def run(*words, text=None, **variables):
-    """What a tool says, given a text. If it fails, its errors are shown, and the program ends."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, input=text,
-                          env={**os.environ, **variables})
-    if done.returncode:
-        print(done.stderr or done.stdout, end="", file=sys.stderr)
-        fail(f"{Path(words[0]).name} failed", 1)
-    return done.stdout
-
-
 def simulate(stage, options, work, apart):
     """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
     shared memory is joined with that of the next iteration, as nvcc does in most."""
     path = Path(work, "counts.csv")
-    run(stage.folder / f"{stage.program.name}.counted.sim", *stage.ladder.data, *options.split(),
-        "--quiet", SIM_COUNTS=str(path), SIM_APART=f",{','.join(apart)},",
-        SIM_MULTIPROCESSORS=str(MULTIPROCESSORS))
+    program = stage.folder / f"{stage.program.name}.counted.sim"
+    output([program, *stage.ladder.data, *options.split(), "--quiet"],
+           env={**os.environ, "SIM_COUNTS": str(path), "SIM_APART": f",{','.join(apart)},",
+                "SIM_MULTIPROCESSORS": str(MULTIPROCESSORS)})
     return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
 
 
@@ -51,7 +41,7 @@ def count(stage, counts=None):
     if not counts:
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
-    run("make", "-s", "-C", stage.folder, "sim", "COUNT=1")
+    make("-C", stage.folder, "sim", "COUNT=1")
     apart = {*read(stage).query("apart == 1")["kernel"]}
     frames = {}
     with tempfile.TemporaryDirectory() as work:

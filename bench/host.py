@@ -3,13 +3,13 @@
 import contextlib
 import functools
 import os
-import subprocess
+import re
 import time
 from pathlib import Path
 
 import psutil
 
-from bench import running
+from bench import process
 from bench.base import ROOT
 
 OTHERS = 10  # percent of the processors that other programs may use without disturbing a run
@@ -27,21 +27,19 @@ def processors():
 
 def has_gpu():
     """Whether the machine has a GPU. Without a driver, nvidia-smi may print its error instead."""
-    return subprocess.run("nvidia-smi -L 2>/dev/null | grep -q ^GPU", shell=True,
-                          check=False).returncode == 0
+    return bool(re.search("^GPU", process.run(["nvidia-smi", "-L"]).out, re.MULTILINE))
 
 
 @functools.cache
 def ceiling():
     """The program that measures multiply-adds. It is built if it has to be."""
-    folder = str(ROOT / "bench/machine")
-    running.output(["make", "--no-print-directory", "-s", "-C", folder, "build/ceiling"])
-    return f"{folder}/build/ceiling"
+    process.make("-C", "bench/machine", "build/ceiling")
+    return ROOT / "bench/machine/build/ceiling"
 
 
 def rate(threads):
     """GFLOP/s of multiply-adds alone on so many threads, now. Takes some 20 milliseconds."""
-    return float(running.output([ceiling(), str(threads)])) / 1e9
+    return float(process.output([ceiling(), threads])) / 1e9
 
 
 def processor_seconds():

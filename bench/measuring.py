@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import faults, host, rows, running
+from bench import faults, host, process, rows
 from bench.options import given
 
 CLOCK_S = 1  # of work, by which a program's clock is held against the clock outside
@@ -34,7 +34,7 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
         command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
-        status, errors, seconds = running.run(
+        status, _, errors, seconds = process.run(
             command, env=environment or stage.environment, **options)
         noted |= {"others": round(others(), 1), "program_s": seconds}
         if status:
@@ -79,7 +79,7 @@ def slow_clock(stage, options, row, run):
         for each in (count, more):
             found = run(ladder.words({**options, option: each}) + words + draw_seed(ladder),
                         limit=CLOCK_LIMIT_S + 2 * row["program_s"])
-            if found.status == running.TOO_SLOW:
+            if found.status == process.TOO_SLOW:
                 return f"its clock is wrong: what takes {CLOCK_S} s by {column} does not end"
             if not found.row:
                 return found.errors or f"exit status {found.status}"

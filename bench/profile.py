@@ -14,9 +14,9 @@ import pandas
 
 from bench import counts, host, ladders
 from bench.compare import build
-from bench.counts import run
 from bench.base import ROOT, fail, value
 from bench.options import given
+from bench.process import output
 
 # What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
 # and shared memory allow, and accesses to shared memory, those repeated by bank conflicts first.
@@ -37,14 +37,15 @@ def pprof(*words):
         line = path.read_text(encoding="utf-8").splitlines()[int(place[2]) - 1]
         return f"{path.relative_to(ROOT)}:{place[2]}  {line.strip()}"
 
-    return re.sub(r"(\.?/.*):(\d+)$", shown, run("google-pprof", *words), flags=re.MULTILINE)
+    return re.sub(r"(\.?/.*):(\d+)$", shown, output(["google-pprof", *words]), flags=re.MULTILINE)
 
 
 def write(path, stage, options, *texts):
     """Writes texts, after what every one begins with: the run, and what the machine is."""
     about = ", ".join([stage.name, *(f"{name} {value}" for name, value in options.items()
                                      if name != "runs")])
-    machine = re.findall("^(?:cpu|compiler|gpu|nvcc): .*", run("bench/machine.sh"), re.MULTILINE)
+    machine = re.findall("^(?:cpu|compiler|gpu|nvcc): .*", output(["bench/machine.sh"]),
+                         re.MULTILINE)
     text = "\n".join([about, *machine, *texts]).replace(f"{ROOT}/", "")
     path.write_text(text, encoding="utf-8")
 
@@ -54,9 +55,10 @@ def sample(stage, options, work, variable, **environment):
     for path in work.glob("*.*"):
         path.unlink()
     before = os.times()
-    run(*stage.command[:-1], "sh", "-c", OF_EACH_PROCESS, variable, work / "profile",
-        *(f"{name}={value}" for name, value in environment.items()), work / "program",
-        *stage.ladder.words(options), "--csv", work / "row.csv", "--quiet", **stage.environment)
+    output([*stage.command[:-1], "sh", "-c", OF_EACH_PROCESS, variable, work / "profile",
+            *(f"{name}={value}" for name, value in environment.items()), work / "program",
+            *stage.ladder.words(options), "--csv", work / "row.csv", "--quiet"],
+           env=stage.environment)
     _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
     with (work / "row.csv").open(encoding="utf-8") as file:
         return elapsed, user + system, next(csv.DictReader(file))
@@ -65,8 +67,8 @@ def sample(stage, options, work, variable, **environment):
 def sample_cpu(stage, options, work, seconds):
     """(its profile, how long it took) of the program in work, in so many seconds or more."""
     # The linker finds libprofiler, and the library then loads it. So no path is needed.
-    run(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
-        "bench/threads.c", "-lprofiler", "-ldl")
+    output([os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
+            "bench/threads.c", "-lprofiler", "-ldl"])
     length = next(iter(stage.ladder.toml["clock"]), None)  # the option that makes a run longer
     # Makes the run longer until it takes the time asked for. A thread's timer can fire only at a
     # tick of the kernel. Most tick 250 times a second: a higher frequency gives no more samples.
@@ -122,14 +124,15 @@ def profile_cuda(stage, options, folder):
     # By default ncu flushes the caches before each run of a kernel and holds the clock at its base
     # rate. In a run of the stage, a kernel finds in the cache what the one before it has left, and
     # the clock is higher.
-    write(folder / "kernels.txt", stage, options, "", run(
+    write(folder / "kernels.txt", stage, options, "", output([
         "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
-        "--print-summary=per-kernel", *SECTIONS, *command))
+        "--print-summary=per-kernel", *SECTIONS, *command]))
     report = folder / "timeline.nsys-rep"
-    run("nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
-        "--force-overwrite=true", f"--output={report}", *command, WARMUP_S="0")
-    write(folder / "timeline.txt", stage, options, "", run(
-        "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report))
+    output(["nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
+            "--force-overwrite=true", f"--output={report}", *command],
+           env={**os.environ, "WARMUP_S": "0"})
+    write(folder / "timeline.txt", stage, options, "", output([
+        "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report]))
 
 
 def main():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import running, shape
+from bench import process, shape
 from bench.base import ROOT, fail
 
 
@@ -32,7 +32,7 @@ def expect(ladder, *options):
     command = [f"{ROOT}/bench/build/{ladder.name}/reference", *options]
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
-    lines = [line.split() for line in running.output(command).splitlines()]
+    lines = [line.split() for line in process.output(command).splitlines()]
     return lines, np.fromfile(saved) if saved.exists() else None
 
 

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from statistics import median
 
-from bench import ladders, pairs, running
+from bench import ladders, pairs
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME, git_diff
@@ -173,7 +173,7 @@ def new(ladder):
     place = folder.relative_to(ROOT)
     print(f"Made {place} from {origin.name}. To throw it away: rm -r {place}")
     # Nobody has to know yet how fast a copy is.
-    return make("check", f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
+    make("check", f"STUDY={ladder.name}", f"STAGE={name}", f"RUNS={given('RUNS', '0')}")
 
 
 def study(_):
@@ -186,7 +186,7 @@ def study(_):
                     ignore=shutil.ignore_patterns("build", "run", "*.flags"))
     print(f"Made studies/{name}: two stages that sum a series to pi. CONTRIBUTING.md says "
           "what to replace.")
-    return make("check", f"STUDY={name}", "STAGE=01", "RUNS=0")
+    make("check", f"STUDY={name}", "STAGE=01", "RUNS=0")
 
 
 def export(ladder):
@@ -194,18 +194,18 @@ def export(ladder):
     folder = Path(given("DIR")).resolve()
     if folder.exists():
         fail(f"DIR: found '{given('DIR')}', expected a new folder")
-    return make("-C", stage.folder, "export", f"DIR={folder}")
+    make("-C", str(stage.folder), "export", f"DIR={folder}")
 
 
 def make(*words):
-    # Ctrl-C ends it and what it has started, and then this program: no check goes on alone.
-    status, *_ = running.run(["make", "--no-print-directory", *words], cwd=ROOT,
-                             keep="", grace=2 * running.GRACE_S)  # it ends its own first
-    return status if status >= 0 else 128 - status
+    """Goes on as make."""
+    sys.stdout.flush()
+    os.chdir(ROOT)
+    os.execvp("make", ["make", "--no-print-directory", *words])
 
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
     commands = {"step": step, "diff": show_diff, "export": export, "new-stage": new,
                 "new-study": study}
-    return commands[sys.argv[1]](ladders.find_ladder(given("STUDY")))
+    commands[sys.argv[1]](ladders.find_ladder(given("STUDY")))

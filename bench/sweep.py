@@ -12,8 +12,8 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-from bench import cells, command_line, faults, host, measuring, rows, running, screen
-from bench.base import ENDS, ROOT, fail
+from bench import cells, command_line, faults, host, measuring, process, rows, screen
+from bench.base import ROOT, Interrupted, fail
 from bench.record import Record
 from data.locate import locate
 
@@ -104,9 +104,9 @@ class Sweep:
     def describe(self):
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
-        text = running.output([f"{ROOT}/bench/machine.sh"], env=environment)
+        text = process.output([f"{ROOT}/bench/machine.sh"], env=environment)
         if any(stage.is_peer for stage in self.stages):
-            text += "\n" + running.output(
+            text += "\n" + process.output(
                 ["make", "-s", "-C", str(self.ladder.peers_folder), "versions"], env=environment)
         found = dict(re.findall("^(.+?): *(.*)", text, re.MULTILINE))
         if self.options.threads:
@@ -115,7 +115,7 @@ class Sweep:
 
     def lock_record(self):
         """Two sweeps at once would measure each other."""
-        machine = running.output([f"{ROOT}/bench/machine.sh", "--name"])
+        machine = process.output([f"{ROOT}/bench/machine.sh", "--name"])
         if self.options.quick:
             machine += "-quick"
         self.output = Path(self.options.output
@@ -128,10 +128,9 @@ class Sweep:
         built = [stage for stage in self.stages
                  if not stage.is_peer and stage.name not in self.notes]
         for cell in self.cells.values() if built else ():
-            status, errors, _ = running.run(
-                [str(built[0].program), *self.ladder.words(cell), "--columns"])
-            if status == 2:
-                fail(running.reason(errors, built[0].name))
+            ended = process.run([built[0].program, *self.ladder.words(cell), "--columns"])
+            if ended.status == 2:
+                fail(process.reason(ended.err, built[0].name))
 
     def read_record(self):
         """Reads what there is. With --resume, counts its runs, unless they had other threads or
@@ -206,8 +205,9 @@ class Sweep:
                 self.notes[stage.name] = "left out", "found no GPU (nvidia-smi lists none)"
                 continue
             self.show(f"Building {stage.name}")
-            status, log, _ = running.run(
-                ["make", "--no-print-directory", *stage.build], keep="both", cwd=ROOT)
+            status, out, err, _ = process.run(
+                ["make", "--no-print-directory", *stage.build], cwd=ROOT)
+            log = f"{out}\n{err}".strip("\n")
             left_out = re.search(rf"\b{re.escape(stage.name)}: left out, (.*)", log)
             if status:
                 say(log)
@@ -232,7 +232,7 @@ class Sweep:
                     with_epochs=self.ladder.toml["epochs"] and self.kind == "grid")
         if not self.sweep:
             if found.status == 2:  # the data may not have so many samples: nothing moves
-                fail(running.reason(found.errors, stage.name))
+                fail(process.reason(found.errors, stage.name))
             self.begin()
         if found.row and stage.name not in self.clocks:
             self.clocks.add(stage.name)
@@ -269,7 +269,7 @@ class Sweep:
 
     def note_failure(self, stage, where, found):
         """Notes why a run has no row, or another one than it should."""
-        reason = running.reason(found.errors, stage.name)
+        reason = process.reason(found.errors, stage.name)
         if found.errors:
             say(found.errors)
         if found.status == 77:
@@ -336,10 +336,8 @@ def main(arguments):
     try:
         sweep.run()
         status = sweep.failed
-    except SystemExit as ended:
+    except Interrupted as ended:
         status = ended.code
-        if status not in [128 + number for number in ENDS]:
-            raise
         if sweep.sweep:
             with contextlib.suppress(SystemExit):
                 sweep.finish()

@@ -8,14 +8,12 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bench import reference, running
+from bench import process, reference
 from bench.base import ROOT, fail
 from bench.items import compare_all, explain_update
 
@@ -147,7 +145,7 @@ class Tester:
             environment["SIM_SEED"] = str(start.order)
         if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
             environment["LD_PRELOAD"] = "bench/build/many_processors.so"
-        status, errors, _ = running.run(command, LIMIT, env=environment, cwd=ROOT)
+        status, _, errors, _ = process.run(command, LIMIT, env=environment, cwd=ROOT)
         lines = rows.read_text(encoding="utf-8").splitlines() if rows.exists() else []
         values = np.fromfile(saved, np.float32) if saved.exists() else None
         return Run(status, first_line(errors), values, next(csv.DictReader(lines), {}))
@@ -156,7 +154,7 @@ class Tester:
         """A run that has ended well, and saved as many numbers as the reference."""
         self.now = f"with {case}{start}"
         run = self.run(case, start)
-        if run.status == running.TOO_SLOW:
+        if run.status == process.TOO_SLOW:
             raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
         if run.status < 0:
             said = filter(None, [signal.strsignal(-run.status), run.error])
@@ -297,18 +295,10 @@ class Tester:
             print(line)
 
 
-def make(*words):
-    # Make's output is for people. 2 is standard error, also where Python's goes elsewhere.
-    status = subprocess.run(["make", "--no-print-directory", "-s", *words], cwd=ROOT,
-                            stdout=2, check=False).returncode
-    if status:
-        sys.exit(status)
-
-
 def check_cell(stages, cell):
     """Ends the program if a stage or peer is wrong in the cell in which it is to be timed."""
     for stage in stages:
-        make("-C", "bench", f"build/{stage.ladder.name}/reference")
+        process.make("-C", "bench", f"build/{stage.ladder.name}/reference")
         tester = Tester(stage, "cell", cell=cell)
         try:
             tester.test_seeds(tester.case, CELL_SEEDS)

@@ -14,10 +14,10 @@ error. Exit status: 0; 1 if even the stand-in cannot be made; 2 if a given direc
 
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+from bench import process
 from bench.base import ROOT, fail
 
 
@@ -77,7 +77,7 @@ def draw(home):
     folder = home / "synthetic"
     if not folder.exists():
         for command in (["make", "-s", "-C", home, "synthesize"], [home / "synthesize", folder]):
-            if subprocess.run(command, stdout=2, check=False).returncode:
+            if process.run(command, stdout=2, stderr=None).status:
                 fail(f"{Path(command[0]).name} failed in {home}", 1)
     return folder
 

@@ -5,7 +5,7 @@ has results of its own, writes a page of those instead, unless REFERENCE names o
 import runpy
 from functools import partial
 
-from bench import counts, ladders, rows
+from bench import ladders, process, rows
 from bench.base import ROOT
 from bench.options import given
 from bench.stage import OWN
@@ -51,7 +51,7 @@ def page_of_machine(machine):
 
 def own_machine():
     """The folder of this machine's results, or of a look, if READMEs show another's."""
-    name = counts.run("bench/machine.sh", "--name").strip()
+    name = process.output(["bench/machine.sh", "--name"])
     if given("REFERENCE") or name == view.reference_name():
         return None
     found = (view.HERE / "results" / each for each in (name, f"{name}-quick"))

@@ -1,22 +1,17 @@
 """Tests `make check`: it finds mistakes that are made in a copy of a stage, and says what they are.
 Also tests what decides over a stage: how it is run, and which of its rows count."""
 
-import itertools
 import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from programs import built, copy, drawn_data, make, needs_full, run, script
 
-from bench import check, faults, host, items, ladders, measuring, options, running, testing
+from bench import check, faults, host, items, ladders, measuring, options, process, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
@@ -250,36 +245,6 @@ def test_the_part_of_the_ceiling_is_that_of_the_rate_just_then():
             operations / 2, 1e-9), phase
 
 
-@pytest.mark.parametrize("text, status", [
-    ("trap '' TERM; sleep 1000 & echo $! >child; wait", running.TOO_SLOW),
-    # A child with a group of its own, as mpirun's, and one that outlives its program.
-    ("set -m; trap '' TERM; sleep 1000 & echo $! >child; wait", running.TOO_SLOW),
-    ("sleep 1000 & echo $! >child", 0)])
-def test_no_process_outlives_a_run(monkeypatch, tmp_path, text, status):
-    monkeypatch.chdir(tmp_path)
-    program = script(tmp_path / "script", f"#!/bin/bash\n{text}\n")
-    limit = 1
-    while True:  # until the program has come so far
-        assert running.run([program], limit if status else None)[0] == status
-        if (tmp_path / "child").exists():
-            break
-        limit *= 2
-    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    for _ in range(600):  # a busy machine takes its time to end it, and then an entry may be left
-        try:
-            if child.read_text().split()[2] in "XZ":
-                return
-        except OSError:
-            return
-        time.sleep(0.1)
-    pytest.fail("it still runs")
-
-
-def test_what_a_program_says_needs_no_disk(monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", "/no/such")
-    assert running.run(["sh", "-c", "echo no >&2; exit 1"])[:2] == (1, "no")
-
-
 def test_a_tmpdir_with_one_page_is_one_line(tmp_path):
     built(LADDER.find("00"))
     make("-C", "bench", "build/stages/reference", "build/many_processors.so")
@@ -290,52 +255,6 @@ def test_a_tmpdir_with_one_page_is_one_line(tmp_path):
     command += [sys.executable, "-m", "bench", "check", "STAGE=00", "RUNS=0"]
     assert run(command, 1, cwd=testing.ROOT, TMPDIR=tmp_path).stderr == (
         f"check: [Errno 28] No space left on device (TMPDIR is {tmp_path})\n")
-
-
-def test_what_open_mpi_5_adds_is_left_out():
-    line, bar = "07_mpi: no\n", "-" * 74
-    added = f"[warn] Epoll MOD(4) on fd 20 failed.\n{bar}\nfailed\n{bar}\n[vm:7] PMIX ERROR: no\n"
-    assert running.own_words(added + line) == line and running.own_words(f"{bar}\n") == f"{bar}\n"
-    for status, said in (0, ""), (1, added.rstrip()):
-        command = ["sh", "-c", 'printf "$0" >&2; exit $1', added, str(status)]
-        assert running.run(command)[:2] == (status, said)
-
-
-def test_a_run_ends_wherever_an_interrupt_comes():
-    """In each line in turn of what waits for the program, of ours and of Python's."""
-    for number in itertools.count():
-        lines = itertools.count()
-
-        def trace(frame, event, _, number=number, lines=lines):
-            if event == "line" and next(lines) == number:
-                raise KeyboardInterrupt
-            return trace if frame.f_code.co_name in ("ends_within", "wait", "_wait") else None
-
-        sys.settrace(trace)
-        try:
-            assert running.run(["sleep", "0.1"], 50)[0] == 0
-            break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-    assert number >= 6
-
-
-def test_an_interrupt_while_a_program_starts_ends_it(monkeypatch):
-    started = []
-
-    def start(*words, popen=subprocess.Popen, **options):
-        started.append(popen(*words, **options))
-        signal.raise_signal(signal.SIGINT)
-        return started[0]
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):
-        running.run(["sleep", "1000"])
-    signal.signal(signal.SIGINT, before)
-    assert started[0].returncode == -signal.SIGTERM
 
 
 def row(stage="01_mine", **values):
@@ -362,7 +281,7 @@ def test_a_clock_that_cannot_be_right(said, seconds, values):
     ("train_s", "", [(1, 1.5), (2, 3.5), (1, 2.5), (2, 3.5)]),
     ("train_s", "1.06 s takes 1.00 s by train_s", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 2.56)]),
     ("epochs", "2.06 s takes 1.00 s by epochs", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 3.56)]),
-    ("train_s", "1 s by train_s does not end", [(1, 1.5), (2, 3, running.TOO_SLOW)])])
+    ("train_s", "1 s by train_s does not end", [(1, 1.5), (2, 3, process.TOO_SLOW)])])
 def test_a_clock_is_held_against_that_outside(monkeypatch, column, said, runs):
     """In turn, a row's rounds and more: (by its clock, by that outside), whatever else it tells."""
     runs = iter(runs)

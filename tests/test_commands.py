@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LIMIT_S, REPOSITORY, said, wait_until
+from conftest import REPOSITORY, wait_until
 from programs import run
 
-from bench import running
+from bench import process as programs
 
 
 @pytest.fixture(autouse=True)
@@ -51,33 +51,14 @@ def test_a_script_is_the_same_on_windows_and_in_turkish():
 
 # --- Ctrl-C ---
 
-@pytest.mark.parametrize(("command", "program"), [
-    ("make -s new-stage FROM=00 NAME=20_mine", "step"), ("make -s check STAGE=01", "check"),
-    ("./run_all.sh", "report.run_all"), ("make -s compare A=00 B=01", "compare")])
-def test_ctrl_c_while_python_starts(tree, command, program):
-    """It would be a traceback, or nothing: what Python reads at its start swallows it."""
-    tree.write("start/sitecustomize.py", "import os, signal, sys\n"
-               f"if {program!r} in sys.orig_argv:\n    os.killpg(0, signal.SIGINT)\n")
-    tree.script("setup/deps.sh", "")
-    process = tree.start(command, PYTHONPATH="start")
-    # Make's own mistake, once in some hundred times: it waits again for what has ended.
-    if process.wait(LIMIT_S) != 2 or "wait: No child processes" not in said(process):
-        assert re.fullmatch(r"(make: \*\*\* \[.*\] Interrupt\n)?", tree.end(process, 130))
-    assert_nothing_is_left(process)
-
-
-def assert_nothing_is_left(process):
-    assert not [*running.members(process.pid)]
-
-
 @pytest.mark.parametrize("end, number", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
 def test_a_signal_ends_what_runs(tree, end, number):
     """Ctrl-C, or a SIGTERM to make alone: a program of bench/, and what it has started, however
     deep, also if it comes again while they are ended."""
     tree.script("setup/deps.sh", "")
-    tree.write("bench/check.py", """from bench import running
+    tree.write("bench/check.py", """from bench import process
 def main():
-    running.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; echo $$ >begun; "
+    process.run(["sh", "-c", "trap 'touch ending; sleep 0.3; exit' TERM; echo $$ >begun; "
                  "for k in $(seq 999); do sleep 0.02; done; touch forgotten"])""")
     process = tree.start("make -s new-stage FROM=00 NAME=20_mine")
     wait_until(lambda: Path("begun").exists() and Path("begun").read_text(), process)
@@ -85,7 +66,7 @@ def main():
     wait_until(Path("ending").exists, process)
     end(process.pid, number)
     assert "Traceback" not in tree.end(process, 128 + number)
-    assert_nothing_is_left(process)
+    assert not [*programs.members(process.pid)]
     assert not Path("/proc", Path("begun").read_text().strip()).exists()
     assert not Path("forgotten").exists()
 

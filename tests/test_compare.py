@@ -3,15 +3,13 @@
 import os
 import random
 import re
-import signal
-import sys
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bench import compare, faults, host, ladders, options, pairs
+from bench import base, compare, faults, host, ladders, options, pairs
 
 
 def made_up_times(generator, pairs, ratio):
@@ -119,7 +117,7 @@ def test_disturbed_rounds_are_made_again(run, capsys, monkeypatch):
 def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):
     def end(rounds, kept, most):
         if len(rounds) == 3:
-            sys.exit(128 + signal.SIGINT)  # as base.leave() does, which changes handlers
+            raise base.Interrupted(130)
     monkeypatch.setattr(compare, "progress", end)
     with pytest.raises(SystemExit) as ended:
         run()

@@ -12,7 +12,7 @@ import pytest
 from programs import (FULL, LABELS, ROOT, Trainer, images, make, needs_full, run, script,
                       write_data, write_images)
 
-from bench import ladders, running
+from bench import ladders, process
 
 if not shutil.which("mpicc"):
     pytest.skip("found no mpicc (libopenmpi-dev)", allow_module_level=True)
@@ -36,7 +36,7 @@ def build():
 class Processes(Trainer):
     def run(self, *words, **variables):
         ended = super().run(*words, **variables)
-        ended.stderr = running.own_words(ended.stderr)
+        ended.stderr = process.own_words(ended.stderr)
         return ended
 
 
@@ -191,7 +191,7 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
     assert run([MPIRUN, by_rank(tmp_path, train, "kill -9 $$")], None, cwd=tmp_path).returncode
     large = f"{train} --hidden 300000"
     said = run([MPIRUN, by_rank(tmp_path, large, f"ulimit -v 600000; {large}")], 1, cwd=tmp_path)
-    assert re.fullmatch("07_mpi: out of memory: asked for .*\n", running.own_words(said.stderr))
+    assert re.fullmatch("07_mpi: out of memory: asked for .*\n", process.own_words(said.stderr))
 
 
 def test_mpirun_sh_names_a_program_that_is_not_there():

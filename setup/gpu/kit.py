@@ -21,8 +21,9 @@ import pandas
 
 from bench import host, reference, rows, testing
 from bench.base import ROOT, fail
-from bench.counts import run, toolkit
+from bench.counts import toolkit
 from bench.options import given
+from bench.process import output as run
 from setup.gpu import plan
 
 ARCHITECTURE = given("CUDA_ARCH", "sm_90")
@@ -45,10 +46,10 @@ def build(stage, folder, *variables):
     elif stage.is_cuda and plan.IS_SIMULATED:
         command.append("sim")
         made = Path(f"{output}.sim")
-    if "left out" in run(*command):
+    if "left out" in run(command):
         return None
     made.replace(output)
-    run("strip", "--strip-debug", output)
+    run(["strip", "--strip-debug", output])
     flags = Path(f"{made}.flags")
     return rows.read(flags).strip() if flags.exists() else ""
 
@@ -80,11 +81,11 @@ def copy_data(kit, ladder):
 
 def describe(kit, used):
     """Puts into the kit what its programs are, their data, and the header of their rows."""
-    about = [run("bench/machine.sh"), f"CUDA_ARCH: {ARCHITECTURE}\n"]
+    about = [run(["bench/machine.sh"]) + "\n", f"CUDA_ARCH: {ARCHITECTURE}\n"]
     for ladder in used:
         program = next(path for folder in ("gpu", MARCHES[0])
                        for path in sorted(kit.glob(f"{folder}/{ladder.name}/*")))
-        header = run(program, "--columns").splitlines()[-1]
+        header = run([program, "--columns"]).splitlines()[-1]
         rows.write(kit / "columns" / ladder.name, f"{header}\n")
         if ladder.toml["data"]:
             copy_data(kit, ladder)
@@ -102,7 +103,7 @@ def fill(kit, runs):
     describe(kit, dict.fromkeys(stage.ladder for stage in flags))
     calibrate = "calibrate.sim" if plan.IS_SIMULATED else "calibrate"
     march = "native" if plan.IS_SIMULATED else MARCHES[0]
-    run("make", "-s", "-C", "bench/machine", f"build/{calibrate}", CUDA[0], f"MARCH={march}")
+    run(["make", "-s", "-C", "bench/machine", f"build/{calibrate}", CUDA[0], f"MARCH={march}"])
     shutil.copy2(ROOT / "bench/machine/build" / calibrate, kit / "calibrate")
 
 
@@ -130,7 +131,7 @@ def main():
     with tempfile.TemporaryDirectory() as kit:
         fill(Path(kit), runs)
         glibc = needed_glibc(Path(kit))
-        run("tar", "-czf", output / "kit.tgz", "-C", kit, ".", "-C", ROOT, *scripts)
+        run(["tar", "-czf", output / "kit.tgz", "-C", kit, ".", "-C", ROOT, *scripts])
         about = rows.read(Path(kit, "kit.txt"))
     size = (output / "kit.tgz").stat().st_size / 2**20
     print(*re.findall("^data of .*", about, re.MULTILINE), sep="\n")

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from bench import faults, ladders, reference, rows, running, testing
+from bench import faults, ladders, process, reference, rows, testing
 from bench.base import ROOT, fail
 from bench.items import compare_all
 from bench.options import given
@@ -31,7 +31,7 @@ PIECE = 1 << 18
 RUNS = "id", "status", "began", "load", "microseconds"  # the columns of runs.tsv
 CLOCKS = "SM MHz", "memory MHz", "W", "°C"  # those of clocks.csv
 KINDS = "steps", "grid"
-CUT_OFF = running.TOO_SLOW, 128 + signal.SIGTERM, 128 + signal.SIGKILL  # by run.sh
+CUT_OFF = process.TOO_SLOW, 128 + signal.SIGTERM, 128 + signal.SIGKILL  # by run.sh
 FOUND = 9  # the exit status of compute-sanitizer that has found something
 FINDING = r"^=+ ((?:Error: |Invalid |Uninitialized |Barrier error |Race ).*)"
 OUTCOMES = "not compared", "ran", "wrong"  # of a program's runs, the last counts
@@ -76,7 +76,7 @@ class Call:
 
 
 def failure(run):
-    last = running.reason(run.said, run.program)
+    last = process.reason(run.said, run.program)
     return f"exit status {run.status}: {last}".removesuffix(": ")
 
 

@@ -17,7 +17,7 @@ from statistics import median
 
 import pandas
 
-from bench import cluster, host, ladders, testing
+from bench import cluster, host, ladders, process
 from bench.options import given
 from report import blocks, look
 from report.table import Table
@@ -28,8 +28,8 @@ CELL = ["hidden", "batch"]
 def beside_real(stage, cell, rate):
     """Yields lines of two and three processes beside mpirun's, on no more threads than cores."""
     sweep = importlib.import_module("stages.11_mpi_lookahead.network.sweep")
-    testing.make("-C", stage.folder)
-    testing.make("-C", sweep.FOLDER)
+    process.make("-C", stage.folder)
+    process.make("-C", sweep.FOLDER)
     calls = ""
     for nodes, delay in itertools.product((2, 3), sweep.DELAYS):
         rounds = 3 if nodes == 3 and " allreduce" in calls else 1

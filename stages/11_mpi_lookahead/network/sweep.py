@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
-from bench import ladders, pairs, running
+from bench import ladders, pairs, process
 
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200
@@ -31,9 +31,9 @@ HOSTS = "10.77.0.1", "10.77.0.2"  # each in its own namespace, so nobody else's 
 
 def call(words, **options):
     """Runs a command. If it fails, the error is the last line of what it says."""
-    status, errors, _ = running.run(words, limit=600, **options)
-    if status:
-        raise OSError((errors.splitlines() or [f"{words[0]}: exit status {status}"])[-1])
+    ended = process.run(words, limit=600, **options)
+    if ended.status:
+        raise OSError((ended.err.splitlines() or [f"{words[0]}: exit status {ended.status}"])[-1])
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def veth():
                    {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_plm_rsh_agent": str(agent)})
         finally:
             for space in SPACES:
-                running.run(["ip", "netns", "delete", space])
+                process.run(["ip", "netns", "delete", space])
 
 
 TWO = [MPIRUN, "-n", "2"]
