@@ -19,20 +19,3 @@ end
 function Math()
     return pandoc.Str("FORMULA")
 end
-
--- A figure that `make report` writes is one word, however long its interval is.
-function Inlines(inlines)
-    local kept, within = pandoc.List(), false
-    for _, inline in ipairs(inlines) do
-        local comment = inline.t == "RawInline" and inline.text or ""
-        if comment:match("^<!%-%- measured:") then
-            kept:insert(pandoc.Str("FIGURE"))
-            within = true
-        elseif comment:match("^<!%-%- end %-%->") then
-            within = false
-        elseif not within then
-            kept:insert(inline)
-        end
-    end
-    return kept
-end

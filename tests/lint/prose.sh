@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Prints what is measurably wrong with the prose of Markdown pages: sentences of over 40 words, doubled
-# words, and lines that begin with the mark of a figure, where Markdown begins a block of HTML:
-# tests/lint/prose.sh PAGE... The exit status is 1 if it finds any. test_rooms.py finds dead links.
+# Prints what is measurably wrong with the prose of Markdown pages, sentences of over 40 words and doubled
+# words: tests/lint/prose.sh PAGE... The exit status is 1 if it finds any. test_rooms.py finds dead links.
 set -euo pipefail
 lint=$(dirname "${BASH_SOURCE[0]}")
 words=40
@@ -10,7 +9,6 @@ status=0
 for page; do
     text=$(pandoc --from=gfm --to=plain --wrap=none --lua-filter="$lint/prose.lua" "$page")
     faults=$(
-        grep -n '^<!-- measured:' "$page"
         # GNU style begins a sentence with "(stdin):LINE: ". LINE is not a line of the page.
         style --print-long "$words" <<<"$text" | sed -n "s/^(stdin):[0-9]*: /over $words words: /p"
         # A word such as CODE stands for something, and may stand twice.
