@@ -113,14 +113,17 @@ def read_record(path, columns):
 
 def read_ceilings(path):
     """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
-    "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second."""
+    "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second. That of
+    a GPU is such as "gpu/fma", and its rate has a unit of its own (bench/calibrate.py)."""
     found = []
     try:
         runs = json.loads(read(path))["benchmarks"]
     except (ValueError, LookupError, TypeError):
         fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
     for run in runs:
-        if run.get("aggregate_name") == "median":
+        if "unit" in run:
+            found.append((run["run_name"], 1, run["value"]))
+        elif run.get("aggregate_name") == "median":
             _, what, *words = run["run_name"].split("/")
             level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
             threads = [int(word[8:]) for word in words if word.startswith("threads:")]

@@ -85,10 +85,11 @@ class Results:
     @functools.cached_property
     def gpu_ceiling(self):
         """What multiply-adds of float32 alone reach on the GPU, or None: double differs by GPU."""
-        path = self.gpu.parent / "bench/gpu.csv"
+        path = self.gpu.parent / "bench/ceilings.json"
         if self.ladder.width != 1 or not path.exists():
             return None
-        rate = pandas.read_csv(path, index_col="what")["value"].get("fma")
+        rates = {level: rate for level, _, rate in rows.read_ceilings(path)}
+        rate = rates.get("gpu/fma")
         return rate and 1e9 * rate
 
     @property

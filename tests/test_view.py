@@ -312,7 +312,8 @@ def test_the_gpu_of_another_machine_stands_beside_with_no_ratio_between_them(lab
         {"sweep": 1, "key": key, "value": value} for key, value in {
             "cpu": "Its Processor", "gpu": "An Accelerator", "kind": "grid"}.items()])
     lab.programs(("02_gone", "no device", "found no GPU", ""))
-    script(gpu.folder.parent / "bench/gpu.csv", "").write_text("what,value\nfma,50\n")
+    script(gpu.folder.parent / "bench/ceilings.json", "").write_text(
+        '{"benchmarks": [{"run_name": "gpu/fma", "value": 50, "unit": "GFLOP/s"}]}')
     gpu.programs(("01.1_step", "wrong", "b1[0] is {0}", ""))
     results = view.Results(lab.folder, ladders.find_ladder(""), gpu.folder)
     group, cell = results.grid, (1, 8)
