@@ -58,7 +58,7 @@ def measure_gpu():
     ended = process.run([ROOT / "bench/machine/build/calibrate"], LIMIT_S)
     found = [benchmark(row) for row in csv.DictReader(ended.out.splitlines())]
     for each in found:
-        print(f"{each['run_name']:57}{each['value']:10.4g} {each['unit']}")
+        print(f"{each['run_name']:57}{each['value']:10.5g} {each['unit']}")
     if found:
         save({"benchmarks": found})
     if ended.status:  # what it had measured until then is right

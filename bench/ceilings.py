@@ -1,6 +1,5 @@
 """Measures the machine's ceilings, or a stage under them: see bench/machine/README.md."""
 
-import functools
 import itertools
 import json
 import math
@@ -13,20 +12,13 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from bench import compare, host, ladders, process, rows
+from bench import calibrate, compare, host, ladders, process, rows
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import SPINNING
 
 FILTER = given("FILTER")
 COUNTERS = "cycles", "instructions", "L1_misses", "LLC_misses", "TLB_misses", "bytes"
-
-
-@functools.cache
-def results():
-    folder = given("RESULTS") or (
-        ROOT / "report/results" / process.output(["bench/machine.sh", "--name"]) / "bench")
-    return Path(folder, "ceilings.json")
 
 
 def run(program, work, *words, environment=os.environ):
@@ -88,8 +80,7 @@ def measure_ceilings(work):
         found["context"].pop(name, None)
     found["benchmarks"] = [each for each in found["benchmarks"]
                            if each.get("aggregate_name") == "median"]
-    rows.write(results(), json.dumps(found, indent=1) + "\n")
-    print(f"Written to {os.path.relpath(results(), ROOT)}", file=sys.stderr)
+    calibrate.save(found)
 
 
 def grid(ladder):
@@ -108,7 +99,7 @@ def grid(ladder):
 
 def ceilings(threads):
     """(operations a second, [(level, bytes that it holds, bytes a second)], the smallest first)."""
-    path = results()
+    path = calibrate.results()
     if not path.exists():
         return 0, []
     rates = {level: rate for level, count, rate in rows.read_ceilings(path) if count == threads}
@@ -119,35 +110,40 @@ def ceilings(threads):
                                    if level in rates]
 
 
-def work_of(stage, program):
-    """The lines that stage.cpp reads. The bytes of a phase are compared with what the smallest
-    cache that holds them can read."""
+def can_be_cold(stage):
+    """Whether caches can be emptied between two laps. Where phases take turns within a batch, the
+    stage adds up their times itself. Other threads and processes would go on meanwhile."""
+    return ("timer_lap(" in rows.read(stage.source)
+            and not stage.declared("OPENMP") and not stage.declared("RUN"))
+
+
+def phases_of(ladder, row):
+    """(phase, operations, bytes) of a batch, for each phase in which a run had to do something."""
+    batches = ladder.sum_of(ladder.toml["units"], row)
+    for phase in ladder.phases:
+        if row.get(f"{phase}_s"):
+            work = [ladder.work(row, phase, what) or 0 for what in ("operations", "bytes")]
+            yield phase, *(each / batches for each in work)
+
+
+def work_of(stage, program, options):
+    """The lines that stage.cpp reads of a cell. The bytes of a phase are compared with what the
+    smallest cache that holds them can read."""
     ladder = stage.ladder
-    # The caches are emptied between two laps. Where phases take turns within a batch, the stage
-    # adds up their times itself. Other threads and processes would go on meanwhile.
-    has_cold = ("timer_lap(" in rows.read(stage.source)
-                and not stage.declared("OPENMP") and not stage.declared("RUN"))
-    for options in grid(ladder):
-        words = ladder.words(options)
-        row = compare.run(stage, words)  # its phases, its threads, and what it has to do
-        batches = ladder.sum_of(ladder.toml["units"], row)
-        peak, levels = ceilings(row["threads"])
-        peak /= ladder.width
-        command = f"{shlex.join([*stage.command[:-1], str(program), *words, '--quiet'])} >/dev/null"
-        place = [f"{axis['option']}:{options[axis['option']]}" for axis in reversed(ladder.axes)]
-        for phase in ladder.phases:
-            if not row.get(f"{phase}_s"):
-                continue
-            name = "/".join([stage.name, *place, phase])
-            operations, read = ((ladder.work(row, phase, what) or 0) / batches
-                                for what in ("operations", "bytes"))
-            warm = [(level, rate) for level, size, rate in levels if read <= size] or [("", 0)]
-            level, rate = warm[0]
-            yield name, phase, command, level, operations, read, peak, rate
-            if has_cold:
-                level, rate = warm[-1]
-                yield (f"{name}/cold", phase, f"COLD=1 {command}", level, operations, read, peak,
-                       rate)
+    words = ladder.words(options)
+    row = compare.run(stage, words)  # its phases, its threads, and what it has to do
+    peak, levels = ceilings(row["threads"])
+    peak /= ladder.width
+    command = f"{shlex.join([*stage.command[:-1], str(program), *words, '--quiet'])} >/dev/null"
+    place = [f"{axis['option']}:{options[axis['option']]}" for axis in reversed(ladder.axes)]
+    for phase, operations, read in phases_of(ladder, row):
+        name = "/".join([stage.name, *place, phase])
+        holding = [(level, rate) for level, size, rate in levels if read <= size] or [("", 0)]
+        level, rate = holding[0]
+        yield name, phase, command, level, operations, read, peak, rate
+        if can_be_cold(stage):
+            level, rate = holding[-1]
+            yield (f"{name}/cold", phase, f"COLD=1 {command}", level, operations, read, peak, rate)
 
 
 def measure_stage(work):
@@ -161,12 +157,13 @@ def measure_stage(work):
                  f"EXTRA=-include bench/machine/laps.h {root}/bench/machine/laps.c")
     compare.build(stage)
     path = Path(work, "lines")
-    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in work_of(stage, program)))
+    lines = [line for options in grid(stage.ladder) for line in work_of(stage, program, options)]
+    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
     found, _ = run("stage", work, path, environment=stage.environment | {"LAPS": f"{work}/laps"})
     if not any("cycles" in each for each in found["benchmarks"]):
         print("No cycles or misses: this machine shows no processor's counters (perf_event_open).",
               file=sys.stderr)
-    if not results().exists():
+    if not calibrate.results().exists():
         print("No shares of peak: `make bench` measures the ceilings.", file=sys.stderr)
 
 
@@ -174,5 +171,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         if given("STAGE"):
             measure_stage(work)
-        else:
-            measure_ceilings(work)
+            return
+        measure_ceilings(work)
+    if host.has_gpu() and not FILTER:
+        calibrate.measure_gpu()

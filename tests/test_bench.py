@@ -7,7 +7,7 @@ import sys
 import pytest
 from programs import ROOT, drawn_data, make, run
 
-from bench import ladders, rows
+from bench import calibrate, ladders, process, rows
 
 pytestmark = pytest.mark.skipif(
     run("g++ -E -include benchmark/benchmark.h -x c++ /dev/null", None).returncode != 0,
@@ -58,6 +58,27 @@ def test_a_gpus_ceilings_are_printed():
     assert [each[0] for each in found] == ROWS
     for _, unit, value, least, most in found:
         assert unit and 0 < float(least) <= float(value) <= float(most) < float("inf")
+
+
+def test_a_gpus_ceilings_stay_beside_the_processors(tmp_path, monkeypatch):
+    """Each takes the place of its own. What a GPU said before it failed counts."""
+    path = tmp_path / "ceilings.json"
+    said = ["what,unit,value,least,most\nnode,µs,0.5,0.4,0.6\nfma,GFLOP/s,65000,64000,66000\n",
+            "what,unit,value,least,most\nnode,µs,0.7,0.7,0.7\n"]
+    monkeypatch.setattr(calibrate, "results", lambda: path)
+    monkeypatch.setattr(process, "make", lambda *_: None)
+    monkeypatch.setattr(process, "run", lambda *_: process.Ended(2 - len(said), said.pop(0), "", 1))
+    of_processor = {"run_name": "ceilings/multiply_add/threads:1", "aggregate_name": "median",
+                    "flops": 1e11}
+    calibrate.measure_gpu()
+    assert rows.read_ceilings(path) == [("gpu/node", 1, 0.5), ("gpu/fma", 1, 65000)]
+    calibrate.save({"context": {"caches": [1]}, "benchmarks": [of_processor]})
+    with pytest.raises(SystemExit):
+        calibrate.measure_gpu()
+    assert rows.read_ceilings(path) == [("flops", 1, 1e11), ("gpu/node", 1, 0.7)]
+    found = json.loads(path.read_text())
+    assert found["context"] == {"caches": [1]}
+    assert {"unit": "µs", "least": 0.7, "most": 0.7}.items() <= found["benchmarks"][1].items()
 
 
 @pytest.mark.parametrize("words, status, why", [
