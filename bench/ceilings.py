@@ -89,7 +89,7 @@ def grid(ladder):
     axes = {axis["option"]: axis["values"] for axis in ladder.axes}
     axes |= {option: [options[option]] for option in axes if given(option)}
     found = [options | dict(zip(axes, place)) for place in itertools.product(*axes.values())]
-    if "updates" in ladder.toml.get("tests", {}):  # no short batch, and some that count
+    if "updates" in ladder.toml["tests"]:  # no short batch, and some that count
         _, items, size = ladder.toml["tests"]["updates"]
         for cell in found:
             each = int((ladder.settings | cell)[size])
@@ -119,7 +119,7 @@ def can_be_cold(stage):
 
 def phases_of(ladder, row):
     """(phase, operations, bytes) of a batch, for each phase in which a run had to do something."""
-    batches = ladder.sum_of(ladder.toml["units"], row)
+    batches = ladder.units(row)
     for phase in ladder.phases:
         if row.get(f"{phase}_s"):
             work = [ladder.work(row, phase, what) or 0 for what in ("operations", "bytes")]

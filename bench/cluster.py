@@ -89,7 +89,7 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
         times = {"us_a_batch": float(row[ladder.time]), "waits": float(row[ladder.time]) - computed,
                  "predicted": max(work / self.rate / 1e9 / self.nodes, hidden) + waited,
                  **{phase: float(row[f"{phase}_s"]) for phase in ladder.phases}}
-        each = 1e6 / ladder.sum_of(ladder.toml["units"], row)
+        each = 1e6 / ladder.units(row)
         return row | {key: round(each * time, 1) for key, time in times.items()} | {
             "nodes": self.nodes, "latency_us": self.latency, "gb_s": self.bandwidth,
             "mib": round(float(row["peak_rss_mib"])), "sources": stage.sources,

@@ -52,8 +52,12 @@ def difference(row, expected, ladder):
         if column in known or None in (value, other) or column.endswith(results.SIZES):
             continue
         larger = max(abs(value), abs(other))
-        terms = ladder.toml["results"].get(column, [f"0.01 {column}"])
-        if not abs(value - other) <= ladder.sum_of(terms, {**row, column: larger}):
+        if column in ladder.toml["results"]:
+            allowed = ladder.toml["results"][column]
+            bound = ladder.evaluate(allowed, {**row, column: larger})
+        else:
+            bound = 0.01 * larger
+        if not abs(value - other) <= bound:
             return column, value, other
     return None
 

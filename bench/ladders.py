@@ -3,7 +3,6 @@
 """
 
 import functools
-import math
 import os
 import re
 import sys
@@ -53,27 +52,30 @@ class Ladder:
 
     def work(self, row, phase, what):
         """The "operations" or "bytes" of a row's run in a phase, by [work]. None if not known."""
-        terms = self.toml["work"].get(phase, {}).get(what)
-        return terms and self.sum_of(terms, row)
+        expression = self.toml["work"].get(phase, {}).get(what)
+        return self.evaluate(expression, row) if expression else None
 
     def operations(self, row, phases=None):
         """Those of a row's run, in all phases or in these, as far as they are known."""
-        return sum(self.work(row, phase, "operations") or 0 for phase in phases or self.phases)
+        known = [phase for phase in phases or self.phases
+                 if self.toml["work"].get(phase, {}).get("operations")]
+        return sum(self.work(row, phase, "operations") for phase in known)
 
-    @staticmethod
-    def sum_of(terms, row):
-        """The sum of terms such as "2 /test_samples": see [work] in stages/ladder.toml."""
-        def factor(word):
-            name = word.removeprefix("/")
-            try:
-                value = float(row.get(name, name))
-            except ValueError:
-                fail(f"ladder.toml: found '{word}' in a sum, expected a number or a column")
-            if name == word:
-                return value
-            return 1 / value if value else math.inf
+    def units(self, row):
+        """How many a row's run has of what the ladder's `unit` names, such as batches."""
+        return self.evaluate(self.toml["units"], row)
 
-        return sum(math.prod(map(factor, term.split())) for term in terms)
+    def evaluate(self, expression, row):
+        """The value of an expression of ladder.toml for a row, or for each row of a frame."""
+        import pandas  # what only builds or runs a stage does without
+
+        columns = {name: pandas.to_numeric(row[name])
+                   for name in re.findall(r"[a-z]\w*", expression) if name in row}
+        try:
+            return pandas.eval(expression, local_dict=columns, global_dict={}, engine="python")
+        except (NameError, SyntaxError) as error:
+            fail(f"{self.file.relative_to(ROOT)}: found '{expression}', expected numbers and "
+                 f"columns: {error}")
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
@@ -176,12 +178,20 @@ def find_ladder(wanted, option="STUDY"):
     return ladders()[names.index(wanted) if wanted else 0]
 
 
+def stages_of(found, words):
+    """All stages of these ladders, or those for the CPU or in CUDA."""
+    stages = [stage for ladder in found for stage in ladder.stages]
+    if "--cpu" in words:
+        stages = [stage for stage in stages if not stage.is_cuda]
+    if "--cuda" in words:
+        stages = [stage for stage in stages if stage.is_cuda]
+    return stages
+
+
 def main():
     command, *words = sys.argv[1:]
-    found = [find_ladder(word) for word in words if not word.startswith("--")] or ladders()
+    names = [word for word in words if not word.startswith("--")]
+    found = [find_ladder(name) for name in names] or ladders()
     if command == "stages":
-        found = [stage for ladder in found for stage in ladder.stages]
-    for word, is_cuda in (("--cpu", False), ("--cuda", True)):
-        if word in words:
-            found = [stage for stage in found if stage.is_cuda == is_cuda]
+        found = stages_of(found, words)
     print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")

@@ -37,7 +37,7 @@ def expect(ladder, *options):
 
 
 def selected(ladder, selection, threads=True):
-    if "tests" not in ladder.toml:
+    if not ladder.toml["tests"]:
         fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
     tests = ladder.toml["tests"]
     return (shape.CASES | {"twice": tests["cases"], "threads": threads} | tests

@@ -42,7 +42,7 @@ def measured(ladder, question, sides):
     times = [[row[column] for row in side] for side in sides]
     if unit == "×":
         return pairs.ratio(times[1], times[0]).text
-    each = median(times[-1]) / ladder.sum_of(ladder.toml["units"], sides[-1][0])
+    each = median(times[-1]) / ladder.units(sides[-1][0])
     if SCALES[unit] * each >= 10000:
         unit = "ms"
     return f"{SCALES[unit] * each:.4g} {unit} {of_what}"

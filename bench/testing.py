@@ -93,7 +93,7 @@ class Tester:
         self.starts_slowly = bool(stage.command[1:])  # mpirun takes a third of a second
         self.tests = reference.selected(self.ladder, selection, not cell)
         self.now = ""  # what is run
-        self.items = self.tests.get("items", DRAWN)
+        self.items = self.tests["items"] or DRAWN
         self.case = cell and self.case_of(cell)
         self.data = []
         if self.tests["real_data"]:

@@ -281,7 +281,7 @@ def batch_time(group, stage, name):
     if not time:
         return None
     run = dict(zip(group.axes, cells[name])) | group.settings
-    return time * 1e6 / group.ladder.sum_of(group.ladder.toml["units"], run)
+    return time * 1e6 / group.ladder.units(run)
 
 
 def predictions(results, folder):

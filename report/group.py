@@ -266,7 +266,7 @@ class Group:
     def heading(self):
         listed = ", ".join(f"{option} {{{self.ladder.column(option)}}}"
                            for option in self.ladder.settings)
-        text = self.ladder.toml.get("heading", listed).format(**{
+        text = (self.ladder.toml["heading"] or listed).format(**{
             name: f"{value:,}" if isinstance(value, Integral) else value
             for name, value in self.settings.items()}).replace("1 epochs", "1 epoch")
         name = self.settings["dataset"]

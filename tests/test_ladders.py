@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
 from programs import needs_full
 from conftest import REPOSITORY
@@ -107,13 +108,36 @@ def test_what_a_makefile_declares(root):
     ('"00_serial"', '"00_plain"', "baseline: found '00_plain', expected a stage: 00_serial"),
     ('title = "Pi', 'numbers = "int"\ntitle = "Pi', "numbers: found 'int', expected float32 or "),
     ("[tests]", '[compare]\nterm = 1', "compare: found the key 'term', expected 'terms'"),
-    ("[tests]", '[compare]\nterms = "x"', "compare.terms: found 'x', expected a whole"),
+    ("[tests]", "[tests.fast]\nsizes = []\n[tests]", "tests: found the key 'fast', expected"),
     ("[tests]", "[tests", "Expected ']'")])
 def test_a_mistake(root, call, old, new, says):
     file = root / "studies/other/ladder.toml"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
     assert call("stages other", 2).startswith(f"studies/other/ladder.toml: {says}")
+
+
+def test_the_work_of_a_run(root):
+    """By expressions over the columns of a row, or of a frame, which may be texts of a file."""
+    ladder = ladders.find_ladder("other")
+    ladder.phases = ["sum", "rest"]
+    ladder.toml |= {"work": {"sum": {"operations": "2 * terms + 1 / terms", "bytes": ""}},
+                    "units": "terms / batch"}
+    row = {"terms": "4", "batch": 2, "stage": "00_serial"}
+    assert ladder.operations(row) == ladder.work(row, "sum", "operations") == 8.25
+    assert ladder.units(row) == 2
+    assert ladder.work(row, "sum", "bytes") is None and ladder.operations(row, ["rest"]) == 0
+    frame = pandas.DataFrame({"terms": [4, 8], "batch": [2, 2]})
+    assert [*ladder.operations(frame)] == [8.25, 16.125]
+    assert [*ladder.units(frame)] == [2, 4]
+
+
+def test_a_mistake_in_an_expression(root, capsys):
+    ladder = ladders.find_ladder("other")
+    ladder.toml["units"] = "terms / bach"
+    with pytest.raises(SystemExit):
+        ladder.units({"terms": 4, "batch": 2})
+    assert "studies/other/ladder.toml: found 'terms / bach', expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["02_a b", "02_A"])

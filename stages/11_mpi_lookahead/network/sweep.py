@@ -78,7 +78,7 @@ def measure(stage, command, environment, delay, words):
              env=stage.environment | environment)
         with path.open(encoding="ascii") as file:
             row = next(csv.DictReader(file))
-    return 1e6 * float(row["train_s"]) / stage.ladder.sum_of(stage.ladder.toml["units"], row)
+    return 1e6 * float(row["train_s"]) / stage.ladder.units(row)
 
 
 def sweep(name, stages, count, words, file):
