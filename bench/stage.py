@@ -53,6 +53,11 @@ class Question(NamedTuple):
     cell: str = ""
 
     @property
+    def kind(self):
+        """What its answer is given in."""
+        return f"{self.unit} of {self.column}" if self.unit else "your own words"
+
+    @property
     def options(self):
         """The cell as {option: its value, in words}."""
         return dict(re.findall(r"([\w-]+) (\w+)", self.cell))

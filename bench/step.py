@@ -49,25 +49,22 @@ def measured(ladder, question, sides):
 
 
 def read_page(stage):
-    """(its README, {heading: text}) without pictures and comments. Links have their targets."""
-    def link(found):
-        path = os.path.relpath(stage.folder / found[2], ROOT)
-        return found[1] if found[1].strip("`") in path else f"{found[1]} ({path})"
-
+    """{heading: text} of its README, and its title as "". Without pictures, comments and the
+    targets of links, which nobody can follow on a terminal."""
     text = stage.read("README.md") or f"# {stage.name}\n"
-    shown = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
-    shown = re.sub(r"\[([^][]*)\]\(([^)]*)\)", link, shown)
-    title, *parts = re.split(r"^## (.*)\n", shown, flags=re.MULTILINE)
-    return text, {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
+    text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
+    title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
+    return {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
 
 
-def measure(stage, question):
-    """What the runs here say: beside the stage before, where there is one."""
+def measure(stage):
+    """What runs on this machine say: beside the stage before, where there is one."""
     from bench import compare, host, screen  # need numpy and rich, and a diff does not
 
     if stage.is_cuda and not host.has_gpu():
         fail("found no GPU (nvidia-smi lists none)", 77)
-    ladder = stage.ladder
+    ladder, question = stage.ladder, stage.question
     options = compare.read_options(ladder, "step")
     options |= {name: value for name, value in question.options.items() if not given(name)}
     why = ""
@@ -82,62 +79,98 @@ def measure(stage, question):
 
 
 def step(ladder):
-    from bench import screen
-
     stage = ladder.find(given("STAGE"))
-    text, contents = read_page(stage)
-    question = stage.question
-    kind = f"{question.unit} of {question.column}" if question.unit else "your own words"
-
-    def show(*names):
-        for name in names:
-            if name in contents:
-                print(f"## {name}\n")
-                screen.markdown(contents[name])
-
-    print(f"{contents['']}\n")
-    show("The idea")
-    for picture in re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE):
+    page = read_page(stage)
+    print(f"{page['']}\n")
+    show(page, "The idea")
+    for picture in re.findall(r"^!\[.*\]\((.*)\)$", stage.read("README.md"), re.MULTILINE):
         print(f"picture: {(stage.folder / picture).resolve().relative_to(ROOT)}\n")
-    show("Predict before you measure")
-    answer = ""
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        print(f"Your answer, in {kind}? Press Enter to go on: ", end="", flush=True)
-        answer = sys.stdin.readline().strip()
+    show(page, "Predict before you measure")
+    answer = ask(stage.question)
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
-    show("What the diff shows")
-    if answer and not question.unit:
-        print(f"You: {answer}\n")
-    show("The arithmetic", "The prediction")
-    show_answers(stage, question, kind, answer if question.unit else "")
-    show("The roof", "What the profile shows")
-    exercises = [name for name in contents if name.startswith("Exercise")]
+    show(page, "What the diff shows", "The arithmetic", "The prediction")
+    show_answers(stage, answer)
+    show(page, "The roof", "What the profile shows")
+    show_ways_on(stage, page)
+
+
+def show(page, *names):
+    """Prints the parts of a page that have these headings."""
+    from bench import screen
+
+    for name in names:
+        if name in page:
+            print(f"## {name}\n")
+            screen.markdown(page[name])
+
+
+def ask(question):
+    """A reader's answer, if there is one at a terminal."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        return ""
+    print(f"Your answer, in {question.kind}? Press Enter to go on: ", end="", flush=True)
+    return sys.stdin.readline().strip()
+
+
+def show_ways_on(stage, page):
+    exercises = [name for name in page if name.startswith("Exercise")]
     if exercises:
         print(f"{exercises[0]}: {(stage.folder / 'README.md').relative_to(ROOT)}")
+    ladder = stage.ladder
     later = ladder.stages[ladder.stages.index(stage) + 1:]
     if later:
         print(f"Next: make step{ladder.chosen_by('STUDY=')} STAGE={later[0].number}")
 
 
-def show_answers(stage, question, kind, answer):
+def show_answers(stage, answer):
     """Prints the reader's, the page's and this machine's, a line each."""
     print("## On this machine\n")
     found = ""
     try:
-        found = measure(stage, question)
+        found = measure(stage)
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
         if stage.is_cuda:
             print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
                   f"{stage.name} on a simulated device.")
-    print(f"\n{kind}" if question.unit else "")
+    question = stage.question
+    print(f"\n{question.kind}" if question.unit else "")
     for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
         if value:
             print(f"{name:11}{value}")
     print()
+
+
+def folder_of(ladder, name):
+    """Where a new stage lies. A step lies in its stage's folder, if there is one."""
+    number = name.split("_")[0]
+    chapters = [stage.folder for stage in ladder.stages
+                if "." in number and stage.name.startswith(f"{number[:2]}_")]
+    return (chapters or [ladder.folder])[-1] / name
+
+
+def copy_source(origin, number):
+    """The text of a stage's source, with another number in its first comment."""
+    source = origin.source.read_text(encoding="utf-8").replace(
+        f"Stage {origin.number}", f"Stage {number}", 1)
+    about = re.match("(// .*\n)*", source)[0]
+    if about.find("\n") > WIDTH:  # the number has grown
+        source = textwrap.fill(about.replace("\n// ", " "), WIDTH,
+                               subsequent_indent="// ") + "\n" + source[len(about):]
+    return source
+
+
+def copy_makefile(origin, folder):
+    """The text of a stage's Makefile in another folder, without what its page predicts."""
+    text = origin.read("Makefile").replace(os.path.relpath(ROOT, origin.folder),
+                                           os.path.relpath(ROOT, folder))
+    of_origin = r"^(# What `make diff.*\n)?(ORIGIN|PREDICTED|CELL) *=.*\n"
+    text = re.sub(of_origin, "", text, flags=re.MULTILINE)
+    return ("# What `make diff`, `step` and `check` compare it with.\n"
+            f"ORIGIN = {origin.name}\n{text}")
 
 
 def new(ladder):
@@ -149,27 +182,12 @@ def new(ladder):
     if number in taken or not STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              f"word, such as {free}")
-    folder = ladder.folder / name
-    if "." in number:  # a step lies in its stage's folder, if there is one
-        for stage in ladder.stages:
-            if stage.name.startswith(f"{number[:2]}_"):
-                folder = stage.folder / name
+    folder = folder_of(ladder, name)
     folder.mkdir()
-    source = origin.source.read_text(encoding="utf-8").replace(
-        f"Stage {origin.number}", f"Stage {number}", 1)
-    about = re.match("(// .*\n)*", source)[0]
-    if about.find("\n") > WIDTH:  # the number has grown
-        source = textwrap.fill(about.replace("\n// ", " "), WIDTH,
-                               subsequent_indent="// ") + "\n" + source[len(about):]
-    (folder / origin.source.name).write_text(source, encoding="utf-8")
-    makefile = (origin.folder / "Makefile").read_text(encoding="utf-8").replace(
-        os.path.relpath(ROOT, origin.folder), os.path.relpath(ROOT, folder))
-    of_origin = r"^(# What `make diff.*\n)?(ORIGIN|PREDICTED|CELL) *=.*\n"
-    makefile = re.sub(of_origin, "", makefile, flags=re.MULTILINE)
-    (folder / "Makefile").write_text(
-        "# What `make diff`, `step` and `check` compare it with.\n"
-        f"ORIGIN = {origin.name}\n{makefile}", encoding="utf-8")
-    (folder / "README.md").write_text(f"# {name}: {move}\n", encoding="utf-8")
+    for file, text in ((origin.source.name, copy_source(origin, number)),
+                       ("Makefile", copy_makefile(origin, folder)),
+                       ("README.md", f"# {name}: {move}\n")):
+        (folder / file).write_text(text, encoding="utf-8")
     place = folder.relative_to(ROOT)
     print(f"Made {place} from {origin.name}. To throw it away: rm -r {place}")
     # Nobody has to know yet how fast a copy is.
