@@ -1,4 +1,4 @@
-"""The record of the machine's ceilings, and what its GPU adds to it: see bench/machine/README.md."""
+"""The record of the machine's ceilings, and those of its GPU: see bench/machine/README.md."""
 
 import csv
 import functools

@@ -6,8 +6,7 @@ import itertools
 def cells(ladder, kind, given=None, is_quick=False):
     """All cells, in the order in which they are run. What is given wins."""
     given = given or {}
-    base = {"grid": {}, "steps": ladder.toml["rungs"],
-            "growth": ladder.toml["growth"].get("base", {})}[kind]
+    base = base_of(ladder, kind)
     known = ladder.settings | base
     if is_quick:
         known |= ladder.toml["quick"]
@@ -17,13 +16,31 @@ def cells(ladder, kind, given=None, is_quick=False):
     places = [*itertools.product(*axes.values())]
     if kind == "steps" and not given.keys() & axes.keys():
         places = base.get("cells") or [places[0], places[-1]]
+    if kind != "growth":
+        places = most_telling_first(ladder, places)
     found = [settings | dict(zip(axes, place)) for place in places]
-    if kind == "growth":  # one option changes at a time
-        changes = [{}]
-        for option, values in ladder.toml["growth"]["values"].items():
-            changes += [{option: value} for value in values]
-        found = [cell | change for cell in found for change in changes]
-    return found
+    return changed(ladder, found) if kind == "growth" else found
+
+
+def base_of(ladder, kind):
+    """What a kind of sweep sets."""
+    return {
+        "grid": {}, "steps": ladder.toml["rungs"], "growth": ladder.toml["growth"].get("base", {}),
+    }[kind]
+
+
+def most_telling_first(ladder, places):
+    """The headline's places before others, and the large before the small: time may be short."""
+    headline = [tuple(place) for place in ladder.toml.get("headline", [])]
+    return sorted(reversed(places), key=lambda place: tuple(place) not in headline)
+
+
+def changed(ladder, cells):
+    """The cells of --growth, in which one option changes at a time."""
+    changes = [{}]
+    for option, values in ladder.toml["growth"]["values"].items():
+        changes += [{option: value} for value in values]
+    return [cell | change for cell in cells for change in changes]
 
 
 def values_of(ladder, base, given, is_quick):

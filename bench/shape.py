@@ -5,8 +5,8 @@ import difflib
 from dataclasses import MISSING, asdict, dataclass, field, fields
 
 # What a program or run_all.sh takes itself, so that no option of a ladder has such a name.
-TAKEN = ("csv", "data", "growth", "help", "kind", "output", "peers", "quick", "quiet", "repeats",
-         "resume", "runs", "save", "stages", "steps", "study", "threads")
+TAKEN = ("check", "csv", "data", "growth", "help", "kind", "limit", "output", "peers", "quick",
+         "quiet", "repeats", "resume", "runs", "save", "stages", "steps", "study", "threads")
 # The tables in [tests].
 SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
               "order_2", "order_3", "gpu", "cell", "peers", "epoch", "long")

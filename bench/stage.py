@@ -76,7 +76,7 @@ class Stage:
         self.is_step = "." in self.name
         self.program = source if source.suffix == ".py" else source.with_suffix("")
         # The words with which make builds it, from the root of the repository. Where the machine
-        # cannot, it prints "NAME: left out, " and the reason.
+        # cannot, there is no program then, and make prints "NAME: left out, " and the reason.
         self.build = [str(self.folder.relative_to(ROOT))]
         if self.is_peer:
             self.build = ["-C", str(self.folder), self.name]

@@ -153,6 +153,6 @@ def test_run_all_has_the_installed_ones_and_a_line_for_each_other(tree):
     tree.sweep("--peers --stages 00 --hidden 3,4 --repeats 2")
     # They run in turn, in each cell.
     assert tree.rows("stage hidden").split() == [
-        "00_one,3", "peer_here,3", "00_one,4", "peer_here,4"] * 2
+        "00_one,4", "peer_here,4", "00_one,3", "peer_here,3"] * 2
     assert tree.notes()["peer_gone"] == "left out: not installed: nothing"
     assert ",peers,here 1.0\n" in Path("results/sweeps.csv").read_text()

@@ -4,6 +4,7 @@ becomes of their rows."""
 import itertools
 import os
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import LADDER, REPOSITORY, SWEEP, wait_until
 
+from bench import command_line, jobs
 from bench.record import Record
 
 RUN_ALL = SWEEP.partition(" --")[0]
@@ -20,19 +22,22 @@ RUN_ALL = SWEEP.partition(" --")[0]
 # --- which runs are made ---
 
 def test_grid(tree):
-    """The whole grid three times, into a folder named after the machine. The stages of a cell run
-    side by side, its repeats a pass apart. Paths are relative to where it is called."""
+    """The whole grid three times, into a folder named after the machine: the headline's cells, then
+    the others from the largest. The stages of a cell run side by side, its repeats a pass apart.
+    Paths are relative to where it is called."""
     tree.edit("stages/ladder.toml", "[8]", "[8, 16]")
+    tree.edit("stages/ladder.toml", "phases", "headline = [[4, 8], [4, 16]]\nphases")
     tree.edit("stages/ladder.toml", "[4]", "[4, 5]")
     tree.write("elsewhere/[other]/train-images-idx3-ubyte", "")
     Path("elsewhere/link").symlink_to("../run_all.sh")
     output = tree.run("env --chdir elsewhere ./link --epochs=2 --data [other]")
-    once = [",".join(row) for row in itertools.product("45", ("8", "16"), ("00_one", "01_two"))]
+    places = "4,16", "4,8", "5,16", "5,8"
+    once = [",".join(row) for row in itertools.product(places, ("00_one", "01_two"))]
     path = "report/results/made-up/stages/runs.csv"
     assert tree.rows("batch hidden stage", path).split() == once * 3
     assert {*tree.rows("epochs", path).split()} == {"2"}
     assert f"Data: {tree.root}/elsewhere/[other] (mnist)" in output
-    assert re.search("\n01_two, hidden 16, batch 4, round 2; 13 to go\n", output)
+    assert re.search("\n01_two, hidden 16, batch 4, round 2; 15 to go\n", output)
     assert Path(path).with_name("tables.txt").read_text() in output
     # A quick look has a grid and a folder of its own, and a run of over 0.5 s is not repeated.
     tree.stage("00_one", "time_s=0.6")
@@ -42,20 +47,20 @@ def test_grid(tree):
         "00_one,16,1": 1, "01_two,16,1": 3}
 
 
-def test_rounds(tree):
+@pytest.mark.parametrize(("kind", "seconds", "is_gpu", "expected"), [
+    ("grid", 0.06, False, 12), ("grid", 0.25, False, 4), ("grid", 0.4, False, 3),
+    ("grid", 5.5, False, 2), ("grid", 20.5, False, 1), ("grid", 0.0625, True, 16),
+    ("grid", 0.004, True, 250), ("grid", 0.3, True, 4), ("quick", 0.4, False, 3),
+    ("quick", 0.6, False, 1), ("steps", 0.9, True, 16), ("steps", 1.1, False, 8),
+    ("growth", 0.1, False, 3), ("growth", 2, False, 1)])
+def test_rounds(kind, seconds, is_gpu, expected):
     """A cell is run until a second has been timed, and long runs twice or once. On a GPU, whose
-    runs are short, the limit is higher. --resume makes no more of them."""
-    tree.edit("bench/sweep.py", "MOST_GPU_ROUNDS = 250", "MOST_GPU_ROUNDS = 20")  # or it takes long
-    expected = {}
-    for number, (device, seconds, runs) in enumerate((
-            ("cpu", 0.06, 12), ("cpu", 0.25, 4), ("cpu", 0.4, 3), ("cpu", 5.5, 2), ("cpu", 20.5, 1),
-            ("GPU", 0.0625, 16), ("GPU", 0.004, 20), ("GPU", 0.3, 4))):
-        tree.stage(f"1{number}_x", f"device={device} time_s={seconds}")
-        tree.write(f"stages/1{number}_x/Makefile", f"DEVICE = {device.lower()}\nrun: ;\n")
-        expected[f"1{number}_x"] = runs
-    for resume in ("", "--resume"):
-        tree.run(f"{SWEEP} --stages 1 {resume}")
-        assert tree.counts() == expected
+    runs are short, the limit is higher."""
+    times = []
+    while len(times) < jobs.rounds(kind, times, is_gpu=is_gpu):
+        times.append(seconds)
+    assert len(times) == expected
+    assert jobs.rounds("grid", [0.01], least=0.5) == 3  # what a run repeats for half a second
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -96,21 +101,19 @@ def test_a_study(tree):
 
 
 def test_kinds(tree):
-    """The steps are measured with all stages, in two cells and in many rounds; and one whose
-    Makefile names another CELL there, too, beside the one before. Rows of each kind stay where
-    another kind is measured, and --resume does not count them."""
-    tree.edit("bench/sweep.py", "((1, 8), (0, 16))", "((1, 3), (0, 4))")  # or it takes long
+    """The steps are measured with all stages, in two cells; and one whose Makefile names another
+    CELL there, too, beside the one before. Rows of each kind stay where another kind is measured,
+    and --resume does not count them."""
     tree.stage("01.1_step")
-    tree.stage("01_two", "time_s=1.5")
     tree.sweep("--stages 01 --epochs 3")
     grid = tree.rows("stage batch hidden epochs")
     tree.edit("stages/ladder.toml", "[settings]", "[rungs]\ncells = [[4, 8], [5, 9]]\nepochs = 3\n"
               "[settings]")
     tree.write("stages/01_two/Makefile",
                "PREDICTED = 2 × time\nCELL = hidden 7, batch 4\nrun: ;\n")
-    tree.run(f"{SWEEP} --steps")
-    steps = {f"{stage},{cell},3": rounds for cell in ("4,8", "5,9", "4,7")
-             for stage, rounds in (("00_one", 4), ("01.1_step", 4), ("01_two", 3))}
+    tree.sweep("--steps --repeats 2")
+    steps = {f"{stage},{cell},3": 2 for cell in ("4,8", "5,9", "4,7")
+             for stage in ("00_one", "01.1_step", "01_two")}
     del steps["00_one,4,7,3"]  # it is neither the one that asks nor the one before
     assert tree.counts("stage batch hidden epochs") == Counter(steps) + Counter(grid.split())
     # A new sweep takes the place of its own kind only. What was there is in a folder.
@@ -300,6 +303,54 @@ def test_two_sweeps_do_not_write_to_one_folder(tree):
     assert tree.rows("stage") == "00_one 01_two"
 
 
+def test_a_limit(tree):
+    """What had no time is cut off, and --resume makes its runs."""
+    output = tree.sweep("--hidden 8,16 --limit 0")
+    assert not tree.calls() and tree.notes() == dict.fromkeys(
+        ("00_one", "01_two"), "cut off: no run at hidden 16, batch 4, and 1 more")
+    assert "\nCut off; to go on: ./run_all.sh --output results --repeats 1 " in output
+    tree.sweep("--hidden 8,16 --resume --limit 900")
+    assert tree.notes() == {}
+    assert tree.rows("stage hidden") == "00_one,16 01_two,16 00_one,8 01_two,8"
+
+
+def test_a_run_that_does_not_end_in_time(tree):
+    """It is ended."""
+    tree.stage("00_one", "[ -e go ] || sleep 600")
+    tree.sweep("--stages 00 --limit 4")
+    assert tree.notes() == {"00_one": "cut off: no run at hidden 8, batch 4"}
+    Path("go").touch()
+    tree.sweep("--stages 00 --resume")
+    assert tree.rows("stage") == "00_one" and tree.notes() == {}
+
+
+def test_the_order_within_a_limit():
+    """A program that is cut off comes after all others. What surely does not end in time does not
+    begin: here a second run that has an eighth of 800 s, of which the first took 101."""
+    options, ladder = command_line.parse(shlex.split(
+        "--stages 00,01_v,02_o --limit 800 --repeats 2 --hidden 32,64,128 --batch 64"))
+    plan = jobs.Plan(ladder, options)
+    made = []
+    for job in plan.jobs():
+        option = plan.cells[job.cell]
+        if not plan.fits(job):
+            continue
+        made.append((job.stage.number, option["hidden"], job.round))
+        if made[-1][:2] == ("01", 128):
+            plan.close(job, is_slow=True)
+            continue
+        seconds = 101 if made[-1][:2] == ("00", 128) else 1
+        plan.count({plan.ladder.column(name): value for name, value in option.items()} | {
+            "stage": job.stage.name, "threads": 1, "sweep": 1, "round": job.round,
+            "train_s": seconds})
+    assert made == [
+        ("00", 128, 1), ("01", 128, 1), ("02", 128, 1), ("00", 64, 1), ("02", 64, 1),
+        ("00", 32, 1), ("02", 32, 1), ("02", 128, 2), ("00", 64, 2), ("02", 64, 2),
+        ("00", 32, 2), ("02", 32, 2), ("01", 32, 1), ("01", 64, 1), ("01", 32, 2), ("01", 64, 2)]
+    assert plan.outcome(plan.stages[1], 1) == ("cut off", "no run at hidden 128, batch 64")
+    assert plan.outcome(plan.stages[0], 1) == ("ran", "")
+
+
 # --- results ---
 
 def test_resume_counts_only_rows_of_the_same_sweep(tree):
@@ -371,15 +422,14 @@ def test_epochs(tree):
 def test_what_becomes_of_programs(tree):
     """One that does not work is left out of the rest of the sweep, with the reason, and fails it.
     The others run."""
-    shutil.copy(REPOSITORY / "Makefile", ".")
     # Of the times of those that are right.
     tree.edit("bench/faults.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
-    where, clock = "at hidden 8, batch 4", "its times cannot be right: "
+    where, clock = "at hidden 16, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
         "01_two": ("left out: no CUDA device",
                    "echo '01_two: no CUDA device; try this' >&2; exit 77"),
-        "03_memory": ("failed: at hidden 16, batch 4: exit status 1: out of memory",
-                      "[ $hidden = 8 ] || { echo 'out of memory' >&2; exit 1; }"),
+        "03_memory": ("failed: at hidden 8, batch 4: exit status 1: out of memory",
+                      "[ $hidden = 16 ] || { echo 'out of memory' >&2; exit 1; }"),
         "04_crash": (f"failed: {where}: exit status -11", "kill -SEGV $$"),
         "05_no_row": (f"failed: {where}: wrote no row to its --csv", "exit 0"),
         "06_phases": (f"failed: {where}: {clock}forward_s + backward_s is 1 s, more than time_s, "
@@ -390,11 +440,11 @@ def test_what_becomes_of_programs(tree):
                     "[ $hidden = 8 ] || loss=0.32")}
     for name, (_, commands) in cases.items():
         tree.stage(name, commands)
-    tree.stage("10_cuda", source="run.cu")
-    tree.script("bin/nvidia-smi", "echo GPU 0")
-    tree.environment["PATH"] = f"{tree.root}/bin:{os.environ['PATH']}"
-    cases["10_cuda"] = "left out: found no no-such-nvcc (the CUDA toolkit) in PATH", ""
-    tree.sweep("--hidden 8,16", 1, NVCC="no-such-nvcc")
+    tree.stage("10_needs")
+    tree.write("stages/10_needs/Makefile",
+               "run: FORCE\n\t@rm -f run; echo 10_needs: left out, found no x\nFORCE:\n")
+    cases["10_needs"] = "left out: found no x", ""
+    tree.sweep("--hidden 8,16", 1)
     assert {name: re.sub(r"outside, [\d.e-]+ s", "outside, N s", note)
             for name, note in tree.notes().items()} == {
                 name: reason for name, (reason, _) in cases.items()}
