@@ -11,7 +11,7 @@ import signal
 import tempfile
 from pathlib import Path
 
-from bench import ladders, profile, screen
+from bench import ladders, sampling, screen
 from bench.base import fail
 from bench.compare import build
 from bench.counts import toolkit
@@ -22,14 +22,14 @@ INSTRUCTION = re.compile(r" *([0-9a-f]+):\t")
 JUMP = re.compile(r"\t(?:j|b\.|cb|tb).* ([0-9a-f]+) <")
 
 
-def samples(stage, functions):
+def samples(stage, names):
     """{address: how often a profile of about a second has found it there} of these functions."""
     with tempfile.TemporaryDirectory() as folder, screen.Bar() as bar:
         bar.say(f"profiles {stage.name}: a second or two")
         work = Path(folder)
         program = shutil.copy(stage.program, work / "program")
-        found, _ = profile.sample_cpu(stage, stage.ladder.options("step"), work, 1)
-        text = output(["google-pprof", rf"--disasm=^({'|'.join(functions)})\b", program, found])
+        found, _ = sampling.sample_cpu(stage, stage.ladder.options("step"), work, 1)
+        text = output(["google-pprof", rf"--disasm=^({'|'.join(names)})\b", program, found])
     # Lines of the source between the instructions begin with fewer blanks.
     found = re.findall(r"^ +(\d+) +\d+ {8}([0-9a-f]+): ", text, re.MULTILINE)
     return {int(place, 16): int(count) for count, place in found}
@@ -59,11 +59,8 @@ def show_loop(shown, counts):
               *loop.values(), "", sep="\n")
 
 
-def main():
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
-    stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
-    function = given("FUNCTION")
-    build(stage)
+def functions(stage):
+    """[(heading, name, code)] of all that its program has."""
     command = ["objdump", "-dSj.text", "--no-show-raw-insn"]
     heading = r"^[0-9a-f]+ <(\w+).*>:$"
     if stage.is_cuda:
@@ -76,15 +73,24 @@ def main():
     text = output(["c++filt", "-p"], output([*command, stage.program]))
     # What GCC splits off a function, or makes of a parallel region, has its name and a suffix.
     parts = re.split(f"({heading})", text, flags=re.MULTILINE)[1:]
-    shown = [(heading, name, code) for heading, name, code in zip(
-        parts[::3], parts[1::3], parts[2::3]) if function in ("", name)]
-    known = " ".join(dict.fromkeys(name for name in parts[1::3] if name[0] != "_"))
+    return [*zip(parts[::3], parts[1::3], parts[2::3])]
+
+
+def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early
+    stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
+    wanted = given("FUNCTION")
+    build(stage)
+    found = functions(stage)
+    names = [name for _, name, _ in found]
+    known = " ".join(dict.fromkeys(name for name in names if name[0] != "_"))
+    shown = [each for each in found if wanted in ("", each[1])]
     if not shown:
-        fail(f"FUNCTION: found '{function}', expected one of: {known}; a function that was inlined "
+        fail(f"FUNCTION: found '{wanted}', expected one of: {known}; a function that was inlined "
              "is in those that call it")
     if not stage.is_cuda:
-        show_loop(shown, samples(stage, {*parts[1::3]}))
-    if function:
+        show_loop(shown, samples(stage, {*names}))
+    if wanted:
         print("\n\n".join(heading + code.rstrip() for heading, _, code in shown))
     else:
         screen.tell(f"Functions, for FUNCTION=: {known}")
