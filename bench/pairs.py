@@ -54,6 +54,13 @@ class Ratio(NamedTuple):
         return f"{digits(self.median)}×"
 
     @property
+    def cell(self):
+        """1.36×, or the interval, where 1 is in it: 0.98 to 1.02. Of one pair: 13.2× once."""
+        if self.pairs == 1:
+            return f"{digits(self.median)}× once"
+        return self.short if self.is_seen else self.interval[1:-1]
+
+    @property
     def interval(self):
         return f"({digits(self.low)} to {digits(self.high)})"
 

@@ -4,84 +4,98 @@ import matplotlib.pyplot as plt
 import pandas
 
 from bench import rows
-from report import blocks, roofline
-from report.group import PAPER, is_peer
+from report import frames, roofline, tables, words
 from report.look import INK, MARKERS, log_axis, place, save
 
-def stages(results):
-    """The picture of the first page's table: how many times as fast each stage is, in one cell."""
-    group, cell, lines = blocks.lines_of_front(results)
-    figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(lines)), layout="constrained")
-    for y, line in enumerate(lines):
-        gain = group.time(group.baseline, cell) / group.time(line, cell)
-        panel.barh(y, gain - 1, left=1, height=0.6, color=place(line[0])[1])
-        said = f"{group.number(group.ladder.time, line, cell).text} {group.unit}"
-        if group.machines[line] != group.machines[group.baseline]:
-            said += " on the GPU"
-        elif line != group.baseline:
-            said += f", {group.speedup(line, cell).text}"
-        panel.text(1.05 * gain, y, said, va="center")
-    panel.set_yticks(range(len(lines)), [str(group.label(line)) for line in lines])
-    panel.set_ylim(len(lines) - 0.5, -0.5)
-    panel.set_xlim(1, 6 * panel.get_xlim()[1])
-    best = group.best(cell)
-    panel.set(title=f"{best[0]}: {group.gain(best, cell)}", xlabel="times as fast as "
-              f"{group.baseline[0]}, {blocks.cell_name(group.ladder, cell)}")
+DASHED = "the paper: "  # begins the name of a line of its figures
+
+
+def answer(frame, cell, machine):
+    """The fastest program of the front page's frame over the baseline, in words."""
+    gains = frame[("speedup", cell)].dropna()
+    if gains.empty:
+        return "no speedup is known"
+    best = gains.idxmax()
+    return f"{best.title} is {words.three_digits(gains[best])} times as fast as " \
+           f"{machine.ladder.toml['baseline']}"
+
+
+def front(machine):
+    """The picture of the front page's table: each program's speedup in the larger cell."""
+    frame, cells, _ = tables.front(machine)
+    cell = cells[-1]
+    gains = frame[("speedup", cell)].dropna()
+    figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(gains)), layout="constrained")
+    for y, (program, gain) in enumerate(gains.items()):
+        panel.barh(y, gain - 1, left=1, height=0.6, color=place(program.name)[1])
+        time = 1e3 * frame.loc[program, ("epoch_s", cell)]
+        panel.text(1.05 * gain, y, f"{words.times(gain)}, {words.three_digits(time)} ms",
+                   va="center")
+    panel.set_yticks(range(len(gains)), [program.title for program in gains.index])
+    panel.set_ylim(len(gains) - 0.5, -0.5)
+    panel.set_xlim(1, 8 * panel.get_xlim()[1])
+    baseline = machine.ladder.toml["baseline"]
+    best = gains.idxmax()
+    panel.set(title=f"{best.title}: {gains[best]:,.0f} times {baseline}",
+              xlabel=f"times as fast as {baseline}, {words.cell_name(machine.ladder, cell)}")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
     return figure
 
 
-def ladder(results):
-    """The time of each stage and step in a cell, beside the one before and the ceiling."""
-    group = results.steps.with_most_threads()
-    cell = group.cells[-1] if results.groups["steps"] else blocks.step_cell(group)
-    before = {line: above or line for line, above in group.rungs(cell).values() if line}
-    peer = group.fastest_peer()
-    if peer and group.time(peer, cell):
-        before[peer] = peer
-    figure, panel = plt.subplots(figsize=(7.2, 1.4 + 0.25 * len(before)), layout="constrained")
-    panel.set_ylim(len(before) - 0.5, -0.5)
-    panel.set_yticks(range(len(before)), [str(group.label(line)) for line in before])
-    for y, (line, other) in enumerate(before.items()):
-        draw_rung(panel, y, group, cell, line, other)
+def ladder(machine, on_gpu):
+    """The time of each step of the CPU or the GPU in a cell, beside the one before and the peak."""
+    runs = machine.of(machine.best_kind)
+    found = frames.best(machine, frames.cells(machine, runs))
+    cell = tables.shared_cells(machine, found)[-1]
+    lines = {stage: pair for stage, pair in tables.rungs(machine, found, cell).items()
+             if pair[0] and stage.is_gpu == on_gpu}
+    figure, panel = plt.subplots(figsize=(7.2, 1.4 + 0.25 * len(lines)), layout="constrained")
+    panel.set_ylim(len(lines) - 0.5, -0.5)
+    panel.set_yticks(range(len(lines)), [stage.name for stage in lines])
+    unit, scale = tables.unit_of(found, machine.ladder.time)
+    for y, (stage, (line, above)) in enumerate(lines.items()):
+        here = found[stage.name, cell]
+        time = scale * here[machine.ladder.time]
+        start = time
+        if above:
+            start = scale * found[above[0], cell][machine.ladder.time]
+        draw_rung(panel, y, stage, time, start, here["share"])
+        gain = tables.gain(machine, runs, line, above, cell)
+        said = f"{words.three_digits(time)} {unit}" + (f", {gain}" if gain else "")
+        panel.text(1.02, y, said, va="center", transform=panel.get_yaxis_transform())
     panel.tick_params(axis="y", length=0)
     panel.grid(False)
     panel.spines["left"].set_visible(False)
     panel.use_sticky_edges = False  # the bars would leave no margin
     panel.margins(x=0.06)
-    panel.set_xlabel(f"{group.time_name}, {blocks.cell_name(group.ladder, cell)}")
+    panel.set_xlabel(f"time ({unit}), {words.cell_name(machine.ladder, cell)}")
     log_axis(panel, "x")
-    figure.supxlabel("A bar begins at the time of the line above, or of its origin. Where it is\n"
-                     "hatched, the line is slower. An upright line is the time at peak.",
+    figure.supxlabel("A bar begins at the time of the row above, or of the program that it is\n"
+                     "compared with. Hatched: slower. An upright line: the time at peak.",
                      fontsize="medium")
     return figure
 
 
-def draw_rung(panel, y, group, cell, line, other):
-    """A line of the picture: a bar from the other's time to its own, its time at peak, and both in
-    numbers. The first of a ladder, and a peer, are compared with themselves."""
-    time = group.scale * group.time(line, cell)
-    number, colour = place(line[0])
-    start = group.scale * group.time(other, cell)
+def draw_rung(panel, y, stage, time, start, share):
+    """A row of the picture: a bar from the other's time to its own, and its time at peak."""
+    number, colour = place(stage.name)
     panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5,
                hatch="///" if time > start else "")
-    part = group.part_of_ceiling(line, cell)
-    if part:
-        panel.plot([time * part] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
-    panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6,
-               markerfacecolor="white" if is_peer(line) else colour)
-    said = f"{group.number(group.ladder.time, line, cell)} {group.unit}"
-    gain = blocks.gain(group, line, other, cell).text if other != line else ""
-    panel.text(1.02, y, f"{said}, {gain}" if gain else said, va="center",
-               transform=panel.get_yaxis_transform())
+    if share == share:
+        panel.plot([time * share] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
+    panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6)
+
+
+# --- lines over an option ---
 
 
 def lines(axis, table, x, y, log):
     """Draws a line of {(stage, x): y} for each stage. `log` names the logarithmic axes."""
     for name, points in table.groupby(level=0):
-        axis.plot(points.index.droplevel(0), points, color=place(name)[1], marker="o",
-                  markersize=2.5, linestyle="--" if is_peer([name]) or PAPER in name else "-")
+        is_other = name.startswith(("peer_", DASHED))
+        axis.plot(points.index.droplevel(0), points, color=place(name.removeprefix(DASHED))[1],
+                  marker="o", markersize=2.5, linestyle="--" if is_other else "-")
     axis.set(xlabel=x, ylabel=y)
     log_axis(axis, log)
 
@@ -95,39 +109,50 @@ def label_ends(axis, table):
     free = 0
     for end, name in ends:
         free = max(end, free)
-        text = name.removeprefix("peer_") if is_peer([name]) else name.split("_")[0]
-        axis.text(1.02, free, text, transform=axis.transAxes, color=place(name)[1], fontsize=7,
-                  va="center")
+        text = name.removeprefix(DASHED)
+        text = text.removeprefix("peer_") if text.startswith("peer_") else text.split("_")[0]
+        axis.text(1.02, free, text, transform=axis.transAxes, fontsize=7, va="center",
+                  color=place(name.removeprefix(DASHED))[1])
         free += 0.06
 
 
-def panels(count, **words):
+def panels(count, **options):
     """A figure of panels side by side, three in a row, and those that are needed."""
     height = -(-count // 3)
     figure, axes = plt.subplots(height, 3, squeeze=False, layout="constrained",
-                                figsize=(8, 2.7 * height), **words)
+                                figsize=(8, 2.7 * height), **options)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
     return figure, axes.flat[:count]
 
 
-def growth(results):
+def growth_base(ladder):
+    """{column: value} of what stays as it is while one option grows."""
+    growth = ladder.toml["growth"]
+    return {ladder.column(option): growth["base"].get(option, ladder.settings.get(option))
+            for option in {**growth["values"], **growth["base"]}}
+
+
+def growth_curve(machine, column, value):
+    """The median of a value by stage and `column`, while the others are the base's. But over the
+    threads themselves, the runs with most threads count."""
+    base = growth_base(machine.ladder)
+    runs = machine.runs[machine.runs["kind"] == "growth"]
+    if column == "threads":
+        runs = runs[runs["threads"] > 0]
+    else:
+        most = runs.groupby(["stage", *base])["threads"].transform("max")
+        runs = runs[runs["threads"] == most]
+    others = {name: kept for name, kept in base.items() if name != column}
+    runs = runs[(runs[[*others]] == pandas.Series(others)).all(axis=1)]
+    return runs.groupby(["stage", column])[value].median()
+
+
+def growth(machine):
     """The time against each option of [growth], and the threads, while the others are the base's;
-    and what more epochs gain: the loss, and the accuracy over time of the fastest for each size."""
-    ladder = results.ladder
-    frame = results.growth.fillna({"threads": 0})  # 0 on a GPU
-    base = ladder.toml["growth"]["base"]
+    with more epochs the loss, and the accuracy over the time of the fastest for each size."""
+    ladder = machine.ladder
     values = ladder.toml["growth"]["values"]
-    others = {ladder.column(option): base.get(option, ladder.settings.get(option))
-              for option in {*values, *base}}
-    most = frame["threads"] == frame.groupby(["stage", *others])["threads"].transform("max")
-
-    def along(*columns):
-        kept = frame[most if columns != ("threads",) else frame["threads"] > 0]
-        for name in others.keys() - {*columns}:
-            kept = kept[kept[name] == others[name]]
-        return kept
-
     curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
     if "epochs" in values:
         curves.append(("epochs", "final_loss"))
@@ -137,53 +162,67 @@ def growth(results):
         is_time = value == ladder.time
         if is_time and axis is not axes[0]:
             axis.sharey(axes[0])
-        shown.append(along(column).groupby(["stage", column])[value].median())
+        shown.append(growth_curve(machine, column, value))
         lines(axis, shown[-1], column.replace("_", " "),
-              results.grid.time_name if is_time else "final loss", "xy" if is_time else "")
+              "time (s)" if is_time else "final loss", "xy" if is_time else "")
     for axis, table in zip(axes, shown):
         label_ends(axis, table)
     if "epochs" in values:
-        size = ladder.column(ladder.axes[-1]["option"])
-        runs = along("epochs", size).query("epochs > 1")
-        best = runs.groupby("stage").filter(lambda one: {*one[size]} == {*runs[size]})
-        best = best.groupby([size, "epochs"])[[ladder.time, "test_accuracy"]].min()
-        for each, curve in best.groupby(level=0):
-            axes[-1].plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-            axes[-1].annotate(f"{each}", curve.iloc[-1], xytext=(0, 4), fontsize=7, ha="center",
-                              textcoords="offset points")
-        axes[-1].set(xlabel="time of the fastest (s)", ylabel=f"test accuracy with {size} units")
-        log_axis(axes[-1], "x")
+        accuracy(machine, axes[-1])
     figure.suptitle("The others are " + ", ".join(
-        f"{option} {base.get(option, ladder.settings.get(option))}" for option in values))
+        f"{name} {value}" for name, value in growth_base(ladder).items()))
     return figure
 
 
-def paper(results):
-    """The times of the paper beside ours: a panel for each value of the first axis."""
-    group = results.grid.without_steps().with_most_threads()
-    last = max(name for name, _ in group.paper)
-    ours = [line for line in group.lines if line[0] < last]
-    axes = group.ladder.axes
-    figure, found = panels(len(axes[0]["values"]))
-    for axis, page in zip(found, axes[0]["values"]):
-        table = pandas.Series({(line[0], cell[-1]): group.time(line, cell)
-                               for line in (*group.paper, *ours) for cell in group.cells
-                               if cell[0] == page and group.time(line, cell)})
-        lines(axis, table, f"{axes[-1]['name']}, {axes[0]['option']} {page}", group.time_name, "xy")
-        if axis is not found[0]:
-            axis.sharey(found[0])
-        label_ends(axis, table)
+def accuracy(machine, axis):
+    """What more epochs gain: accuracy over the time of the fastest, a line for each size."""
+    size = machine.axes[-1]
+    base = {name: value for name, value in growth_base(machine.ladder).items()
+            if name not in ("epochs", size)}
+    runs = machine.runs[(machine.runs["kind"] == "growth") & (machine.runs["epochs"] > 1)]
+    runs = runs[(runs[[*base]] == pandas.Series(base)).all(axis=1)]
+    sizes = runs[size].nunique()
+    runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
+    best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
+    for each, curve in best.groupby(level=0):
+        axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
+        axis.annotate(f"{each}", curve.iloc[-1], xytext=(0, 4), fontsize=7, ha="center",
+                      textcoords="offset points")
+    axis.set(xlabel="time of the fastest (s)", ylabel=f"test accuracy with {size} units")
+    log_axis(axis, "x")
+
+
+def paper(machine):
+    """The paper's times beside this machine's: a panel for each value of the first axis."""
+    ladder = machine.ladder
+    theirs = tables.paper(ladder)
+    runs = machine.of("grid")
+    runs = runs[runs["stage"] <= theirs["stage"].max()]
+    ours = pandas.DataFrame(frames.best(machine, frames.cells(machine, runs)).values())
+    theirs["stage"] = DASHED + theirs["stage"]
+    both = pandas.concat([ours, theirs])
+    page, column = machine.axes
+    figure, axes = panels(len(ladder.axes[0].values))
+    for axis, value in zip(axes, ladder.axes[0].values):
+        here = both[both[page] == value].set_index(["stage", column])[ladder.time].dropna()
+        here = here.sort_index()
+        lines(axis, here, f"{ladder.axes[-1].name}, {ladder.axes[0].option} {value}", "time (s)",
+              "xy")
+        if axis is not axes[0]:
+            axis.sharey(axes[0])
+        label_ends(axis, here)
     return figure
 
 
-def epochs(results):
-    group = results.grid.without_steps().with_most_threads()
-    frame = rows.read_rows(results.folder / "epochs.csv", results.ladder,
+def epochs(machine):
+    """Time, throughput and accuracy of each epoch, by program."""
+    frame = rows.read_rows(machine.folder / "epochs.csv", machine.ladder,
                            ["stage", "device", "threads", "dataset", *rows.EPOCHS])
-    runs = frame.groupby(["run"])["epoch"].transform("size")
-    frame = frame[runs == group.settings.get("epochs", runs)]  # none that was interrupted
-    for name, value in group.settings.items():
-        frame = frame[frame[name] == value] if name in frame else frame
+    settings = machine.settings("grid")
+    count = frame.groupby("run")["epoch"].transform("size")
+    frame = frame[count == settings.get("epochs", count)]  # none that was interrupted
+    shared = {name: value for name, value in settings.items() if name in frame}
+    frame = frames.usual(frame, shared)
     figure, axes = panels(3)
     for axis, (column, factor, title, log) in zip(axes, (
             ("epoch_s", 1, "time of an epoch (s)", "y"),
@@ -196,16 +235,24 @@ def epochs(results):
     return figure
 
 
-def write(results):
-    found = {"ladder": ladder(results)}
-    if (results.folder / "epochs.csv").exists():
-        found["epochs"] = epochs(results)
-    if results.grid.paper and (results.ladder.folder / "PAPER.md").exists():
-        found["paper"] = paper(results)
-    moved = [work.get("bytes") for work in results.ladder.toml["work"].values()]
-    if results.roofs and moved and all(moved):
-        found["roofline"] = roofline.roofline(results)
-    if len(results.growth):
-        found["growth"] = growth(results)
+# --- which plots a machine has ---
+
+
+def write(cpu, gpu):
+    """Writes the plots of the CPU's machine and of the GPU's, each into its own folder."""
+    for machine, on_gpu in ((cpu, False), (gpu, True)):
+        runs = machine.runs
+        if (runs.get("on_gpu", pandas.Series(dtype=bool)) == on_gpu).any():
+            save(ladder(machine, on_gpu),
+                 machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg")
+    found = {}
+    if (cpu.folder / "epochs.csv").exists():
+        found["epochs"] = epochs(cpu)
+    if (cpu.runs["kind"] == "growth").any():
+        found["growth"] = growth(cpu)
+    if roofline.is_known(cpu):
+        found["roofline"] = roofline.roofline(cpu)
     for name, figure in found.items():
-        save(figure, results.plots / f"{name}.svg")
+        save(figure, cpu.folder / f"plots/{name}.svg")
+    if (gpu.ladder.folder / "PAPER.md").exists() and len(tables.paper(gpu.ladder)):
+        save(paper(gpu), gpu.folder / "plots/paper.svg")

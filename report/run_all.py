@@ -8,15 +8,13 @@ from bench import rows, sweep
 
 def main():
     status, swept = sweep.main(sys.argv[1:])
-    from report import makes, terminal, view  # takes half a second, and a sweep does not need it
+    from report import frames, terminal  # takes half a second, and a sweep does not need it
 
     for folder, ladder in swept:
-        results = view.Results(folder, ladder)
-        rows.write(folder / "tables.txt", terminal.terminal(results, ("grid", "steps")))
-        last = results.sweeps[max(results.sweeps)].get("kind", "grid")
-        if last == "steps" and results.groups["steps"]:
-            rows.write(folder / "steps.csv", makes.record(results).to_csv(index=False))
+        machine = frames.Machine(folder.parent, ladder, folder)
+        rows.write(folder / "tables.txt", terminal.text(machine, ["grid", "steps"]))
+        last = machine.record.sweeps[max(machine.record.sweeps)].get("kind", "grid")
         # Not sys.stdout: it has the locale's encoding. It may be closed, and the file is there.
         with contextlib.suppress(OSError), open(1, "w", encoding="utf-8", closefd=False) as file:
-            file.write(terminal.terminal(results, [last]))
+            file.write(terminal.text(machine, [last]))
     return status

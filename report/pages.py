@@ -1,0 +1,263 @@
+"""Writes the tables and plots of the READMEs: `make report`. On a machine that has results of its
+own, writes a page of those instead.
+
+A README gets what was measured between `<!-- NAME: begin -->` and `<!-- NAME: end -->`. The pages
+of the CPU's programs show one machine and those of the GPU's another, as results/reference says.
+"""
+
+import runpy
+from functools import partial
+
+import pandas
+
+from bench import counts, ladders, process, rows
+from bench.base import ROOT, fail
+from bench.stage import OWN
+from report import frames, plots, tables, words
+
+MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
+
+
+def markdown(frame):
+    """A table whose first two columns are words, and whose others are numbers."""
+    words_of = {"", "stage", tables.MOVE, "cell"}
+    align = ["left" if head in words_of else "right" for head in frame.columns]
+    return frame.to_markdown(index=False, disable_numparse=True, colalign=align)
+
+
+def picture(path, title, folder):
+    return f"!{words.link(title, path, folder)}" if path.is_file() else ""
+
+
+def block(*parts):
+    return "\n\n".join(filter(None, parts))
+
+
+def caption(machine, runs, folder):
+    """What a table is of: data, settings, number of runs, machine, revision and day; then its peak,
+    and which programs have changed since."""
+    counted = frames.counted(runs, machine.axes)
+    found = frames.cells(machine, runs)
+    first = "; ".join([words.heading(machine.ladder, runs),
+                       words.repeats(found) + words.disturbed(runs, counted),
+                       words.origin(machine, runs)])
+    record = words.link("all runs", machine.folder / "runs.csv", folder)
+    return " ".join(filter(None, [
+        f"{first} ({record}).", words.peaks(machine, found),
+        words.other_data(machine, runs), words.changed(machine, runs)]))
+
+
+def absent(machine, on_gpu):
+    """A line for each reason why stages of the CPU or the GPU have no time."""
+    measured = {*machine.runs["stage"]}
+    reasons = {}
+    for stage in machine.ladder.stages:
+        if stage.name in measured or stage.is_gpu != on_gpu:
+            continue
+        outcome, why = machine.outcomes.get(stage.name, ("ran", ""))
+        reason = f"{outcome}: {why}" if why else "not measured yet"
+        reasons.setdefault(reason, []).append(stage.number)
+    return "\n".join(f"{words.listed(names)}: {reason}." for reason, names in reasons.items())
+
+
+# --- the front page, and a ladder's ---
+
+
+def front(machine, folder):
+    """The first screen: the picture, the answer in a sentence, the table."""
+    frame, cells, runs = tables.front(machine)
+    shown = picture(machine.folder / "plots/front.svg",
+                    "How many times as fast as the serial textbook each stage is", folder)
+    said = (f"With {words.cell_name(machine.ladder, cells[-1])}, and set-up not in the time: "
+            f"{plots.answer(frame, cells[-1], machine)}.")
+    return block(shown, said, markdown(tables.front_table(machine, folder)),
+                 caption(machine, runs.assign(epochs=1), folder), on_a_cluster(machine, cells[-1], folder))
+
+
+def on_a_cluster(machine, cell, folder):
+    """What stages of several processes gain on 16 simulated nodes, or ""."""
+    path = frames.reference("cpu") / "cluster/simulated.csv"
+    stages = [stage for stage in machine.ladder.stages
+              if stage.declared("RUN") and not stage.is_step]
+    if not stages or not path.exists():
+        return ""
+    gains = tables.on_nodes(path, dict(zip(machine.axes, cell)))["of_one_node"]
+    said = [f"{words.link(stage.number, stage.folder, folder)} is {words.times(gains[stage.name])}"
+            for stage in stages if stage.name in gains]
+    return (f"On a cluster, 16 simulated nodes whose messages take 10 µs, {words.listed(said)} as "
+            "fast as on one node.")
+
+
+def ladder(machines, folder):
+    """The steps of the CPU on one machine, and those of the GPU on the other."""
+    parts = []
+    for machine, on_gpu in machines:
+        frame = tables.steps(machine, on_gpu, folder)
+        if frame.empty:
+            continue
+        runs = machine.of(machine.best_kind)
+        runs = runs[runs["on_gpu"] == on_gpu]
+        plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
+        parts += [picture(plot, "The time of each step, and what it would be at peak", folder),
+                  exceptions(machine, on_gpu), markdown(frame), caption(machine, runs, folder),
+                  absent(machine, on_gpu)]
+    return block(*parts)
+
+
+def exceptions(machine, on_gpu):
+    """Which stages are not compared with the row above them."""
+    stages = [stage for stage in machine.ladder.stages if stage.is_gpu == on_gpu]
+    others = [f"{stage.number} with {stage.before.number}"
+              for above, stage in zip([None, *stages], stages)
+              if stage.before and stage.before != above]
+    said = "A gain is over the row above; where 1 is in its interval, the interval is shown."
+    return f"{said} Compared with another row are {words.listed(others)}." if others else said
+
+
+def study(machines, folder):
+    """The cells of the headline, and the steps, on both machines."""
+    parts = []
+    for machine, on_gpu in machines:
+        frame, runs = tables.headline(machine, on_gpu, folder)
+        if len(frame):
+            parts += [markdown(frame), caption(machine, runs, folder)]
+    plot = machines[0][0].folder / "plots"
+    return block(picture(plot / "epochs.svg", "Time, throughput and accuracy by epoch", folder),
+                 *parts, ladder(machines, folder),
+                 picture(plot / "growth.svg", "Time over each option, by program", folder))
+
+
+# --- a stage's page ---
+
+
+def stage(machine, each):
+    """What was measured of a stage: its grid, or the cells of a step; and of the GPU's what was
+    counted."""
+    measured = machine.runs
+    own = measured[measured["stage"] == each.name] if len(measured) else measured
+    if own.empty:
+        outcome, why = machine.outcomes.get(each.name, ("ran", ""))
+        said = f"{outcome}: {why}." if why else "Not measured yet."
+        return block(said, counted(each))
+    is_grid = (own["kind"] == "grid").any() and not each.is_step
+    frame, runs = (tables.grid_table if is_grid else tables.step_table)(machine, each)
+    return block(markdown(frame), caption(machine, runs, each.folder), counted(each))
+
+
+def counted(each):
+    """What was counted of a CUDA stage on the simulated device, or ""."""
+    frame = counts.read(each)
+    if frame.empty:
+        return ""
+    found = counts.summed(frame, "cell").drop(columns="launches").reset_index(names="a batch of")
+    return block("Counted on the simulated device:", markdown(found))
+
+
+def predictions(machine, folder):
+    """A batch of each CUDA program by what is counted, as measured, and how many times as long."""
+    runs = machine.of("steps")
+    found = frames.best(machine, frames.cells(machine, runs))
+    lines = []
+    for each in machine.ladder.stages:
+        frame = counts.read(each)
+        for cell, predicted in counts.predicted(frame, "cell").items() if len(frame) else ():
+            time = batch_time(machine, found, each, cell)
+            lines.append({"": words.link(each.number, each.folder, folder), "cell": cell,
+                          "predicted (µs)": f"{float(f'{predicted:.2g}'):g}",
+                          "measured (µs)": words.known(time, words.three_digits),
+                          "times as long": words.known(time and time / predicted, words.times)})
+    return block(markdown(pandas.DataFrame(lines)), caption(machine, runs, folder))
+
+
+def batch_time(machine, found, each, name):
+    """The µs that a batch of a stage takes in a cell of this name, or None."""
+    for (program, cell), row in found.items():
+        if program == each.name and words.cell_name(machine.ladder, cell) == name:
+            return 1e6 * row[machine.ladder.time] / machine.ladder.units(row)
+    return None
+
+
+# --- the paper's page ---
+
+
+def paper(machine, folder):
+    runs = machine.of("grid")
+    return block(picture(machine.folder / "plots/paper.svg", "The paper's times, and ours", folder),
+                 f"Dashed: the paper's. {words.heading(machine.ladder, runs)}; "
+                 f"{words.origin(machine, runs)}.")
+
+
+# --- what goes where ---
+
+
+def update(path, name, text):
+    """Puts a text between the markers of this name of a file. `text` is called if it has them."""
+    old = rows.read(path) if path.exists() else ""
+    markers = [MARKER.format(name, which) for which in ("begin", "end")]
+    begin, end = map(old.find, markers)
+    if begin == end == -1:
+        return
+    if any(old.count(marker) != 1 for marker in markers) or begin > end:
+        fail(f"{path}: expected '{markers[0]}' and, below it, '{markers[1]}', each once")
+    new = f"{old[:begin]}{markers[0]}\n{text()}\n{old[end:]}"
+    if new != old:
+        rows.write(path, new)
+
+
+def update_ladder(each, cpu, gpu):
+    """Writes the blocks of a ladder's READMEs, and the pictures of its moves."""
+    both = [(cpu, False), (gpu, True)]
+    folder = each.folder
+    update(folder / "README.md", "ladder", lambda: block(
+        ladder(both, folder), "On other cores, a step's gain in one cell:",
+        markdown(tables.cores(folder, each))))
+    update(folder / "README.md", "table", lambda: study(both, folder))
+    update(folder / "PAPER.md", "table", lambda: paper(gpu, folder))
+    update(folder / "PREDICTIONS.md", "table", lambda: predictions(gpu, folder))
+    for step in each.stages:
+        drawing = step.folder / "picture.py"  # a stage's name is no module's
+        if drawing.exists():
+            runpy.run_path(str(drawing))["draw"](step).save(drawing.with_suffix(".svg"))
+        update(step.folder / "README.md", "table",
+               partial(stage, gpu if step.is_gpu else cpu, step))
+
+
+def page_of_machine(home):
+    """The page of a machine's results: as the READMEs, of this machine alone."""
+    parts = []
+    for each in ladders.ladders():
+        machine = frames.Machine(home, each)
+        if machine.runs.empty:
+            continue
+        plots.write(machine, machine)
+        if each is ladders.ladders()[0]:
+            plots.save(plots.front(machine), machine.folder / "plots/front.svg")
+            parts.append(front(machine, home))
+        parts += [f"# {each.title}", study([(machine, False), (machine, True)], home)]
+    return block(*parts, "")
+
+
+def own_machine():
+    """The folder of this machine's results, or of a look, if READMEs show others."""
+    name = process.output(["bench/machine.sh", "--name"], cwd=ROOT).strip()
+    if name in (frames.reference("cpu").name, frames.reference("gpu").name):
+        return None
+    found = (frames.RESULTS / each for each in (name, f"{name}-quick"))
+    return next((home for home in found if [*home.glob("*/runs.csv")]), None)
+
+
+def main():
+    if own := own_machine():
+        rows.write(own / "README.md", page_of_machine(own))
+        print(f"Written to {own.relative_to(ROOT)}/README.md; the READMEs stay as they are")
+        return
+    first = ladders.ladders()[0]
+    for each in ladders.ladders():
+        # A reader's own stages are in no committed page.
+        each.stages = [stage for stage in each.stages if stage.number < OWN]
+        cpu, gpu = (frames.Machine(frames.reference(which), each) for which in ("cpu", "gpu"))
+        plots.write(cpu, gpu)
+        update_ladder(each, cpu, gpu)
+        if each is first:
+            plots.save(plots.front(gpu), gpu.folder / "plots/front.svg")
+            update(ROOT / "README.md", "front", partial(front, gpu, ROOT))

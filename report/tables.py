@@ -1,0 +1,367 @@
+"""The tables, as frames of texts: the front page's, a ladder's steps, a stage's grid, a paper's."""
+
+import functools
+import itertools
+import subprocess
+from statistics import geometric_mean
+
+import pandas
+
+from bench.stage import git_diff
+from report import frames
+from report.words import cell_name, known, link, percent, three_digits, times
+
+MOVE = "the move"
+
+
+@functools.cache
+def changed_lines(stage):
+    """How many lines a stage added and removed, against the one before."""
+    if not stage.before:
+        return ""
+    sources = [stage.before.source, stage.source]
+    counts = git_diff(sources, "--numstat", stdout=subprocess.PIPE).stdout or "0\t0\t"
+    return str(sum(map(int, counts.split("\t")[:2])))
+
+
+def program_of(machine, name):
+    """The stage or peer of this name, or None where its folder is gone."""
+    return next((each for each in [*machine.ladder.stages, *machine.ladder.peers]
+                 if each.name == name), None)
+
+
+def move_of(program):
+    """What a program does, in a column: its move, and whether it leaves operations out."""
+    move = "a library or framework" if program.is_peer else program.move
+    return f"{move}, skips zeros" if program.declared("SKIPS") else move
+
+
+def name_of(program, folder):
+    """A program's name, which is a link in a README."""
+    place = program.ladder.peers_folder if program.is_peer else program.folder
+    return link(program.title, place, folder) if folder else program.title
+
+
+def unit_of(found, column):
+    """("ms", 1000), or ("s", 1) where no time is short."""
+    is_short = any(0 < row[column] < 0.001 for row in found.values())
+    return ("ms", 1000) if is_short else ("s", 1)
+
+
+# --- the front page ---
+
+
+def epochs(machine):
+    """All runs with the ladder's settings, with the time of one epoch in `epoch_s`: a grid has
+    several, the steps one."""
+    runs = machine.runs[machine.runs["kind"].isin(["grid", "steps"])]
+    others = {column: value for column, value in machine.settings("grid").items()
+              if column != "epochs"}
+    runs = frames.usual(runs, others)
+    count = runs["epochs"] if "epochs" in runs else 1
+    return runs.assign(epoch_s=runs[machine.ladder.time] / count)
+
+
+def front_cells(machine, runs):
+    """The ladder's two cells, or of what was measured the first and the last."""
+    measured = sorted({*runs[machine.axes].itertuples(index=False, name=None)})
+    asked = [tuple(cell) for cell in machine.ladder.toml["rungs"].get("cells", [])]
+    return [cell for cell in asked if cell in measured] or [*dict.fromkeys(
+        [measured[0], measured[-1]])]
+
+
+def front_programs(machine, found, cells):
+    """The stages without steps that run on one machine, the baseline among them, and of the peers
+    the fastest on a CPU and on a GPU in each cell."""
+    stages = [stage for stage in machine.ladder.stages
+              if not stage.is_step and not stage.declared("RUN")]
+    peers = machine.ladder.peers
+    fastest = set()
+    for cell, on_gpu in itertools.product(cells, (False, True)):
+        times = {peer.name: found[peer.name, cell]["epoch_s"] for peer in peers
+                 if peer.is_gpu == on_gpu and (peer.name, cell) in found}
+        fastest |= {min(times, key=times.get)} if times else set()
+    return stages + [peer for peer in peers if peer.name in fastest]
+
+
+def front(machine):
+    """(a row a program: its times of an epoch, speedups and shares of peak in the ladder's cells,
+    as numbers; the cells; the runs)"""
+    runs = epochs(machine)
+    found = frames.best(machine, frames.cells(machine, runs, "epoch_s"), "epoch_s")
+    cells = front_cells(machine, runs)
+    lines = []
+    for program in front_programs(machine, found, cells):
+        line = {"program": program}
+        for cell in cells:
+            here = found.get((program.name, cell))
+            base = found.get((machine.ladder.toml["baseline"], cell))
+            if here:
+                line |= {(column, cell): here[column] for column in ("epoch_s", "threads", "share")}
+            if here and base:
+                line["speedup", cell] = base["epoch_s"] / here["epoch_s"]
+        if len(line) > 1:
+            lines.append(line)
+    frame = pandas.DataFrame(lines).set_index("program")
+    frame.columns = pandas.MultiIndex.from_tuples(frame.columns)
+    return frame, cells, runs[runs["stage"].isin(each.name for each in frame.index)]
+
+
+def speedup(value):
+    """The baseline has 1."""
+    return "1" if value == 1 else times(value)
+
+
+def front_table(machine, folder=None):
+    """The first screen's table, as texts: the larger cell whole, of the others the speedup."""
+    frame, cells, _ = front(machine)
+    *others, main = cells
+    lines = []
+    for program, row in frame.iterrows():
+        threads = row.get(("threads", main))
+        line = {"": name_of(program, folder), MOVE: move_of(program),
+                "threads": f"{threads:.0f}" if threads and threads == threads else "",
+                "ms an epoch": known(row.get(("epoch_s", main)), lambda time: three_digits(1e3 * time)),
+                "speedup": known(row.get(("speedup", main)), speedup),
+                "share of peak": known(row.get(("share", main)), percent)}
+        for cell in others:
+            where = cell_name(machine.ladder, cell)
+            line[f"speedup at {where}"] = known(row.get(("speedup", cell)), speedup)
+        lines.append(line)
+    return pandas.DataFrame(lines)
+
+
+# --- a ladder's steps ---
+
+
+def rungs(machine, found, cell):
+    """{stage: (line, above)}: a stage's line (name, threads) among the best of a cell, and that of
+    the nearest stage before it that was measured there. Each may be None."""
+    lines = {}
+    nearest = {}
+    for stage in machine.ladder.stages:
+        here = found.get((stage.name, cell))
+        line = (stage.name, here["threads"]) if here else None
+        lines[stage] = line, nearest.get(stage.before)
+        nearest[stage] = line or nearest.get(stage.before)
+    return lines
+
+
+def gain(machine, runs, line, above, cell):
+    """How many times as fast a line is as the one above, in a cell of a table."""
+    found = line and above and frames.ratio(machine, runs, line, above, cell)
+    return found.cell if found else ""
+
+
+def steps(machine, on_gpu, folder):
+    """A row for each stage and step of the CPU or of the GPU, in the cells of the steps: its time,
+    what it gains over the one before, and its share of peak."""
+    runs = machine.of(machine.best_kind)
+    found = frames.best(machine, frames.cells(machine, runs))
+    cells = shared_cells(machine, found)
+    unit, scale = unit_of(found, machine.ladder.time)
+    lines = []
+    for stage in machine.ladder.stages:
+        if stage.is_gpu != on_gpu or not cells_of(found, stage):
+            continue
+        line = {"": link(stage.number, stage.folder, folder), MOVE: move_of(stage)}
+        for cell in cells:
+            own, above = rungs(machine, found, cell)[stage]
+            if not own:
+                continue
+            here = found[stage.name, cell]
+            where = cell_name(machine.ladder, cell)
+            line |= {f"{where} ({unit})": three_digits(scale * here[machine.ladder.time]),
+                     f"gain, {where}": gain(machine, runs, own, above, cell),
+                     f"peak, {where}": known(here["share"], percent)}
+            if not on_gpu:
+                line.setdefault("threads", str(own[1]))
+        line["changed lines"] = changed_lines(stage)
+        lines.append(line)
+    frame = pandas.DataFrame(lines).fillna("")
+    first = ["", MOVE, *(["threads"] if "threads" in frame else [])]
+    last = [] if frame.empty else ["changed lines"]
+    return frame[[*first, *frame.columns.difference([*first, *last], sort=False), *last]]
+
+
+def cells_of(found, stage):
+    """The cells that a stage was measured in."""
+    return sorted(cell for name, cell in found if name == stage.name)
+
+
+def shared_cells(machine, found):
+    """The cells of the steps that all are measured in: of a step alone is what its page asks."""
+    asked = [tuple(cell) for cell in machine.ladder.toml["rungs"].get("cells", [])]
+    measured = {cell for _, cell in found}
+    if asked and measured >= {*asked}:
+        return asked
+    base = machine.ladder.toml["baseline"]
+    return sorted(cell for name, cell in found if name == base) or sorted(measured)
+
+
+# --- a stage's page ---
+
+
+def step_table(machine, stage):
+    """(a row for each cell of a step: its time, its gain with the interval, its share; its runs)"""
+    runs = machine.of(machine.best_kind)
+    found = frames.best(machine, frames.cells(machine, runs))
+    unit, scale = unit_of(found, machine.ladder.time)
+    lines = []
+    for cell in cells_of(found, stage):
+        line, above = rungs(machine, found, cell)[stage]
+        if stage.before and not above:
+            continue
+        here = found[stage.name, cell]
+        ratio = above and frames.ratio(machine, runs, line, above, cell)
+        lines.append({"": cell_name(machine.ladder, cell),
+                      f"time ({unit})": three_digits(scale * here[machine.ladder.time]),
+                      f"over {above[0].split('_')[0]}" if above else "gain":
+                          ratio.text if ratio else "",
+                      "peak": known(here["share"], percent)})
+    return pandas.DataFrame(lines).fillna(""), runs[runs["stage"] == stage.name]
+
+
+def grid_table(machine, stage):
+    """(a row for each value of the last axis, a column for each of the first; its runs)"""
+    runs = machine.of("grid")
+    found = frames.best(machine, frames.cells(machine, runs))
+    names = [axis.option for axis in machine.ladder.axes]
+    lines = {}
+    for cell in cells_of(found, stage):
+        *page, last = cell or ("each run",)
+        line = lines.setdefault(last, {names[-1] if names else "": str(last)})
+        head = f"{names[0]} {page[0]}" if page else stage.name
+        line[head] = in_one(machine, found, stage, cell)
+    return pandas.DataFrame(lines.values()).fillna(""), runs[runs["stage"] == stage.name]
+
+
+def in_one(machine, found, program, cell):
+    """A cell's time, its speedup over the baseline, and its share of peak, in one text."""
+    here = found[program.name, cell]
+    unit, scale = unit_of(found, machine.ladder.time)
+    said = [f"{three_digits(scale * here[machine.ladder.time])} {unit}"]
+    base = found.get((machine.ladder.toml["baseline"], cell))
+    if base and base is not here:
+        said.append(times(base[machine.ladder.time] / here[machine.ladder.time]))
+    return ", ".join(filter(None, [*said, known(here["share"], percent)]))
+
+
+# --- a study's page ---
+
+
+def headline(machine, on_gpu, folder):
+    """(the stages without steps and the fastest peer, or without axes all peers and measures; the
+    runs) of the CPU or of the GPU."""
+    runs = machine.of("grid")
+    runs = runs[runs["on_gpu"] == on_gpu]
+    if runs.empty:
+        return pandas.DataFrame(), runs
+    found = frames.best(machine, frames.cells(machine, runs))
+    names = {name for name, _ in found}
+    stages = [each for each in machine.ladder.stages if each.name in names and not each.is_step]
+    peers = [each for each in machine.ladder.peers if each.name in names]
+    if machine.axes:
+        peers = fastest(machine, found, peers)
+    lines = [headline_row(machine, found, each, folder) for each in stages + peers]
+    frame = pandas.DataFrame(lines).fillna("")
+    return frame, runs[runs["stage"].isin(each.name for each in stages + peers)]
+
+
+def headline_row(machine, found, program, folder):
+    line = {"": name_of(program, folder), MOVE: move_of(program)}
+    for cell in map(tuple, machine.ladder.toml["headline"]):
+        here = found.get((program.name, cell))
+        if here and cell:
+            line[cell_name(machine.ladder, cell)] = in_one(machine, found, program, cell)
+        elif here:
+            line |= measures(machine, here)
+    return line
+
+
+def measures(machine, row):
+    """{title: text} of the ladder's measures."""
+    return {title_of(each): known(row.get(each.column), functools.partial(number, each.column))
+            for each in machine.ladder.measures}
+
+
+def title_of(measure):
+    return f"{measure.title} ({measure.unit})" if measure.unit else measure.title
+
+
+def number(column, value):
+    """A measure as a text: three digits of a time or a size, four decimals of an accuracy."""
+    if column.endswith(("_s", "_mib")):
+        return three_digits(value)
+    is_whole = value >= 1000 or (value >= 10 and float(value).is_integer())
+    return f"{value:,.0f}" if is_whole else f"{value:.4f}"
+
+
+def fastest(machine, found, programs):
+    """[The one with the smallest geometric mean of its times, in the cells that all have.]"""
+    shared = [cell for cell in {cell for _, cell in found}
+              if all((each.name, cell) in found for each in programs)]
+    if not programs or not shared:
+        return []
+    return [min(programs, key=lambda each: geometric_mean(
+        found[each.name, cell][machine.ladder.time] for cell in shared))]
+
+
+# --- other cores, and the paper ---
+
+
+def cores(folder, ladder):
+    """What each step of the CPU gains on each machine that has run the steps, in the cell where it
+    gains most on the machine of the CPU's pages."""
+    first = frames.reference("cpu")
+    homes = sorted({path.parents[1] for path in frames.RESULTS.glob(f"*/{ladder.name}/runs.csv")},
+                   key=lambda home: (home != first, home.name))
+    gains = {}
+    for home in homes:
+        machine = frames.Machine(home, ladder)
+        if (machine.runs["kind"] == "steps").any():
+            gains[machine.name] = gains_of(machine)
+    lines = []
+    for stage in ladder.stages:
+        own = next(iter(gains.values())).get(stage, {}) if gains else {}
+        if own:
+            cell = max(own, key=lambda cell: own[cell].median)
+            lines.append({"": link(stage.number, stage.folder, folder), MOVE: stage.move,
+                          "cell": cell_name(ladder, cell)} | {
+                name: its[stage][cell].cell if cell in its.get(stage, {}) else ""
+                for name, its in gains.items()})
+    return pandas.DataFrame(lines)
+
+
+def gains_of(machine):
+    """{stage: {cell: its Ratio over the one before}} of the steps that run on a CPU."""
+    runs = machine.of("steps")
+    found = frames.best(machine, frames.cells(machine, runs))
+    gains = {}
+    for cell in sorted({cell for _, cell in found}):
+        for stage, (line, above) in rungs(machine, found, cell).items():
+            is_own = line and above and above[0] == stage.before.name and not stage.is_gpu
+            ratio = is_own and frames.ratio(machine, runs, line, above, cell)
+            if ratio and ratio.pairs > 1:
+                gains.setdefault(stage, {})[cell] = ratio
+    return gains
+
+
+def paper(ladder):
+    """The figures of the paper, a row a cell, with the ladder's settings where it names none."""
+    path = ladder.folder / "paper.csv"
+    if not path.exists():
+        return pandas.DataFrame()
+    frame = pandas.read_csv(path)
+    for option, value in ladder.settings.items():
+        frame[ladder.column(option)] = frame.get(ladder.column(option), value)
+    return frame
+
+
+def on_nodes(path, cell):
+    """A row for each stage of several processes on 16 simulated nodes, 10 µs apart, in a cell,
+    {column: value}. `of_one_node` is what it gains over one."""
+    table = pandas.read_csv(path)
+    place = {"nodes": 16, "latency_us": 10, "gb_s": 12.5} | cell
+    here = (table[[*place]] == pandas.Series(place)).all(axis=1)
+    return table[here].drop_duplicates("stage", keep="last").set_index("stage")
