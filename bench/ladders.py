@@ -133,7 +133,7 @@ class Ladder:
                  f"expected a stage: {' '.join(names)}")
         return found
 
-    @property
+    @functools.cached_property
     def peers(self):
         return [Stage(self, source) for source in sorted(self.peers_folder.glob("peer_*"))
                 if source.suffix in (".c", ".cu", ".py")]

@@ -112,10 +112,13 @@ def read_record(path, columns):
 
 
 def read_ceilings(path):
-    """[(level, threads, rate)]: the medians of Google Benchmark. A level is "flops" (of float32),
-    "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is that of a second. A
-    GPU's is such as "gpu/fma", and its rate has a unit of its own (bench/calibrate.py)."""
+    """[(level, threads, rate)]: the medians of Google Benchmark, if there are any. A level is
+    "flops" (of float32), "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is
+    that of a second. A GPU's is such as "gpu/fma", and its rate has a unit of its own
+    (bench/calibrate.py)."""
     found = []
+    if not Path(path).exists():
+        return []
     try:
         runs = json.loads(read(path))["benchmarks"]
     except (ValueError, LookupError, TypeError):

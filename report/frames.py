@@ -36,7 +36,7 @@ class Machine:
         self.home = home
         self.ladder = ladder
         self.folder = folder or home / ladder.name
-        self.axes = [ladder.column(axis.option) for axis in ladder.axes]
+        self.axes = [ladder.column(axis["option"]) for axis in ladder.axes]
         self.record = Record(self.folder)
 
     @cached_property
@@ -44,7 +44,7 @@ class Machine:
         """All runs, in the order of the record."""
         path = self.folder / "runs.csv"
         if not path.exists():
-            return pandas.DataFrame(columns=["stage", "threads", "kind"])
+            return pandas.DataFrame(columns=["stage", "kind"])
         frame = rows.read_rows(path, self.ladder)
         frame = frame[frame["device"] != "simulated"]  # sim/ has no times that mean something
         frame = frame.join(self.sweeps, on="sweep")
@@ -97,6 +97,10 @@ class Machine:
         """The runs of a kind of sweep with the ladder's own settings."""
         return usual(self.runs[self.runs["kind"] == kind], self.settings(kind))
 
+    def has(self, on_gpu):
+        """Whether there are runs of the CPU or of the GPU."""
+        return not self.runs.empty and (self.runs["on_gpu"] == on_gpu).any()
+
     @property
     def best_kind(self):
         """The steps, whose rounds are many, or the grid, where only that was measured."""
@@ -118,14 +122,21 @@ class Machine:
         return found
 
 
+def at(frame, place):
+    """The rows of a frame that have all these values, {column: value}."""
+    for column, value in place.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
 def usual(runs, settings):
     """The runs with these settings, {column: value}, or else with those that most of them have:
     another learning rate is another table's."""
     if runs.empty or not settings:
         return runs
-    asked = (runs[[*settings]] == pandas.Series(settings)).all(axis=1)
-    if asked.any():
-        return runs[asked]
+    asked = at(runs, settings)
+    if len(asked):
+        return asked
     count = runs.groupby([*settings])["stage"].transform("size")
     return runs[count == count.max()]
 
@@ -167,11 +178,10 @@ def ratio(machine, runs, one, other, cell, column=None):
     """How many times as fast `one` is as `other`, both (stage, threads), in a cell: the median of
     the ratios of runs of the same round, a pairs.Ratio. None where no round has both."""
     column = column or machine.ladder.time
-    here = counted(runs, machine.axes)
-    here = here[(here[machine.axes] == list(cell)).all(axis=1)]
+    here = counted(at(runs, dict(zip(machine.axes, cell))), machine.axes)
     sides = []
     for stage, threads in (one, other):
-        side = here[(here["stage"] == stage) & (here["threads"] == threads)]
+        side = at(here, {"stage": stage, "threads": threads})
         sides.append(side.groupby(["sweep", "round"])[column].last())
     both = pandas.concat(sides, axis=1, join="inner").dropna()
     both = both[(both > 0).all(axis=1)]

@@ -19,8 +19,8 @@ MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
 
 def markdown(frame):
-    """A table whose first two columns are words, and whose others are numbers."""
-    words_of = {"", "stage", tables.MOVE, "cell"}
+    """A table in Markdown. Columns of numbers stand to the right."""
+    words_of = {"", tables.MOVE, "cell", "its work", "the paper"}
     align = ["left" if head in words_of else "right" for head in frame.columns]
     return frame.to_markdown(index=False, disable_numparse=True, colalign=align)
 
@@ -88,13 +88,16 @@ def on_a_cluster(machine, cell, folder):
             "fast as on one node.")
 
 
+def measured(machines):
+    """Those of (machine, whether its GPU) that have runs of it."""
+    return [(machine, on_gpu) for machine, on_gpu in machines if machine.has(on_gpu)]
+
+
 def ladder(machines, folder):
     """The steps of the CPU on one machine, and those of the GPU on the other."""
     parts = []
-    for machine, on_gpu in machines:
+    for machine, on_gpu in measured(machines):
         frame = tables.steps(machine, on_gpu, folder)
-        if frame.empty:
-            continue
         runs = machine.of(machine.best_kind)
         runs = runs[runs["on_gpu"] == on_gpu]
         plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
@@ -102,6 +105,14 @@ def ladder(machines, folder):
                   exceptions(machine, on_gpu), markdown(frame), caption(machine, runs, folder),
                   absent(machine, on_gpu)]
     return block(*parts)
+
+
+def cores(each):
+    """What each step gains on other cores, if they have run the steps."""
+    frame = tables.cores(each.folder, each)
+    if frame.empty:
+        return ""
+    return block("On other cores, what a step gains in one cell:", markdown(frame))
 
 
 def exceptions(machine, on_gpu):
@@ -117,7 +128,7 @@ def exceptions(machine, on_gpu):
 def study(machines, folder):
     """The cells of the headline, and the steps, on both machines."""
     parts = []
-    for machine, on_gpu in machines:
+    for machine, on_gpu in measured(machines):
         frame, runs = tables.headline(machine, on_gpu, folder)
         if len(frame):
             parts += [markdown(frame), caption(machine, runs, folder)]
@@ -141,7 +152,10 @@ def stage(machine, each):
         return block(said, counted(each))
     is_grid = (own["kind"] == "grid").any() and not each.is_step
     frame, runs = (tables.grid_table if is_grid else tables.step_table)(machine, each)
-    return block(markdown(frame), caption(machine, runs, each.folder), counted(each))
+    said = caption(machine, runs, each.folder)
+    if is_grid:
+        said = f"A cell has {tables.parts_of_cell(machine, each)}. {said}"
+    return block(markdown(frame), said, counted(each))
 
 
 def counted(each):
@@ -149,8 +163,8 @@ def counted(each):
     frame = counts.read(each)
     if frame.empty:
         return ""
-    found = counts.summed(frame, "cell").drop(columns="launches").reset_index(names="a batch of")
-    return block("Counted on the simulated device:", markdown(found))
+    found = counts.summed(frame, "cell").drop(columns="launches").reset_index(names="cell")
+    return block("Counted on the simulated device, a batch:", markdown(found))
 
 
 def predictions(machine, folder):
@@ -208,9 +222,7 @@ def update_ladder(each, cpu, gpu):
     """Writes the blocks of a ladder's READMEs, and the pictures of its moves."""
     both = [(cpu, False), (gpu, True)]
     folder = each.folder
-    update(folder / "README.md", "ladder", lambda: block(
-        ladder(both, folder), "On other cores, a step's gain in one cell:",
-        markdown(tables.cores(folder, each))))
+    update(folder / "README.md", "ladder", lambda: block(ladder(both, folder), cores(each)))
     update(folder / "README.md", "table", lambda: study(both, folder))
     update(folder / "PAPER.md", "table", lambda: paper(gpu, folder))
     update(folder / "PREDICTIONS.md", "table", lambda: predictions(gpu, folder))
@@ -237,6 +249,13 @@ def page_of_machine(home):
     return block(*parts, "")
 
 
+def list_ladders(folder):
+    """The studies' page has a row for each ladder: no page names one."""
+    return markdown(pandas.DataFrame([{
+        "": words.link(each.name, each.folder, folder), "its work": each.title,
+        "the paper": each.toml["paper"].get("cite", "")} for each in ladders.ladders()]))
+
+
 def own_machine():
     """The folder of this machine's results, or of a look, if READMEs show others."""
     name = process.output(["bench/machine.sh", "--name"], cwd=ROOT).strip()
@@ -261,3 +280,4 @@ def main():
         if each is first:
             plots.save(plots.front(gpu), gpu.folder / "plots/front.svg")
             update(ROOT / "README.md", "front", partial(front, gpu, ROOT))
+    update(ROOT / "studies/README.md", "table", lambda: list_ladders(ROOT / "studies"))

@@ -28,7 +28,7 @@ def front(machine):
     figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(gains)), layout="constrained")
     for y, (program, gain) in enumerate(gains.items()):
         panel.barh(y, gain - 1, left=1, height=0.6, color=place(program.name)[1])
-        time = 1e3 * frame.loc[program, ("epoch_s", cell)]
+        time = 1e3 * frame["epoch_s", cell][program]
         panel.text(1.05 * gain, y, f"{words.times(gain)}, {words.three_digits(time)} ms",
                    va="center")
     panel.set_yticks(range(len(gains)), [program.title for program in gains.index])
@@ -143,8 +143,7 @@ def growth_curve(machine, column, value):
     else:
         most = runs.groupby(["stage", *base])["threads"].transform("max")
         runs = runs[runs["threads"] == most]
-    others = {name: kept for name, kept in base.items() if name != column}
-    runs = runs[(runs[[*others]] == pandas.Series(others)).all(axis=1)]
+    runs = frames.at(runs, {name: kept for name, kept in base.items() if name != column})
     return runs.groupby(["stage", column])[value].median()
 
 
@@ -179,8 +178,8 @@ def accuracy(machine, axis):
     size = machine.axes[-1]
     base = {name: value for name, value in growth_base(machine.ladder).items()
             if name not in ("epochs", size)}
-    runs = machine.runs[(machine.runs["kind"] == "growth") & (machine.runs["epochs"] > 1)]
-    runs = runs[(runs[[*base]] == pandas.Series(base)).all(axis=1)]
+    runs = frames.at(machine.runs, base | {"kind": "growth"})
+    runs = runs[runs["epochs"] > 1]
     sizes = runs[size].nunique()
     runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
     best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
@@ -202,14 +201,15 @@ def paper(machine):
     theirs["stage"] = DASHED + theirs["stage"]
     both = pandas.concat([ours, theirs])
     page, column = machine.axes
-    figure, axes = panels(len(ladder.axes[0].values))
-    for axis, value in zip(axes, ladder.axes[0].values):
+    first, last = ladder.axes
+    figure, axes = panels(len(first["values"]), sharey=True)
+    shown = []
+    for axis, value in zip(axes, first["values"]):
         here = both[both[page] == value].set_index(["stage", column])[ladder.time].dropna()
         here = here.sort_index()
-        lines(axis, here, f"{ladder.axes[-1].name}, {ladder.axes[0].option} {value}", "time (s)",
-              "xy")
-        if axis is not axes[0]:
-            axis.sharey(axes[0])
+        lines(axis, here, f"{last['name']}, {first['option']} {value}", "time (s)", "xy")
+        shown.append(here)
+    for axis, here in zip(axes, shown):
         label_ends(axis, here)
     return figure
 
@@ -241,8 +241,7 @@ def epochs(machine):
 def write(cpu, gpu):
     """Writes the plots of the CPU's machine and of the GPU's, each into its own folder."""
     for machine, on_gpu in ((cpu, False), (gpu, True)):
-        runs = machine.runs
-        if (runs.get("on_gpu", pandas.Series(dtype=bool)) == on_gpu).any():
+        if machine.has(on_gpu):
             save(ladder(machine, on_gpu),
                  machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg")
     found = {}

@@ -3,13 +3,13 @@
 import functools
 import itertools
 import subprocess
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 import pandas
 
 from bench.stage import git_diff
 from report import frames
-from report.words import cell_name, known, link, percent, three_digits, times
+from report.words import cell_name, known, link, listed, percent, three_digits, times
 
 MOVE = "the move"
 
@@ -43,9 +43,8 @@ def name_of(program, folder):
 
 
 def unit_of(found, column):
-    """("ms", 1000), or ("s", 1) where no time is short."""
-    is_short = any(0 < row[column] < 0.001 for row in found.values())
-    return ("ms", 1000) if is_short else ("s", 1)
+    """("ms", 1000), or ("s", 1) where most times are long."""
+    return ("ms", 1000) if median(row[column] for row in found.values()) < 0.1 else ("s", 1)
 
 
 # --- the front page ---
@@ -64,7 +63,7 @@ def epochs(machine):
 
 def front_cells(machine, runs):
     """The ladder's two cells, or of what was measured the first and the last."""
-    measured = sorted({*runs[machine.axes].itertuples(index=False, name=None)})
+    measured = sorted({*runs[machine.axes].itertuples(index=False, name=None)}) or [()]
     asked = [tuple(cell) for cell in machine.ladder.toml["rungs"].get("cells", [])]
     return [cell for cell in asked if cell in measured] or [*dict.fromkeys(
         [measured[0], measured[-1]])]
@@ -114,14 +113,15 @@ def speedup(value):
 
 def front_table(machine, folder=None):
     """The first screen's table, as texts: the larger cell whole, of the others the speedup."""
-    frame, cells, _ = front(machine)
+    frame, cells, runs = front(machine)
     *others, main = cells
+    what = "ms an epoch" if "epochs" in runs else "ms a run"
     lines = []
     for program, row in frame.iterrows():
         threads = row.get(("threads", main))
         line = {"": name_of(program, folder), MOVE: move_of(program),
                 "threads": f"{threads:.0f}" if threads and threads == threads else "",
-                "ms an epoch": known(row.get(("epoch_s", main)), lambda time: three_digits(1e3 * time)),
+                what: known(row.get(("epoch_s", main)), lambda time: three_digits(1e3 * time)),
                 "speedup": known(row.get(("speedup", main)), speedup),
                 "share of peak": known(row.get(("share", main)), percent)}
         for cell in others:
@@ -226,7 +226,7 @@ def grid_table(machine, stage):
     """(a row for each value of the last axis, a column for each of the first; its runs)"""
     runs = machine.of("grid")
     found = frames.best(machine, frames.cells(machine, runs))
-    names = [axis.option for axis in machine.ladder.axes]
+    names = [axis["option"] for axis in machine.ladder.axes]
     lines = {}
     for cell in cells_of(found, stage):
         *page, last = cell or ("each run",)
@@ -245,6 +245,16 @@ def in_one(machine, found, program, cell):
     if base and base is not here:
         said.append(times(base[machine.ladder.time] / here[machine.ladder.time]))
     return ", ".join(filter(None, [*said, known(here["share"], percent)]))
+
+
+def parts_of_cell(machine, stage):
+    """What a cell of a grid has, in words."""
+    parts = ["the time"]
+    if stage.before and machine.ladder.toml["baseline"] in {*machine.of("grid")["stage"]}:
+        parts.append(f"the speedup over {machine.ladder.toml['baseline']}")
+    if not stage.declared("SKIPS"):
+        parts.append("the share of peak")
+    return listed(parts)
 
 
 # --- a study's page ---
@@ -281,12 +291,14 @@ def headline_row(machine, found, program, folder):
 
 def measures(machine, row):
     """{title: text} of the ladder's measures."""
-    return {title_of(each): known(row.get(each.column), functools.partial(number, each.column))
+    return {title_of(each): known(row.get(each["column"]),
+                                  functools.partial(number, each["column"]))
             for each in machine.ladder.measures}
 
 
 def title_of(measure):
-    return f"{measure.title} ({measure.unit})" if measure.unit else measure.title
+    unit = measure["unit"]
+    return f"{measure['title']} ({unit})" if unit else measure["title"]
 
 
 def number(column, value):
@@ -362,6 +374,5 @@ def on_nodes(path, cell):
     """A row for each stage of several processes on 16 simulated nodes, 10 µs apart, in a cell,
     {column: value}. `of_one_node` is what it gains over one."""
     table = pandas.read_csv(path)
-    place = {"nodes": 16, "latency_us": 10, "gb_s": 12.5} | cell
-    here = (table[[*place]] == pandas.Series(place)).all(axis=1)
-    return table[here].drop_duplicates("stage", keep="last").set_index("stage")
+    here = frames.at(table, {"nodes": 16, "latency_us": 10, "gb_s": 12.5} | cell)
+    return here.drop_duplicates("stage", keep="last").set_index("stage")

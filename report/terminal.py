@@ -1,6 +1,7 @@
 """What a terminal shows of a sweep: the first screen's table, and the paper's layout, which has a
 table for each measure and value of the first axis."""
 
+import functools
 import textwrap
 
 import pandas
@@ -17,7 +18,7 @@ def paragraph(text):
 def text(machine, kinds):
     parts = [paragraph(machine.name)]
     if (machine.runs["kind"].isin(["grid", "steps"])).any():
-        parts.append(tables.front_table(machine).to_string(index=False))
+        parts.append(first_screen(machine))
     for kind in kinds:
         runs = machine.runs[machine.runs["kind"] == kind]
         for _, group in runs.groupby([*machine.settings(kind)], sort=False):
@@ -25,23 +26,52 @@ def text(machine, kinds):
     return "\n\n".join([*parts, *closing(machine)]) + "\n"
 
 
+def first_screen(machine):
+    """The front page's table, without the moves, which a terminal has no room for."""
+    table = tables.front_table(machine).drop(columns=tables.MOVE)
+    table.columns = [head.replace("share of peak", "of peak").replace("speedup at", "at")
+                     for head in table.columns]
+    return table.to_string(index=False)
+
+
 def in_layout(machine, runs):
-    """A caption and the tables of runs that share their settings. The paper's figures stand below
+    """A caption, and the tables of runs that share their settings. The paper's figures stand below
     ours."""
     found = frames.cells(machine, runs)
     counted = frames.counted(runs, machine.axes)
     caption = (f"{words.heading(machine.ladder, runs)}; {words.repeats(found)}"
                f"{words.disturbed(runs, counted)}.")
     yield paragraph(" ".join([caption, words.other_data(machine, runs)]))
-    for measure in machine.ladder.measures:
-        if measure.column not in found:
-            continue
-        column = pandas.concat([found[measure.column], of_paper(machine, runs, measure.column)])
-        for title, table in pages(machine, column):
-            table = table.map(lambda value, name=measure.column:
-                              words.known(value, lambda each: tables.number(name, each)))
-            head = ": ".join(filter(None, [tables.title_of(measure), title]))
-            yield f"{head}\n{table.rename_axis(index=None, columns=None).to_string()}"
+    columns = {tables.title_of(measure): measure["column"] for measure in machine.ladder.measures
+               if measure["column"] in found}
+    for title, name in columns.items():
+        column = pandas.concat([found[name], of_paper(machine, runs, name)])
+        yield from texts(machine, title, column, functools.partial(tables.number, name))
+    time = machine.ladder.time
+    speedups = [speedup(machine, column) for column in (
+        found[time], of_paper(machine, runs, time)) if len(column)]
+    title = f"Speedup over {machine.ladder.toml['baseline']}"
+    yield from texts(machine, title, pandas.concat(speedups), words.times)
+
+
+def speedup(machine, column):
+    """How many times as fast as the baseline, or as the paper's, each time of a column is."""
+    names = column.index.get_level_values("stage").astype(str)
+    base = column[names.str.startswith(machine.ladder.toml["baseline"] or "-")]
+    if not machine.axes:
+        return (base.iloc[0] if len(base) else float("nan")) / column
+    base = base.droplevel(frames.LINE)
+    cells = column.index.droplevel(frames.LINE)
+    return base.reindex(cells).to_numpy() / column
+
+
+def texts(machine, title, column, number):
+    """The tables of a column, each a text under its title."""
+    column = column.dropna()
+    for page, table in pages(machine, column) if len(column) else ():
+        table = table.apply(lambda one: one.map(lambda value: words.known(value, number)))
+        head = ": ".join(filter(None, [title, page]))
+        yield f"{head}\n{table.rename_axis(index=None, columns=None).to_string()}"
 
 
 def of_paper(machine, runs, column):
@@ -51,7 +81,7 @@ def of_paper(machine, runs, column):
     if column not in theirs:
         return pandas.Series(dtype=float)
     shared = runs[[*machine.settings("grid")]].iloc[0]
-    theirs = theirs[(theirs[shared.index] == shared).all(axis=1)]
+    theirs = frames.at(theirs, shared.to_dict())
     theirs = theirs.assign(stage=theirs["stage"] + ", the paper", threads=0)
     return theirs.set_index([*frames.LINE, *machine.axes])[column]
 
@@ -59,17 +89,20 @@ def of_paper(machine, runs, column):
 def pages(machine, column):
     """(words, table) for each value of the first axis: a row for each line, and a column for each
     value of the last axis."""
-    names = [stage + (f", {threads} threads" if threads > 1 else "")
-             for stage, threads, *_ in column.index]
-    frame = column.rename("value").reset_index().assign(line=names)
+    frame = column.rename("value").reset_index()
+    titles = {peer.name: peer.title for peer in machine.ladder.peers}
+    frame["line"] = [titles.get(name, name) + (f", {threads} threads" if threads > 1 else "")
+                     for name, threads in zip(frame["stage"], frame["threads"])]
     if not machine.axes:
         yield "", frame.set_index("line")[["value"]].set_axis(["each run"], axis="columns")
         return
-    *page, last = machine.axes
-    for values, part in frame.groupby(page) if page else [((), frame)]:
-        title = ", ".join(f"{axis.name} {value}"
-                          for axis, value in zip(machine.ladder.axes, values))
-        yield title, part.pivot_table(index="line", columns=last, values="value", sort=False)
+    *first, last = machine.axes
+    frame["page"] = ""
+    for axis, name in zip(machine.ladder.axes, first):
+        frame["page"] = f"{axis['name']} " + frame[name].astype(str)
+    for page, part in frame.groupby("page", sort=False):
+        table = part.pivot_table(index="line", columns=last, values="value", sort=False)
+        yield page, table.sort_index(axis="columns")
 
 
 def closing(machine):

@@ -4,8 +4,8 @@ import math
 import os
 from numbers import Integral
 
-DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "SYNTHETIC DIGITS, NOT MNIST",
-            "drawn": "random numbers"}
+DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "Synthetic digits, not MNIST",
+            "drawn": "Random numbers"}
 
 
 def three_digits(value):
@@ -40,7 +40,7 @@ def listed(names):
 
 def cell_name(ladder, cell):
     """A cell in words: hidden 32, batch 64."""
-    return ", ".join(f"{axis.option} {value}" for axis, value in reversed(
+    return ", ".join(f"{axis['option']} {value}" for axis, value in reversed(
         [*zip(ladder.axes, cell)])) or "each run"
 
 
@@ -63,7 +63,8 @@ def dataset(ladder, name):
 def other_data(machine, runs):
     """A sentence that names the programs of which some runs had other data than most, or ""."""
     usual = runs["dataset"].mode()[0]
-    said = [f"Some runs of {listed(names_of(machine, part))} had {dataset(machine.ladder, name)}."
+    said = [f"Some runs of {listed(names_of(machine, part))} had "
+            f"{dataset(machine.ladder, name).lower()} as data."
             for name, part in runs[runs["dataset"] != usual].groupby("dataset")]
     return " ".join(said)
 
