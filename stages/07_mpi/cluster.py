@@ -19,8 +19,7 @@ import pandas
 
 from bench import cluster, host, ladders, process
 from bench.options import given
-from report import blocks, look
-from report.table import Table
+from report import look, pages
 
 CELL = ["hidden", "batch"]
 
@@ -88,7 +87,7 @@ def summary(stage, table):
              for line in shown.itertuples(index=False))
     changed = {*own["sources"]} - {stage.sources}
     note = "\n\nSome runs are of earlier sources." if changed else ""
-    return str(Table([heads[name] for name in shown], lines)) + note
+    return pages.markdown(pandas.DataFrame(lines, columns=[*map(heads.get, shown)])) + note
 
 
 def main():
@@ -106,4 +105,4 @@ def main():
         shown = runs[runs["stage"].isin(stage for stage in stages if stage[2:4] in (".0", "_m"))]
         draw(shown, path.with_name(f"{width:g}_gb_s.svg"))
     for stage in ladder.stages:
-        blocks.update(stage.folder / "README.md", "cluster", partial(summary, stage, table))
+        pages.update(stage.folder / "README.md", "cluster", partial(summary, stage, table))
