@@ -107,9 +107,9 @@ def ladder(machines, folder):
     return block(*parts)
 
 
-def cores(each):
-    """What each step gains on other cores, if they have run the steps."""
-    frame = tables.cores(each.folder, each)
+def cores(each, folder):
+    """What each step gains on all machines that have run the steps."""
+    frame = tables.cores(folder, each)
     if frame.empty:
         return ""
     return block("On other cores, what a step gains in one cell:", markdown(frame))
@@ -222,7 +222,7 @@ def update_ladder(each, cpu, gpu):
     """Writes the blocks of a ladder's READMEs, and the pictures of its moves."""
     both = [(cpu, False), (gpu, True)]
     folder = each.folder
-    update(folder / "README.md", "ladder", lambda: block(ladder(both, folder), cores(each)))
+    update(folder / "README.md", "ladder", lambda: block(ladder(both, folder), cores(each, folder)))
     update(folder / "README.md", "table", lambda: study(both, folder))
     update(folder / "PAPER.md", "table", lambda: paper(gpu, folder))
     update(folder / "PREDICTIONS.md", "table", lambda: predictions(gpu, folder))
@@ -230,8 +230,8 @@ def update_ladder(each, cpu, gpu):
         drawing = step.folder / "picture.py"  # a stage's name is no module's
         if drawing.exists():
             runpy.run_path(str(drawing))["draw"](step).save(drawing.with_suffix(".svg"))
-        update(step.folder / "README.md", "table",
-               partial(stage, gpu if step.is_gpu else cpu, step))
+        machine = gpu if step.is_gpu else cpu
+        update(step.folder / "README.md", "table", partial(stage, machine, step))
 
 
 def page_of_machine(home):
@@ -245,7 +245,8 @@ def page_of_machine(home):
         if each is ladders.ladders()[0]:
             plots.save(plots.front(machine), machine.folder / "plots/front.svg")
             parts.append(front(machine, home))
-        parts += [f"# {each.title}", study([(machine, False), (machine, True)], home)]
+        parts += [f"# {each.title}", study([(machine, False), (machine, True)], home),
+                  cores(each, home)]
     return block(*parts, "")
 
 
