@@ -134,20 +134,10 @@ def adapt(app, name, template, context, tree):
 
 
 def finish(app, error):
-    """Mends what Debian's furo was built without, and makes the page that a folder leads to."""
-    if error:
-        return
-    out = Path(app.outdir)
-    script = out / "_static/scripts/furo.js"
-    style = out / "_static/styles/furo.css"
-    imported = script.with_name("gumshoe-patched.js")
-    if imported.exists():  # no page loads furo.js as the module that it is
-        script.write_text(imported.read_text() + re.sub("import .*", "", script.read_text()))
-    dark = re.search(r'body\[data-theme="dark"\] (\{[^}]*\})', style.read_text())
-    if dark:  # where the system is dark, and the reader has chosen nothing
-        style.write_text(f"{style.read_text()}\n@media screen and (prefers-color-scheme: dark) "
-                         f'{{ body:not([data-theme="light"]) {dark[1]} }}\n')
-    (out / "index.html").write_bytes((out / "README.html").read_bytes())
+    """Makes the page that a folder leads to."""
+    if not error:
+        out = Path(app.outdir)
+        (out / "index.html").write_bytes((out / "README.html").read_bytes())
 
 
 def setup(app):
