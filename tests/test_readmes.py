@@ -5,9 +5,8 @@ commands, and the other lines show what the command prints. There, any number st
 number, and ... for anything. "(gdb) ..." is typed into the command before it. In a paragraph,
 `./run_all.sh ...` is a command too, and so is a `make` that is given a variable.
 
-All run from the root of a clean copy of the checkout, whose path has a space. A command that has no
-word, option or variable that none before it had is left out: other values, another ladder or stage
-make no difference. FULL=1 runs it if it is quick, and what is LONG.
+All run from the root of a clean copy of the checkout, whose path has a space. FULL=1 also runs
+those that are not quick.
 """
 
 import re
@@ -19,8 +18,10 @@ from programs import FULL, ROOT, copy, run, told
 
 from bench import ladders
 
+# Not quick, or for a stage that such a command makes.
 LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|profile|bench|"
-                  r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all|cluster)\b")
+                  r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all|cluster)\b|"
+                  r"=20|/20_")
 # This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
 NOT_RUN = "make test", "make test FULL=1", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.
@@ -28,8 +29,6 @@ EXCUSES = (r".*(Needed, and not installed|no GPU|not installed: |no usable CUDA 
            r"found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
 # The folder of a stage, or of a step in it, or another one of a ladder.
 FOLDER = r"\b(?:stages|studies/\w+)/[\w.]+(?:/\d\d\.[\w.]+)?"
-# What makes no difference: a variable's value, and which ladder and stage.
-NAMES = re.compile(rf"=\S+|(?<=--study )\S+|{FOLDER}")
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
 # The smallest sizes: of a ladder's options, and of what measures.
 SMALL = {"hidden": 8, "batch": 32, "train": 64, "test": 10, "samples": 64, "triplets": 64,
@@ -65,31 +64,18 @@ def commands(text):
             for line, typed, shown in found]
 
 
-def features(command):
-    """A command's program or target, with each of its options, variables and other words."""
-    words = re.sub(r"[\"';|]", " ", NAMES.sub("", command)).split()
-    what = " ".join(word for word in words if re.match(r"[./a-z]", word))
-    return {(what, word) for word in words if not re.match(r"\d", word)}
-
-
 def choose():
-    """{README: the commands to run}, with those that make a stage or a study that they need."""
+    """{README: its commands to run}. What stands on several pages runs once, but for what makes a
+    stage or a study, which the page's other commands need."""
     listed = run("git ls-files --cached --others --exclude-standard [!.]*.md", None,
                  cwd=ROOT).stdout
-    chosen, seen = {}, set()
+    chosen, seen = {}, []
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
-        found, wanted = commands((ROOT / readme).read_text()), []
-        for each in found:
-            is_new, is_long = each[2] or not features(each[0]) <= seen, LONG.search(each[0])
-            if each not in wanted and (is_new or not is_long if FULL else is_new and not is_long):
-                wanted.append(each)
-                seen |= features(each[0])
-        for each in found:
-            made = re.match(r"make new-.*NAME=(\d+|\w+)", each[0])
-            if made and each not in wanted and any(made[1] in other[0] for other in wanted):
-                wanted.append(each)
-        if wanted:
-            chosen[readme] = sorted(wanted, key=found.index)
+        for each in commands((ROOT / readme).read_text()):
+            is_wanted = each not in seen or each[0].startswith("make new-")
+            if is_wanted and (FULL or not LONG.search(each[0])):
+                chosen.setdefault(readme, []).append(each)
+                seen.append(each)
     return chosen
 
 
