@@ -1,15 +1,17 @@
 """Tests that what is built is what was asked for. test_readmes.py builds in a path with a space."""
 
+import functools
 import os
 import platform
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from programs import ROOT, Trainer, make, needs_full, run, script
 
-from bench import asm, compilers, ladders, testing
+from bench import asm, ladders, testing
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
 
@@ -70,12 +72,25 @@ def test_a_stage_has_one_source_file(checkout):
         assert "found '', expected one source file" in run(f"make -C stages/{folder}", 2).stderr
 
 
+@functools.cache
+def compilers():
+    """gcc, and each gcc-* and clang-* in PATH that has OpenMP. A link is no other one."""
+    found = [shutil.which("gcc")]
+    for folder in os.get_exec_path():
+        for path in sorted(Path(folder).glob("*")):
+            if re.fullmatch(r"(gcc|clang)(-\d+)?", path.name) and not run(
+                    [path, "-fopenmp", "-include", "omp.h", "-xc", "-E", "/dev/null"],
+                    None).returncode:
+                found.append(str(path))
+    return [*{os.path.realpath(path): path for path in found}.values()]
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
 @pytest.mark.parametrize("stage", [each for each in STAGES if not each.is_cuda],
                          ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
 def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage):
     tile = re.search(r" = 32, TILE_ROWS = (\d), TILE_COLUMNS = (\d)", stage.source.read_text())
-    for compiler in compilers.compilers():
+    for compiler in compilers():
         said = run(["make", "-s", "-C", stage.folder, f"CC={compiler}", "MARCH=x86-64-v3",
                     f"OUTPUT={tmp_path}/train"])
         assert said.stderr == "", compiler
