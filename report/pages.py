@@ -47,19 +47,6 @@ def caption(machine, runs, folder):
         words.other_data(machine, runs), words.changed(machine, runs)]))
 
 
-def absent(machine, on_gpu):
-    """A line for each reason why stages of the CPU or the GPU have no time."""
-    measured = {*machine.runs["stage"]}
-    reasons = {}
-    for stage in machine.ladder.stages:
-        if stage.name in measured or stage.is_gpu != on_gpu:
-            continue
-        outcome, why = machine.outcomes.get(stage.name, ("ran", ""))
-        reason = f"{outcome}: {why}" if why else "not measured yet"
-        reasons.setdefault(reason, []).append(stage.number)
-    return "\n".join(f"{words.listed(names)}: {reason}." for reason, names in reasons.items())
-
-
 # --- the front page, and a ladder's ---
 
 
@@ -68,20 +55,21 @@ def front(machine, folder):
     frame, cells, runs = tables.front(machine)
     shown = picture(machine.folder / "plots/front.svg",
                     "How many times as fast as the serial textbook each stage is", folder)
-    said = (f"With {words.cell_name(machine.ladder, cells[-1])}, and set-up not in the time: "
+    said = (f"With {cells[-1]}, and set-up not in the time: "
             f"{plots.answer(frame, cells[-1], machine)}.")
     return block(shown, said, markdown(tables.front_table(machine, folder)),
-                 caption(machine, runs.assign(epochs=1), folder), on_a_cluster(machine, cells[-1], folder))
+                 caption(machine, runs.assign(epochs=1), folder), on_a_cluster(machine, folder))
 
 
-def on_a_cluster(machine, cell, folder):
+def on_a_cluster(machine, folder):
     """What stages of several processes gain on 16 simulated nodes, or ""."""
     path = frames.reference("cpu") / "cluster/simulated.csv"
     stages = [stage for stage in machine.ladder.stages
               if stage.declared("RUN") and not stage.is_step]
     if not stages or not path.exists():
         return ""
-    gains = tables.on_nodes(path, dict(zip(machine.axes, cell)))["of_one_node"]
+    cell = dict(zip(machine.axes, machine.ladder.toml["headline"][-1]))
+    gains = tables.on_nodes(path, cell)["of_one_node"]
     said = [f"{words.link(stage.number, stage.folder, folder)} is {words.times(gains[stage.name])}"
             for stage in stages if stage.name in gains]
     return (f"On a cluster, 16 simulated nodes whose messages take 10 µs, {words.listed(said)} as "
@@ -102,8 +90,8 @@ def ladder(machines, folder):
         runs = runs[runs["on_gpu"] == on_gpu]
         plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
         parts += [picture(plot, "The time of each step, and what it would be at peak", folder),
-                  exceptions(machine, on_gpu), markdown(frame), caption(machine, runs, folder),
-                  absent(machine, on_gpu)]
+                  markdown(frame), caption(machine, runs, folder),
+                  "\n".join(words.absent(machine, lambda each: each.is_gpu == on_gpu))]
     return block(*parts)
 
 
@@ -115,23 +103,12 @@ def cores(each, folder):
     return block("On other cores, what a step gains in one cell:", markdown(frame))
 
 
-def exceptions(machine, on_gpu):
-    """Which stages are not compared with the row above them."""
-    stages = [stage for stage in machine.ladder.stages if stage.is_gpu == on_gpu]
-    others = [f"{stage.number} with {stage.before.number}"
-              for above, stage in zip([None, *stages], stages)
-              if stage.before and stage.before != above]
-    said = "A gain is over the row above; where 1 is in its interval, the interval is shown."
-    return f"{said} Compared with another row are {words.listed(others)}." if others else said
-
-
 def study(machines, folder):
-    """The cells of the headline, and the steps, on both machines."""
+    """The cells of the headline on each machine, the steps, and the plots that it has."""
     parts = []
-    for machine, on_gpu in measured(machines):
-        frame, runs = tables.headline(machine, on_gpu, folder)
-        if len(frame):
-            parts += [markdown(frame), caption(machine, runs, folder)]
+    for machine in dict.fromkeys(machine for machine, _ in measured(machines)):
+        _, _, runs = tables.front(machine)
+        parts += [markdown(tables.front_table(machine, folder)), caption(machine, runs, folder)]
     plot = machines[0][0].folder / "plots"
     return block(picture(plot / "epochs.svg", "Time, throughput and accuracy by epoch", folder),
                  *parts, ladder(machines, folder),
@@ -144,12 +121,9 @@ def study(machines, folder):
 def stage(machine, each):
     """What was measured of a stage: its grid, or the cells of a step; and of the GPU's what was
     counted."""
-    measured = machine.runs
-    own = measured[measured["stage"] == each.name] if len(measured) else measured
+    own = machine.runs[machine.runs["stage"] == each.name]
     if own.empty:
-        outcome, why = machine.outcomes.get(each.name, ("ran", ""))
-        said = f"{outcome}: {why}." if why else "Not measured yet."
-        return block(said, counted(each))
+        return block(*words.absent(machine, lambda other: other is each), counted(each))
     is_grid = (own["kind"] == "grid").any() and not each.is_step
     frame, runs = (tables.grid_table if is_grid else tables.step_table)(machine, each)
     said = caption(machine, runs, each.folder)

@@ -37,7 +37,7 @@ def front(machine):
     baseline = machine.ladder.toml["baseline"]
     best = gains.idxmax()
     panel.set(title=f"{best.title}: {gains[best]:,.0f} times {baseline}",
-              xlabel=f"times as fast as {baseline}, {words.cell_name(machine.ladder, cell)}")
+              xlabel=f"times as fast as {baseline}, {cell}")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
     return figure

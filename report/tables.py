@@ -3,7 +3,7 @@
 import functools
 import itertools
 import subprocess
-from statistics import geometric_mean, median
+from statistics import median
 
 import pandas
 
@@ -62,20 +62,20 @@ def epochs(machine):
 
 
 def front_cells(machine, runs):
-    """The ladder's two cells, or of what was measured the first and the last."""
+    """Those of the ladder's headline that were measured, or else the first and the last."""
     measured = sorted({*runs[machine.axes].itertuples(index=False, name=None)}) or [()]
-    asked = [tuple(cell) for cell in machine.ladder.toml["rungs"].get("cells", [])]
+    asked = [tuple(cell) for cell in machine.ladder.toml["headline"]]
     return [cell for cell in asked if cell in measured] or [*dict.fromkeys(
         [measured[0], measured[-1]])]
 
 
 def front_programs(machine, found, cells):
-    """The stages without steps that run on one machine, the baseline among them, and of the peers
-    the fastest on a CPU and on a GPU in each cell."""
+    """The stages without steps that run on one machine, and of the peers the fastest on a CPU and
+    on a GPU in each cell. Without axes there is room for all."""
     stages = [stage for stage in machine.ladder.stages
               if not stage.is_step and not stage.declared("RUN")]
     peers = machine.ladder.peers
-    fastest = set()
+    fastest = set() if machine.axes else {peer.name for peer in peers}
     for cell, on_gpu in itertools.product(cells, (False, True)):
         times = {peer.name: found[peer.name, cell]["epoch_s"] for peer in peers
                  if peer.is_gpu == on_gpu and (peer.name, cell) in found}
@@ -84,26 +84,24 @@ def front_programs(machine, found, cells):
 
 
 def front(machine):
-    """(a row a program: its times of an epoch, speedups and shares of peak in the ladder's cells,
-    as numbers; the cells; the runs)"""
+    """(a row a program: (column, cell) with its medians, `epoch_s` and `speedup`; the cells, in
+    words; the runs)"""
     runs = epochs(machine)
     found = frames.best(machine, frames.cells(machine, runs, "epoch_s"), "epoch_s")
     cells = front_cells(machine, runs)
-    lines = []
-    for program in front_programs(machine, found, cells):
-        line = {"program": program}
-        for cell in cells:
-            here = found.get((program.name, cell))
-            base = found.get((machine.ladder.toml["baseline"], cell))
-            if here:
-                line |= {(column, cell): here[column] for column in ("epoch_s", "threads", "share")}
-            if here and base:
-                line["speedup", cell] = base["epoch_s"] / here["epoch_s"]
-        if len(line) > 1:
-            lines.append(line)
-    frame = pandas.DataFrame(lines).set_index("program")
+    lines = {}
+    for program, cell in itertools.product(front_programs(machine, found, cells), cells):
+        here = found.get((program.name, cell))
+        base = found.get((machine.ladder.toml["baseline"], cell))
+        if here:
+            gain_of = {"speedup": base["epoch_s"] / here["epoch_s"]} if base else {}
+            where = cell_name(machine.ladder, cell)
+            lines.setdefault(program, {}).update(
+                {(name, where): value for name, value in (here | gain_of).items()})
+    frame = pandas.DataFrame(lines.values(), index=[*lines])
     frame.columns = pandas.MultiIndex.from_tuples(frame.columns)
-    return frame, cells, runs[runs["stage"].isin(each.name for each in frame.index)]
+    names = [cell_name(machine.ladder, cell) for cell in cells]
+    return frame, names, runs[runs["stage"].isin(program.name for program in lines)]
 
 
 def speedup(value):
@@ -112,21 +110,24 @@ def speedup(value):
 
 
 def front_table(machine, folder=None):
-    """The first screen's table, as texts: the larger cell whole, of the others the speedup."""
+    """The first screen's table, as texts: the last cell whole, of the others the speedup. Without
+    axes, all measures."""
     frame, cells, runs = front(machine)
     *others, main = cells
     what = "ms an epoch" if "epochs" in runs else "ms a run"
     lines = []
     for program, row in frame.iterrows():
-        threads = row.get(("threads", main))
+        here = row.xs(main, level=1)
+        threads = here["threads"]
         line = {"": name_of(program, folder), MOVE: move_of(program),
                 "threads": f"{threads:.0f}" if threads and threads == threads else "",
-                what: known(row.get(("epoch_s", main)), lambda time: three_digits(1e3 * time)),
-                "speedup": known(row.get(("speedup", main)), speedup),
-                "share of peak": known(row.get(("share", main)), percent)}
+                what: known(here["epoch_s"], lambda time: three_digits(1e3 * time)),
+                "speedup": known(here.get("speedup"), speedup),
+                "share of peak": known(here["share"], percent)}
         for cell in others:
-            where = cell_name(machine.ladder, cell)
-            line[f"speedup at {where}"] = known(row.get(("speedup", cell)), speedup)
+            line[f"speedup at {cell}"] = known(row.get(("speedup", cell)), speedup)
+        if not machine.axes:
+            line |= measures(machine, here)
         lines.append(line)
     return pandas.DataFrame(lines)
 
@@ -147,10 +148,14 @@ def rungs(machine, found, cell):
     return lines
 
 
-def gain(machine, runs, line, above, cell):
-    """How many times as fast a line is as the one above, in a cell of a table."""
+def gain(machine, runs, line, above, cell, row_above=None):
+    """How many times as fast a line is as the stage before it, which is named where it is not that
+    of the row above."""
     found = line and above and frames.ratio(machine, runs, line, above, cell)
-    return found.cell if found else ""
+    if not found:
+        return ""
+    over = f" over {above[0].split('_')[0]}" if above[0] != row_above else ""
+    return f"{found.cell}{over}"
 
 
 def steps(machine, on_gpu, folder):
@@ -161,6 +166,7 @@ def steps(machine, on_gpu, folder):
     cells = shared_cells(machine, found)
     unit, scale = unit_of(found, machine.ladder.time)
     lines = []
+    row_above = None
     for stage in machine.ladder.stages:
         if stage.is_gpu != on_gpu or not cells_of(found, stage):
             continue
@@ -172,11 +178,12 @@ def steps(machine, on_gpu, folder):
             here = found[stage.name, cell]
             where = cell_name(machine.ladder, cell)
             line |= {f"{where} ({unit})": three_digits(scale * here[machine.ladder.time]),
-                     f"gain, {where}": gain(machine, runs, own, above, cell),
+                     f"gain, {where}": gain(machine, runs, own, above, cell, row_above),
                      f"peak, {where}": known(here["share"], percent)}
             if not on_gpu:
                 line.setdefault("threads", str(own[1]))
         line["changed lines"] = changed_lines(stage)
+        row_above = stage.name
         lines.append(line)
     frame = pandas.DataFrame(lines).fillna("")
     first = ["", MOVE, *(["threads"] if "threads" in frame else [])]
@@ -257,36 +264,7 @@ def parts_of_cell(machine, stage):
     return listed(parts)
 
 
-# --- a study's page ---
-
-
-def headline(machine, on_gpu, folder):
-    """(the stages without steps and the fastest peer, or without axes all peers and measures; the
-    runs) of the CPU or of the GPU."""
-    runs = machine.of("grid")
-    runs = runs[runs["on_gpu"] == on_gpu]
-    if runs.empty:
-        return pandas.DataFrame(), runs
-    found = frames.best(machine, frames.cells(machine, runs))
-    names = {name for name, _ in found}
-    stages = [each for each in machine.ladder.stages if each.name in names and not each.is_step]
-    peers = [each for each in machine.ladder.peers if each.name in names]
-    if machine.axes:
-        peers = fastest(machine, found, peers)
-    lines = [headline_row(machine, found, each, folder) for each in stages + peers]
-    frame = pandas.DataFrame(lines).fillna("")
-    return frame, runs[runs["stage"].isin(each.name for each in stages + peers)]
-
-
-def headline_row(machine, found, program, folder):
-    line = {"": name_of(program, folder), MOVE: move_of(program)}
-    for cell in map(tuple, machine.ladder.toml["headline"]):
-        here = found.get((program.name, cell))
-        if here and cell:
-            line[cell_name(machine.ladder, cell)] = in_one(machine, found, program, cell)
-        elif here:
-            line |= measures(machine, here)
-    return line
+# --- measures ---
 
 
 def measures(machine, row):
@@ -307,16 +285,6 @@ def number(column, value):
         return three_digits(value)
     is_whole = value >= 1000 or (value >= 10 and float(value).is_integer())
     return f"{value:,.0f}" if is_whole else f"{value:.4f}"
-
-
-def fastest(machine, found, programs):
-    """[The one with the smallest geometric mean of its times, in the cells that all have.]"""
-    shared = [cell for cell in {cell for _, cell in found}
-              if all((each.name, cell) in found for each in programs)]
-    if not programs or not shared:
-        return []
-    return [min(programs, key=lambda each: geometric_mean(
-        found[each.name, cell][machine.ladder.time] for cell in shared))]
 
 
 # --- other cores, and the paper ---

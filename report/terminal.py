@@ -107,14 +107,7 @@ def pages(machine, column):
 
 def closing(machine):
     """What was left out and why, and what to type next after a quick look."""
-    last = machine.outcomes
-    reasons = {}
-    for name, (outcome, why) in last.items():
-        if why or outcome == "cut off":
-            reasons.setdefault(f"{outcome}: {why}", []).append(name)
-    if reasons:
-        yield "\n".join(paragraph(f"{words.listed(names)}: {reason}")
-                        for reason, names in reasons.items())
+    yield from map(paragraph, words.absent(machine, lambda each: each.name in machine.outcomes))
     if machine.home.name.endswith("-quick") and machine.ladder.stages[1:]:
         yield (f"Type next: make step{machine.ladder.chosen_by('STUDY=')} "
                f"STAGE={machine.ladder.stages[1].number}")

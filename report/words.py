@@ -110,3 +110,14 @@ def disturbed(runs, counted):
     """How many runs do not count, as the machine was busy, or ""."""
     left_out = len(runs) - len(counted)
     return f", {left_out} disturbed left out" if left_out else ""
+
+
+def absent(machine, is_asked):
+    """A line for each reason why programs that are asked about have no time."""
+    reasons = {}
+    for each in [*machine.ladder.stages, *machine.ladder.peers]:
+        if is_asked(each) and each.name not in {*machine.runs["stage"]}:
+            outcome, why = machine.outcomes.get(each.name, ("not measured yet", ""))
+            reason = ": ".join(filter(None, [outcome, why.rstrip(".")]))
+            reasons.setdefault(reason, []).append(each.title if each.is_peer else each.number)
+    return [f"{listed(names)}: {reason}." for reason, names in reasons.items()]
