@@ -86,12 +86,12 @@ step diff export new-stage new-study:
 ##@ Measure
 
 asm: install-profile ## STAGE=01 [FUNCTION= STUDY=]: the hottest loop, a function
-check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= ASSIGNMENT=]: is it right
+check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= HIDDEN= ...]: is it right
 compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
 profile: install-profile ## [STAGE=01 STUDY=]: where a stage's time and memory go
 cluster: install-cluster ## [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=]: nodes, simulated
 asm check compare profile cluster:
-	@$(BENCH) $(if $(and $(filter check,$@),$(filter command,$(origin ASSIGNMENT))),course.grade,$@)
+	@$(BENCH) $@
 
 profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench import ladders, sampling, screen
 from bench.base import fail
-from bench.compare import build
 from bench.counts import toolkit
+from bench.measuring import build
 from bench.options import given
 from bench.process import output
 

@@ -12,7 +12,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from bench import calibrate, compare, host, ladders, process, rows
+from bench import calibrate, host, ladders, measuring, process, rows
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import SPINNING
@@ -131,7 +131,7 @@ def work_of(stage, program, options):
     smallest cache that holds them can read."""
     ladder = stage.ladder
     words = ladder.words(options)
-    row = compare.run(stage, words)  # its phases, its threads, and what it has to do
+    row = measuring.run(stage, words)  # its phases, its threads, and what it has to do
     peak, levels = ceilings(row["threads"])
     peak /= ladder.width
     command = f"{shlex.join([*stage.command[:-1], str(program), *words, '--quiet'])} >/dev/null"
@@ -155,7 +155,7 @@ def measure_stage(work):
     root = os.path.relpath(ROOT, stage.folder)
     process.make("-C", stage.folder, f"OUTPUT={program}",
                  f"EXTRA=-include bench/machine/laps.h {root}/bench/machine/laps.c")
-    compare.build(stage)
+    measuring.build(stage)
     path = Path(work, "lines")
     lines = [line for options in grid(stage.ladder) for line in work_of(stage, program, options)]
     path.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))

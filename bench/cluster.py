@@ -8,6 +8,7 @@ messages.
 """
 
 import math
+import os
 import re
 import shlex
 import tempfile
@@ -17,13 +18,14 @@ from pathlib import Path
 import pandas
 import psutil
 
-from bench import compare, host, ladders, process, screen, testing
+from bench import host, ladders, measuring, process, screen, testing
 from bench.base import ROOT, fail, value
 from bench.options import given
 
 PLATFORM = """<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platform version="4.1">
 <cluster id="c" prefix="n" suffix="" radical="0-{}" lat="{}us" bw="{}GBps" speed="{}Gf"/></platform>
 """
+BATCHES = 4  # of an epoch at most: many nodes take seconds for each
 SETTINGS = [f"--cfg={each}" for each in (
     "network/model:CM02", "smpi/coll-selector:ompi", "smpi/reduce:mpich", "smpi/test:1e-7",
     "smpi/cpu-threshold:1e-8")]
@@ -44,25 +46,24 @@ def build(stage):
 class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB/s, GFLOP/s
     def run(self, stage, cell, threads):
         """(the row of a run that is right, its options, what process 0 did between its barriers)"""
-        tester = testing.Tester(stage, "cell", f"bench/build/{stage.name}.cluster", cell)
-        tester.takes_threads = True
-        tester.environment["OMP_NUM_THREADS"] = "1"
         with tempfile.TemporaryDirectory() as folder:
             platform, hosts, calls = (Path(folder, name) for name in ("net.xml", "hosts", "calls"))
             hosts.write_text("\n".join(map("n{}".format, range(self.nodes))), "ascii")
             platform.write_text(PLATFORM.format(self.nodes - 1, self.latency / 2, *self[2:]))
-            tester.command = ["smpirun", "-platform", platform, "-hostfile", hosts, "-trace-ti",
-                              "-trace-file", calls, "--log=root.thres:error", *SETTINGS,
-                              f"--cfg=smpi/host-speed:{self.rate}Gf", str(tester.path), "--quiet"]
-            for case in (f"{tester.case} --seed {seed}" for seed in testing.CELL_SEEDS):
+            program, case = testing.cell_tester(stage, cell, batches=BATCHES, command=[
+                "smpirun", "-platform", platform, "-hostfile", hosts, "-trace-ti", "-trace-file",
+                calls, "--log=root.thres:error", *SETTINGS,
+                f"--cfg=smpi/host-speed:{self.rate}Gf", f"bench/build/{stage.name}.cluster",
+                "--quiet", "--threads", threads], limit=3600)
+            for case in (f"{case} --seed {seed}" for seed in testing.CELL_SEEDS):
                 try:
-                    run, _, is_right = tester.compare(case, testing.Start(threads))
+                    run, _, is_right = program.compare(case)
                 except testing.Wrong as wrong:
                     fail(f"{stage.name}: {wrong}", 1)
                 if is_right:
                     said = max(Path(folder).glob("calls_files/*rank-1.txt")).read_text("ascii")
-                    return run.row, tester.options(case), said.split("barrier", 2)[1]
-        fail(f"{stage.name}: {tester.now}: found other weights than the reference's", 1)
+                    return run.row, program.options(case), said.split("barrier", 2)[1]
+        fail(f"{stage.name}: with {case}: found other weights than the reference's", 1)
 
     def sum_seconds(self, kind, size):
         """How long the messages of a sum of so many bytes take."""
@@ -110,7 +111,7 @@ def series(stage, cell, network, latencies, counts):
 
 def cells_of(ladder):
     """The cells to run: that of `make step` as it is told, or with no option the ladder's."""
-    usual = compare.read_options(ladder, "step")
+    usual = measuring.read_options(ladder, "step")
     axes = [axis["option"] for axis in ladder.axes]
     if any(map(given, ("STAGE", *axes))):
         return [usual]
@@ -120,8 +121,7 @@ def cells_of(ladder):
 
 def start(ladder):
     """Prepares what all runs need. Returns the GFLOP/s of FMAs on a core."""
-    testing.LIMIT = 3600
-    testing.CELL_BATCHES = 4  # many nodes take seconds for each
+    os.environ["OMP_NUM_THREADS"] = "1"
     process.make("-C", "bench", f"build/{ladder.name}/reference")
     return max(host.rate(1) for _ in range(5))
 

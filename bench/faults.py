@@ -1,8 +1,9 @@
 """Whether a row counts: was the machine disturbed, and can its times and results be right?"""
 
+import math
 from collections import defaultdict
 
-from bench import rows as results
+from bench import rows
 from bench.host import OTHERS
 
 # A run is disturbed if multiply-adds ran at less than RATE percent of the machine's best after it,
@@ -10,12 +11,18 @@ from bench.host import OTHERS
 RATE = 90
 # A row's times have nine decimals, and one of them may be the sum of a million laps.
 ROUNDING_S = 1e-5
+# So much work is added to a run, or a longer one has none, to hold its clock against that outside.
+# What the program does beside its work is the same in both, but for NOISE_S and NOISE: starting it
+# takes longer or shorter, mpirun's processes most, and so does the evaluation of a result.
+CLOCK_S = 1.0
+NOISE_S = 0.05
+NOISE = 0.05  # of the work
 
 
-def best_rates(rows):
+def best_rates(runs):
     """{threads: the best rate of multiply-adds that these runs know}. A run is a dict."""
     best = {}
-    for row in rows:
+    for row in runs:
         best[row["threads"]] = max(row.get("rate") or 0, best.get(row["threads"], 0))
     return best
 
@@ -27,9 +34,12 @@ def is_disturbed(row, best):
     return bool(row.get("rate")) and row["rate"] < RATE / 100 * best.get(row["threads"], 0)
 
 
-def clock_fault(row, ladder, seconds):
+def clock_fault(row, stage, seconds):
     """What is wrong with the times of a row whose program ran for so many seconds by our clock, or
     "". A GPU's phases are no part of its time: they are another epoch's, which events slow down."""
+    ladder = stage.ladder
+    if row["device"] == "cpu" and row.get("warmup_s") and not stage.is_peer:
+        return f"warmup_s is {row['warmup_s']:.4g} s, and a stage for the CPU does not warm up"
     sums = [(["load_s", "setup_s", "warmup_s", ladder.time],
              "the whole run by the clock outside", seconds)]
     if row["device"] == "cpu":
@@ -43,13 +53,45 @@ def clock_fault(row, ladder, seconds):
     return ""
 
 
+def worked(row, ladder):
+    """The seconds that a run has worked by its own clock. A program with an option --seconds
+    repeats a pass for so long, and its time is that of one."""
+    return max(row[ladder.time], row.get("seconds") or 0)
+
+
+def other_work(row, ladder):
+    """The value of the option that `clock` in ladder.toml names, for a run with other work than
+    this row's: none where that is long, or CLOCK_S more. A GPU warms up only for some work."""
+    value = row[ladder.column(ladder.toml["clock"])]
+    seconds = worked(row, ladder)
+    if row["device"] == "cpu" and seconds >= CLOCK_S:
+        return 0
+    return value + max(1, math.ceil(CLOCK_S * value / max(seconds, 1e-4)))
+
+
+def wrong_clock(other, timed, ladder):
+    """What is wrong with the clock of a program, or "": a run with other work takes longer or
+    shorter outside than by the program's own time. The timed row that fits best is enough, as a
+    busy machine disturbs some."""
+    differences = [(other["program_s"] - row["program_s"],
+                    worked(other, ladder) - worked(row, ladder)) for row in timed]
+    outside, own = min(differences, key=lambda each: abs(each[0] - each[1]))
+    noise = max(NOISE_S, NOISE * abs(own))
+    if other.get("seconds"):  # the last pass goes beyond them
+        noise += other[ladder.time]
+    if abs(outside - own) <= noise:
+        return ""
+    return (f"its clock is wrong: what takes {abs(outside):.2f} s takes {abs(own):.2f} s by "
+            f"{ladder.time}")
+
+
 def difference(row, expected, ladder):
     """(column, found, expected) of the first result of a row that is further from the expected
     row's than rounding explains, or None: by [results] in ladder.toml, or else 1 %."""
-    known = {*results.TEXTS, *results.RECORD, "threads", *results.parameters(ladder)}
+    known = {*rows.TEXTS, *rows.RECORD, "threads", *rows.parameters(ladder)}
     for column, value in row.items():
         other = expected.get(column)
-        if column in known or None in (value, other) or column.endswith(results.SIZES):
+        if column in known or None in (value, other) or column.endswith(rows.SIZES):
             continue
         larger = max(abs(value), abs(other))
         if column in ladder.toml["results"]:
@@ -70,15 +112,15 @@ def strays(runs, ladder):
     cells = defaultdict(list)
     for row in runs:
         cells[tuple(row[ladder.column(axis["option"])] for axis in ladder.axes)].append(row)
-    for cell, rows in cells.items():
-        one_each = {row["stage"]: row for row in rows}
+    for cell, of_cell in cells.items():
+        one_each = {row["stage"]: row for row in of_cell}
         whose = ladder.toml["baseline"]
         expected = one_each.get(whose)
         if not expected:
             whose = "most others"
             expected = min(one_each.values(), key=lambda one: sum(
                 bool(difference(other, one, ladder)) for other in one_each.values()))
-        for row in rows:
+        for row in of_cell:
             if differs := difference(row, expected, ladder):
                 column, value, other = differs
                 found.setdefault((row["stage"], cell),

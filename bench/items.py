@@ -66,8 +66,8 @@ def compare_all(run, lines, values):
             items[-1].slice = place
         elif all(item.right for item in items):
             error = distance(name, run.values, values)
-            if not error <= float(words[0]):
-                items.append(Item(kind, error, False, error, float(words[0])))
+            bound = float(words[0])
+            items.append(Item(kind, error, error <= bound, error, bound))
     return items
 
 

@@ -1,21 +1,13 @@
-"""Runs a program once, and returns its row with the record of how the machine was meanwhile."""
+"""Builds a program, and runs it: its row, with the record of how the machine was meanwhile."""
 
-import math
 import os
-import random
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import faults, host, process, rows
-from bench.options import given
-
-CLOCK_S = 1  # of work, by which a program's clock is held against the clock outside
-CLOCK_LIMIT_S = 60  # and so long it may take: a program may say that it takes no time. One that
-# says more than that is no lie to win by.
-CLOCK_NOISE_S = 0.05  # of what is around the work
-CLOCK_PAIRS = 10  # mpirun alone takes half a second or two on a busy machine
+from bench import base, faults, host, process, rows
+from bench.base import fail
 
 
 class Measured(NamedTuple):
@@ -23,6 +15,25 @@ class Measured(NamedTuple):
     status: int = 0    # the exit status; there may be no row although it is 0
     errors: str = ""   # what it wrote. Without a row, the last line says why
     texts: dict = None  # {file of the record: the lines that the program wrote for it}
+
+
+def build(stage):
+    process.make(*stage.build)
+    if not stage.program.exists():
+        fail(f"{stage.name} cannot run here: see above (`make check` simulates a GPU)", 77)
+
+
+def read_options(ladder, table):
+    """The options of a table in ladder.toml, which make's command line may have changed."""
+    options = {"runs": "30", **ladder.options(table)}
+    known = rows.parameters(ladder)
+    least = 0 if table == "check" else 2  # runs
+    for option, text in options.items():
+        kind = known.get(ladder.column(option), (int, least))
+        if isinstance(text, bool):  # in ladder.toml
+            text = int(text)
+        base.value(option.upper().replace("-", "_"), str(text), *kind)
+    return options
 
 
 def measure(stage, words, environment=None, with_epochs=False, **options):
@@ -34,11 +45,10 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
         command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
-        status, _, errors, seconds = process.run(
-            command, env=environment or stage.environment, **options)
-        noted |= {"others": round(others(), 1), "program_s": seconds}
-        if status:
-            return Measured(None, status, errors)
+        ended = process.run(command, env=environment or stage.environment, **options)
+        noted |= {"others": round(others(), 1), "program_s": ended.seconds}
+        if ended.status:
+            return Measured(None, ended.status, ended.err)
         texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
         found = []
         if "runs.csv" in texts:
@@ -46,45 +56,19 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
     if not found:
         return Measured(errors="wrote no row to its --csv")
     row = found[-1] | noted | {"rate": None}
-    if fault := faults.clock_fault(row, stage.ladder, seconds):
+    if fault := faults.clock_fault(row, stage, ended.seconds):
         return Measured(errors=f"its times cannot be right: {fault}")
     if row["device"] == "cpu":  # only now it is known how many threads it has used
         row["rate"] = round(host.rate(row["threads"] or 1), 1)
-    return Measured(row, 0, errors, texts)
+    return Measured(row, 0, ended.err, texts)
 
 
-def draw_seed(ladder):
-    """The words for a seed that nobody knows before: so no result can be had from a file."""
-    if "seed" not in ladder.settings or given("seed"):
-        return []
-    return ["--seed", str(random.randrange(1, 2**31))]
-
-
-def slow_clock(stage, options, row, run):
-    """What is wrong if more rounds than a row has take longer outside than by the program's own
-    clock, or "". A busy machine disturbs a pair of runs, so one that fits is enough."""
-    ladder = stage.ladder
-    if not ladder.toml["clock"] or stage.is_peer:
-        return ""
-    option, column, *words = ladder.toml["clock"]
-    if row[column] > CLOCK_LIMIT_S:
-        return ""
-    count = row[ladder.column(option)]
-    more = count + math.ceil(CLOCK_S * count / max(row[column], 1e-4))
-    noise = CLOCK_NOISE_S
-    if option == column:  # such as --seconds, beyond which the last pass goes
-        noise += row[ladder.time]
-    for _ in range(CLOCK_PAIRS):
-        pair = []
-        for each in (count, more):
-            found = run(ladder.words({**options, option: each}) + words + draw_seed(ladder),
-                        limit=CLOCK_LIMIT_S + 2 * row["program_s"])
-            if found.status == process.TOO_SLOW:
-                return f"its clock is wrong: what takes {CLOCK_S} s by {column} does not end"
-            if not found.row:
-                return found.errors or f"exit status {found.status}"
-            pair.append(found.row)
-        own, outside = (pair[1][name] - pair[0][name] for name in (column, "program_s"))
-        if outside <= own + noise:
-            return ""
-    return f"its clock is wrong: what takes {outside:.2f} s takes {own:.2f} s by {column}"
+def run(stage, words):
+    """The row of a run. Without one, the program ends, and says why."""
+    row, status, errors, _ = measure(stage, words)
+    if not row:
+        reason = process.reason(errors, stage.name) or "no reason given"
+        if status:
+            reason = f"exit status {status}: {reason}"
+        fail(f"{stage.name}: {reason}", max(1, status or 1))
+    return row

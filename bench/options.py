@@ -25,11 +25,3 @@ def read(words):
 def given(name, otherwise=""):
     """The value of an option, if it is not empty. That of --learning-rate is LEARNING_RATE."""
     return GIVEN.get(name.upper().replace("-", "_")) or otherwise
-
-
-def take(name):
-    """The value of an option, or "". No program that is started from now on sees it."""
-    os.environ.pop(name, None)
-    flags = os.environ.get("MAKEFLAGS", "")
-    os.environ["MAKEFLAGS"] = re.sub(rf"(?<!\S){name}=(\\.|\S)*", "", flags)
-    return GIVEN.pop(name, "")

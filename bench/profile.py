@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas
 
 from bench import counts, host, ladders
-from bench.compare import build
 from bench.base import ROOT, fail, value
+from bench.measuring import build
 from bench.options import given
 from bench.process import output
 from bench.sampling import pprof, sample, sample_cpu

@@ -33,15 +33,16 @@ def expect(ladder, *options):
     if ladder.save:
         command += [f"--{ladder.save}", str(saved)]
     lines = [line.split() for line in process.output(command).splitlines()]
+    if not lines:  # else all of nothing would be right
+        fail(f"{ladder.name}/reference: with {' '.join(options)}: says nothing to compare with", 1)
     return lines, np.fromfile(saved) if saved.exists() else None
 
 
-def selected(ladder, selection, threads=True):
+def selected(ladder, selection):
     if not ladder.toml["tests"]:
         fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")
     tests = ladder.toml["tests"]
-    return (shape.CASES | {"twice": tests["cases"], "threads": threads} | tests
-            | tests.get(selection, {}))
+    return shape.CASES | {"twice": tests["cases"]} | tests | tests.get(selection, {})
 
 
 def pairs(tests, part=1):

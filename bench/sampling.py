@@ -44,7 +44,7 @@ def sample_cpu(stage, options, work, seconds):
     # The linker finds libprofiler, and the library then loads it. So no path is needed.
     output([os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O2", "-o", work / "threads",
             "bench/threads.c", "-lprofiler", "-ldl"])
-    length = next(iter(stage.ladder.toml["clock"]), None)  # the option that makes a run longer
+    length = stage.ladder.toml["clock"]  # the option that makes a run longer
     # Makes the run longer until it takes the time asked for. A thread's timer can fire only at a
     # tick of the kernel. Most tick 250 times a second: a higher frequency gives no more samples.
     while True:

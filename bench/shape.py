@@ -99,7 +99,6 @@ class Cases:
 @dataclass
 class Tests(Cases):
     updates: list = field(default_factory=list)
-    drawn: dict = field(default_factory=dict)
     changed_lines: int = 0
 
 
@@ -108,8 +107,7 @@ CASES = asdict(Cases())
 
 def read_tests(given):
     """Those of [tests], with its selections, which are tables in it."""
-    selections = {name: value for name, value in given.items()
-                  if isinstance(value, dict) and name != "drawn"}
+    selections = {name: value for name, value in given.items() if isinstance(value, dict)}
     read(Tests, {name: value for name, value in given.items() if name not in selections}, "tests")
     if not given.get("cases"):
         wrong("tests.cases", "nothing", "this key")
@@ -127,7 +125,7 @@ class Toml:
     save: str = "save"
     data: str = ""
     profiles: str = "profiles"
-    clock: list = field(default_factory=list)
+    clock: str = ""
     epochs: str = ""
     unit: str = "ms a run"
     units: str = "1"

@@ -60,21 +60,21 @@ def read_page(stage):
 
 def measure(stage):
     """What runs on this machine say: beside the stage before, where there is one."""
-    from bench import compare, host, screen  # need numpy and rich, and a diff does not
+    from bench import host, measuring, rounds, screen  # need numpy and rich, and a diff does not
 
     if stage.is_cuda and not host.has_gpu():
         fail("found no GPU (nvidia-smi lists none)", 77)
     ladder, question = stage.ladder, stage.question
-    options = compare.read_options(ladder, "step")
+    options = measuring.read_options(ladder, "step")
     options |= {name: value for name, value in question.options.items() if not given(name)}
     why = ""
     if stage.before:
-        sides, why = compare.compare_in_cell((stage.before, stage), options)
+        sides, why = rounds.compare_in_cell((stage.before, stage), options)
     else:
-        compare.build(stage)
+        measuring.build(stage)
         with screen.Bar() as bar:
             bar.say(f"runs {stage.name}")
-            sides = [[compare.run(stage, ladder.words(options))]]
+            sides = [[measuring.run(stage, ladder.words(options))]]
     return measured(ladder, question, sides) + (", but disturbed" if why else "")
 
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 from bench import command_line, faults, host, measuring, process, rows, screen, testing
@@ -63,9 +62,9 @@ def check(stage):
     reason) if it is wrong, or cannot run here, or None."""
     process.make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     try:
-        tester = testing.Tester(stage, "gpu")
-        for case in tester.pairs():
-            tester.test(*case)
+        program = testing.tester(stage, "gpu")
+        for pair in program.pairs():
+            testing.test(program, *pair)
     except testing.Wrong as wrong:
         return "wrong", str(wrong)
     except testing.Skipped as why:
@@ -86,7 +85,6 @@ class Sweep:
         self.made = 0    # runs of this sweep
         self.again = 0   # those that were made once more
         self.checked = set()  # the names of stages that were compared with the reference
-        self.clocks = set()   # those whose clock was held against that outside
         self.bar = screen.Bar()
 
     def show(self, words, left=0):
@@ -197,17 +195,14 @@ class Sweep:
             if stage.declared("RUN"):  # each of its processes would have as many
                 options = options | {"threads": job.threads}
         # The program inherits the lock: if the sweep is killed, it holds until that ends.
-        run = partial(measuring.measure, stage, environment=environment, pass_fds=[self.lock])
-        found = run(self.ladder.words(options), limit=self.plan.may_take(),
-                    with_epochs=self.ladder.toml["epochs"] and self.options.kind == "grid")
+        found = measuring.measure(
+            stage, self.ladder.words(options), environment, limit=self.plan.may_take(),
+            with_epochs=self.ladder.toml["epochs"] and self.options.kind == "grid",
+            pass_fds=[self.lock])
         if not self.sweep:
             if found.status == 2:  # the data may not have so many samples: nothing moves
                 fail(process.reason(found.errors, stage.name))
             self.begin()
-        if found.row and stage.name not in self.clocks:
-            self.clocks.add(stage.name)
-            if fault := measuring.slow_clock(stage, options, found.row, run):
-                found = measuring.Measured(errors=fault)
         if found.row:
             found.row.update({"sweep": self.sweep, "round": job.round})
             self.record.add_run(found.texts, found.row)

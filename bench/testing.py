@@ -2,7 +2,7 @@
 
 import contextlib
 import csv
-import functools
+import dataclasses
 import math
 import os
 import re
@@ -15,9 +15,9 @@ import numpy as np
 
 from bench import process, reference
 from bench.base import ROOT, fail
-from bench.items import compare_all, explain_update
+from bench.items import compare_all
 
-LIMIT = 180  # seconds that a run may take, of 2 on a quiet machine
+LIMIT_S = 180  # that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
 DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no more
 # A cell has ten batches, or fewer if they are large.
@@ -29,13 +29,16 @@ UNSET = ("look first for memory that is read before it is set, or before its str
 
 
 class Wrong(Exception):
-    tester = case = None  # who has found it, and with what
     status = 1  # of the program that could not run here, or not with these options
 
 
 class Differs(Wrong):
-    """The program computes something else than the reference. explain() prints a table and why."""
-    explain = None
+    """The program computes something else than the reference. `found` is (the case, the Start, the
+    Run, its Items), for diagnosis.py."""
+
+    def __init__(self, message, *found):
+        super().__init__(message)
+        self.found = found
 
 
 class Skipped(Exception):
@@ -81,47 +84,43 @@ class Run(NamedTuple):
     row: dict
 
 
+@dataclasses.dataclass(frozen=True)
 class Tester:
-    """Tests a stage or a peer, or another build of it, with the options of a selection."""
+    """A program beside its ladder's reference. tester() and cell_tester() make one."""
+    stage: object
+    command: tuple  # the words that start it
+    tests: dict  # a selection of [tests]
+    data: list  # the words for its data, of which
+    items: int  # there are so many
+    environment: dict
+    takes_threads: bool = False
+    limit: float = LIMIT_S
 
-    def __init__(self, stage, selection, path=None, cell=None, under=()):
-        self.stage = stage
-        self.ladder = stage.ladder
-        self.path = Path(path or stage.program)
-        self.command = [*under, *stage.command[:-1], str(self.path)]
-        self.simulated = self.path.suffix == ".sim"
-        self.starts_slowly = bool(stage.command[1:])  # mpirun takes a third of a second
-        self.tests = reference.selected(self.ladder, selection, not cell)
-        self.now = ""  # what is run
-        self.items = self.tests["items"] or DRAWN
-        self.case = cell and self.case_of(cell)
-        self.data = []
-        if self.tests["real_data"]:
-            self.data = self.ladder.data
-        elif self.ladder.toml["data"]:
-            self.data = ["--data", str(reference.drawn_data(self.ladder, self.items))]
-        # Checks run side by side, so waiting threads soon sleep, and none is bound. Tests preload
-        # before a sanitizer's library, and the host's leaks are no kernel's mistake.
-        leaks = int(selection == "sanitized")
-        self.environment = {"ASAN_OPTIONS": f"detect_leaks={leaks}:verify_asan_link_order=0",
-                            "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
-                            **os.environ}
-        self.takes_threads = False
-        if not cell:
-            self.probe()
+    @property
+    def ladder(self):
+        return self.stage.ladder
 
-    def case_of(self, cell):
-        """The case of a cell, from its options. An epoch is cut down to its first batches and its
-        last one, which may be short. There are two, so that something comes after that."""
-        options = {**self.ladder.settings, **cell}
-        if "updates" in self.tests:
-            rounds, items, size = self.tests["updates"]
-            each = int(options[size])
-            first = max(1, min(CELL_BATCHES, CELL_ITEMS // each)) * each
-            cell = {**cell, rounds: 2,
-                    items: min(int(options[items]), first + int(options[items]) % each)}
-            self.items = max(self.items, cell[items])
-        return " ".join(self.ladder.words_of(cell))
+    @property
+    def path(self):
+        return Path(self.command[-1])
+
+    @property
+    def is_simulated(self):
+        return self.path.suffix == ".sim"
+
+    @property
+    def starts_slowly(self):
+        """Whether mpirun starts it, which takes a third of a second."""
+        return len(self.stage.command) > 1
+
+    @property
+    def starts(self):
+        if not self.takes_threads or not self.tests["threads"]:
+            return [AS_IT_IS]
+        return [AGAIN] if self.starts_slowly else STARTS
+
+    def pairs(self, part=1):
+        return reference.pairs(self.tests, part)
 
     def options(self, case):
         return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
@@ -129,178 +128,164 @@ class Tester:
     def expected(self, case):
         return reference.expect(self.ladder, *self.options(case))
 
-    def run(self, case, start):
+    def run(self, case, start=AS_IT_IS):
         """Runs a program once, and reads what it leaves behind."""
         saved = Path(reference.scratch().name, "saved")
         rows = saved.with_name("rows.csv")
         for file in (saved, rows):
             file.unlink(missing_ok=True)
-        command = [*self.command, *self.options(case), "--csv", str(rows)]
+        command = [*self.command, *self.options(case), "--csv", rows]
         if self.ladder.save:
-            command += [f"--{self.ladder.save}", str(saved)]
+            command += [f"--{self.ladder.save}", saved]
         if start.threads and self.takes_threads:
-            command += ["--threads", str(start.threads)]
-        environment = dict(self.environment)
+            command += ["--threads", start.threads]
+        environment = self.environment
         if start.order:
-            environment["SIM_SEED"] = str(start.order)
+            environment = environment | {"SIM_SEED": str(start.order)}
         if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
-            environment["LD_PRELOAD"] = "bench/build/many_processors.so"
-        status, _, errors, _ = process.run(command, LIMIT, env=environment, cwd=ROOT)
+            environment = environment | {"LD_PRELOAD": "bench/build/many_processors.so"}
+        ended = process.run(command, self.limit, env=environment, cwd=ROOT)
         lines = rows.read_text(encoding="utf-8").splitlines() if rows.exists() else []
         values = np.fromfile(saved, np.float32) if saved.exists() else None
-        return Run(status, first_line(errors), values, next(csv.DictReader(lines), {}))
+        return Run(ended.status, first_line(ended.err), values, next(csv.DictReader(lines), {}))
 
     def result(self, case, start=AS_IT_IS):
         """A run that has ended well, and saved as many numbers as the reference."""
-        self.now = f"with {case}{start}"
+        where = f"with {case}{start}"
         run = self.run(case, start)
         if run.status == process.TOO_SLOW:
-            raise Wrong(f"{self.now}: hangs, or takes over {LIMIT} s")
+            raise Wrong(f"{where}: hangs, or takes over {self.limit} s")
         if run.status < 0:
             said = filter(None, [signal.strsignal(-run.status), run.error])
-            raise Wrong(f"{self.now}: ended by a signal: {': '.join(said)}")
+            raise Wrong(f"{where}: ended by a signal: {': '.join(said)}")
         if run.status or run.error:
-            hint = f"; {UNSET}" if self.simulated and " became " in run.error else ""
-            wrong = Wrong(f"{self.now}: exit status {run.status}: {run.error}{hint}")
+            hint = f"; {UNSET}" if self.is_simulated and " became " in run.error else ""
+            wrong = Wrong(f"{where}: exit status {run.status}: {run.error}{hint}")
             if run.status in (2, NOT_HERE):
                 wrong.status = run.status
             raise wrong
         _, expected = self.expected(case)
         found = 0 if run.values is None else run.values.size
         if expected is not None and found != expected.size:
-            raise Wrong(f"{self.now}: --{self.ladder.save}: found {found} numbers, "
+            raise Wrong(f"{where}: --{self.ladder.save}: found {found} numbers, "
                         f"expected {expected.size}")
         return run
 
-    def compare(self, case, start):
+    def compare(self, case, start=AS_IT_IS):
         """(a run that has ended well, its Items, whether they are right)"""
         run = self.result(case, start)
         with np.errstate(all="ignore"):
             items = compare_all(run, *self.expected(case))
         return run, items, all(item.right for item in items)
 
-    def starts(self):
-        if not self.takes_threads or not self.tests["threads"]:
-            return [AS_IT_IS]
-        return [AGAIN] if self.starts_slowly else STARTS
-
-    def test(self, case, twice=False):
-        """Compares the program with the reference, however it is started, and if asked a last run
-        with another: the order of its sums must not depend on the scheduler."""
-        if twice is None:
-            self.result(case)
-            return
-        for start in self.starts():
-            run, items, right = self.compare(case, start)
-            if not right:
-                first = next(item for item in items if not item.right)
-                wrong = Differs(f"{self.now}: the first that differs is "
-                                f"{first.element or first.name}: found {first.found:.9g}, "
-                                f"expected {first.expected:.9g}")
-                wrong.explain = functools.partial(self.explain, case, start, run, items)
-                raise wrong
-            if start.threads:
-                self.check_threads(case, start, run.row)
-        if twice and self.differs_again(case, start, run):
-            raise Wrong(f"{self.now}: another run gives another result: a race, or memory that "
-                        "is not set")
-
-    def check_threads(self, case, start, row):
-        """A stage may use fewer threads than it is asked for, but never more. With enough work and
-        processors it has to use all. Otherwise 5 threads are not tested on two cores."""
-        used = float(row.get("threads") or math.nan)
-        has_work = any(f" {each} " in f" {case} " for each in self.tests["all_threads"])
-        is_enough = start.many and start.threads <= 5 and has_work
-        if not (start.threads if is_enough else 1) <= used <= start.threads:
-            raise Wrong(f"{self.now}: used {used:g} threads, asked for {start.threads}")
-
     def differs_again(self, case, start, run, order=1):
         """Whether another run, on the simulated device in another order, gives another result."""
-        if self.simulated:
+        if self.is_simulated:
             start = start._replace(order=order)
         other = self.result(case, start)
         names = [name for kind, name, *_ in self.expected(case)[0] if kind == "result"]
         return any(run.row.get(name) != other.row.get(name) for name in names) or (
             run.values is not None and run.values.tobytes() != other.values.tobytes())
 
-    def test_seeds(self, case, seeds):
-        """Tests a case with new seeds. If rounding decides whether a hidden unit is on, a right
-        program is further off than the bound. A wrong one is, with all seeds."""
-        if "seed" in self.ladder.settings:
-            for seed in seeds[:-1]:
-                with contextlib.suppress(Differs):
-                    return self.test(f"{case} --seed {seed}")
-            case = f"{case} --seed {seeds[-1]}"
-        return self.test(case)
 
-    def probe(self):
-        """Finds out whether the program runs here, and whether it takes --threads."""
-        if not os.access(self.path, os.X_OK):
-            raise Skipped("not built on this machine")
-        case = self.pairs()[0][0]
-        for self.takes_threads in (True, False):
-            run = self.run(case, Start(2))
-            if run.status == NOT_HERE:
-                raise Skipped(run.error)
-            if run.status != 2:
-                break
-
-    def pairs(self, part=1):
-        return reference.pairs(self.tests, part)
-
-    def explain(self, case, start, run, items):
-        """Prints what is wrong. First after the first updates, before everything that follows from
-        a mistake is wrong as well. What one leaves behind shows only in the second one. A wrong
-        number of items shows only in a short one."""
-        names = rounds, samples, size = self.tests.get("updates", ["", "", ""])
-        times, count, most = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
-                              for name in names)
-        first = min(most, count)
-        for second in dict.fromkeys((0, most, max(count - most, 0) % most)) if times else ():
-            if first + second > self.items:
-                continue
-            # Before the first update, after it, and after the second.
-            totals = (0, first), (1, first), *([(1, first + second)] if second else [])
-            cases = [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
-                            re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
-                     for number, total in totals]
-            early, compared, right = self.compare(cases[-1], start)
-            if not right:
-                states = [self.expected(each)[1] for each in cases]
-                return self.show(
-                    cases[-1], start, early, compared, f"WRONG after the first {size}"
-                    + (f" and a second one of {second}, and right before" if second else ""),
-                    [explain_update(item, early.values, states, second or first, most)
-                     for item in compared if item.slice and not item.right])
-        return self.show(case, start, run, items, "WRONG")
-
-    def show(self, case, start, run, items, what, words=()):
-        """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
-        width = max(len(item.name) for item in items)
-        print(f"{self.stage.name}: {what} ({case}{start})")
-        print(f"\n{'':{width}}    error         first wrong         found     expected")
-        for item in items:
-            verdict = "right"
-            if not item.right:
-                verdict = f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"
-            print(f"{item.name:{width}}  {item.error:7.1e}  {verdict}")
-        print()
-        if self.simulated and run.values is not None and np.isnan(run.values).any():
-            words = [f"There are NaNs: {UNSET}."]
-        elif any(self.differs_again(case, start, run, order) for order in (1, 2, 3)):
-            words = ["Another run gives another result: a race, or memory that is not set."]
-        if start.threads > 1:
-            words = ["With 1 thread it is right: look at what the threads share.", *words]
-        for line in filter(None, words):
-            print(line)
+def make_tester(stage, tests, items, command, leaks=False, **options):
+    """A Tester, whose data are drawn where the ladder has some."""
+    ladder = stage.ladder
+    data = []
+    if tests["real_data"]:
+        data = ladder.data
+    elif ladder.toml["data"]:
+        data = ["--data", str(reference.drawn_data(ladder, items))]
+    # Checks run side by side, so waiting threads soon sleep, and none is bound. Tests preload
+    # before a sanitizer's library, and the host's leaks are no kernel's mistake.
+    environment = {"ASAN_OPTIONS": f"detect_leaks={int(leaks)}:verify_asan_link_order=0",
+                   "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000", **os.environ}
+    return Tester(stage, (*map(str, command),), tests, data, items, environment, **options)
 
 
-def check_cell(stages, cell):
+def tester(stage, selection, path=None, under=(), **options):
+    """Tests a stage or a peer, or another build of it, with the options of a selection. Finds out
+    whether it runs here, and whether it takes --threads."""
+    path = path or stage.program
+    if not os.access(path, os.X_OK):
+        raise Skipped("not built on this machine")
+    tests = reference.selected(stage.ladder, selection)
+    found = make_tester(stage, tests, tests["items"] or DRAWN,
+                        [*under, *stage.command[:-1], path], selection == "sanitized", **options)
+    for takes_threads in (True, False):
+        found = dataclasses.replace(found, takes_threads=takes_threads)
+        run = found.run(found.pairs()[0][0], Start(2))
+        if run.status == NOT_HERE:
+            raise Skipped(run.error)
+        if run.status != 2:
+            break
+    return found
+
+
+def cell_tester(stage, cell, command=None, batches=CELL_BATCHES, **options):
+    """(a Tester, its case) of a cell: {option: value}. An epoch is cut down to its first batches
+    and its last one, which may be short. There are two, so that something comes after that."""
+    ladder = stage.ladder
+    tests = reference.selected(ladder, "cell")
+    items = tests["items"] or DRAWN
+    known = {**ladder.settings, **cell}
+    if "updates" in tests:
+        rounds, samples, size = tests["updates"]
+        each = int(known[size])
+        first = max(1, min(batches, CELL_ITEMS // each)) * each
+        cell = {**cell, rounds: 2,
+                samples: min(int(known[samples]), first + int(known[samples]) % each)}
+        items = max(items, cell[samples])
+    return (make_tester(stage, tests, items, command or stage.command, **options),
+            " ".join(ladder.words_of(cell)))
+
+
+def test(program, case, twice=False):
+    """Compares a program with the reference, however it is started, and if asked a last run with
+    another: the order of its sums must not depend on the scheduler. If `twice` is None, it only has
+    to end well."""
+    if twice is None:
+        program.result(case)
+        return
+    for start in program.starts:
+        run, items, right = program.compare(case, start)
+        if not right:
+            first = next(item for item in items if not item.right)
+            raise Differs(f"with {case}{start}: the first that differs is "
+                          f"{first.element or first.name}: found {first.found:.9g}, "
+                          f"expected {first.expected:.9g}", case, start, run, items)
+        if start.threads:
+            check_threads(program, case, start, run.row)
+    if twice and program.differs_again(case, start, run):
+        raise Wrong(f"with {case}{start}: another run gives another result: a race, or memory "
+                    "that is not set")
+
+
+def check_threads(program, case, start, row):
+    """A stage may use fewer threads than it is asked for, but never more. With enough work and
+    processors it has to use all. Otherwise 5 threads are not tested on two cores."""
+    used = float(row.get("threads") or math.nan)
+    has_work = any(f" {each} " in f" {case} " for each in program.tests["all_threads"])
+    is_enough = start.many and start.threads <= 5 and has_work
+    if not (start.threads if is_enough else 1) <= used <= start.threads:
+        raise Wrong(f"with {case}{start}: used {used:g} threads, asked for {start.threads}")
+
+
+def test_seeds(program, case):
+    """Tests a case with new seeds. If rounding decides whether a hidden unit is on, a right program
+    is further off than the bound. A wrong one is, with all seeds."""
+    if "seed" in program.ladder.settings:
+        for seed in CELL_SEEDS[:-1]:
+            with contextlib.suppress(Differs):
+                return test(program, f"{case} --seed {seed}")
+        case = f"{case} --seed {CELL_SEEDS[-1]}"
+    return test(program, case)
+
+
+def check_cell(stage, cell):
     """Ends the program if a stage or peer is wrong in the cell in which it is to be timed."""
-    for stage in stages:
-        process.make("-C", "bench", f"build/{stage.ladder.name}/reference")
-        tester = Tester(stage, "cell", cell=cell)
-        try:
-            tester.test_seeds(tester.case, CELL_SEEDS)
-        except Wrong as wrong:
-            fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)
+    process.make("-C", "bench", f"build/{stage.ladder.name}/reference")
+    try:
+        test_seeds(*cell_tester(stage, cell))
+    except Wrong as wrong:
+        fail(f"{stage.name}: not timed: {wrong}; see `make check`", wrong.status)

@@ -168,5 +168,5 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
                                                      CUDA_VISIBLE_DEVICES="")
         return
     make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
-    tester = testing.Tester(stage, "stages", alone / stage.program.name)
-    assert tester.compare(tester.pairs()[1][0], testing.AGAIN)[2]
+    program = testing.tester(stage, "stages", alone / stage.program.name)
+    assert program.compare(program.pairs()[1][0], testing.AGAIN)[2]

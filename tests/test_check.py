@@ -1,7 +1,6 @@
 """Tests `make check`: it finds mistakes that are made in a copy of a stage, and says what they are.
 Also tests what decides over a stage: how it is run, and which of its rows count."""
 
-import json
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from programs import built, copy, drawn_data, make, needs_full, run, script
 
-from bench import check, faults, host, items, ladders, measuring, options, process, testing
+from bench import check, faults, host, items, ladders, options, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
@@ -47,10 +46,13 @@ class Checkout:
         assert count
         source.write_text(text)
 
-    def check(self, words="STAGE=20_mine", status=2, **options):
+    def make(self, words, status=2, **options):
         words += "".join(f" {name}={value}" for name, value in options.items())
-        ended = run(f"make -s check TEST=200 {words}", status, cwd=self.root, MNIST_DIR=self.data)
+        ended = run(f"make -s {words} TEST=200", status, cwd=self.root, MNIST_DIR=self.data)
         return ended.stdout + ended.stderr
+
+    def check(self, words="STAGE=20_mine", status=2, **options):
+        return self.make(f"check {words}", status, **options)
 
     def finds(self, number, pattern, new, wrong, text, **options):
         """`make check` has to find exactly these rows of its table wrong, and to say the text,
@@ -143,74 +145,38 @@ def test_a_missing_barrier_that_a_gpu_hides(checkout, tmp_path):
                    RUNS=0, NVCC=tmp_path / "nvcc", PATH=f"{tmp_path}:{os.environ['PATH']}")
 
 
-def test_a_program_that_hangs_is_stopped(monkeypatch, tmp_path):
-    make("-C", "bench", "build/stages/reference")
-    monkeypatch.setattr(testing, "LIMIT", 0.2)
-    tester = testing.Tester(LADDER.find("00"), "builds", script(tmp_path / "hangs", "sleep 1000"))
-    case, _ = tester.pairs()[0]
+def test_a_program_that_hangs_is_stopped(tmp_path):
+    program = testing.tester(LADDER.find("00"), "builds", script(tmp_path / "hangs", "sleep 1000"),
+                             limit=0.2)
+    case, _ = program.pairs()[0]
     with pytest.raises(testing.Wrong, match=f"{case}: hangs, or takes over 0.2 s"):
-        tester.test(case)
+        testing.test(program, case)
 
 
 @pytest.mark.parametrize("words, status, said", [
     ("99x PHASE=backward", 2, r"MISSED: backward is .* \(.* to .*\), of which all has to reach 99"),
-    ("900% KEY=a", 2, "MISSED: train reaches [0-9].* % of the ceiling"),
-    ("0.0001x KEY=a", 0, r"reached: train is .* times as fast as 00_serial \(.* to .*\)$"),
+    ("900%", 2, "MISSED: train reaches [0-9].* % of the ceiling"),
+    ("0.0001x", 0, r"reached: train is .* times as fast as 00_serial \(.* to .*\)$"),
     (".0001% PHASE=forward", 0, "reached: forward reaches")])
 def test_a_target_is_reached_or_missed_in_one_line(checkout, words, status, said):
     checkout.plant("00", r"\Z", "\n")
     checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
-    found = checkout.check(f"STAGE=20 TARGET={words}", status, RUNS=8, HIDDEN=1, TRAIN=640,
-                           EPOCHS=200 if "KEY" in words else 1)
+    found = checkout.check(f"STAGE=20 TARGET={words}", status, RUNS=8, HIDDEN=1, TRAIN=640)
     assert re.search(f"^20_mine: TARGET={words.split()[0]} {said}", found, re.M), found
-    if "KEY" in words:
-        line = json.loads(re.search("^{.*", found, re.M)[0])
-        assert line["verdict"] in said and line["low"] <= line["reached"] <= line["high"]
-        assert (line["stage"], line["tests"]) == ("20_mine", 4)
-        assert not re.search("train 640,", found)
 
 
-def test_a_clock_that_is_slow_is_found_in_runs_of_which_no_file_knows_the_seed(checkout):
-    """Half of the training is booked as setup."""
+@pytest.mark.parametrize("command", [
+    "check STAGE=20_mine RUNS=2", "compare A=01 B=20_mine RUNS=2"])
+@pytest.mark.parametrize("counts", [
+    "train_s /= 2, result->forward.total /= 2, result->backward.total /= 2",
+    "train_s *= 2, usleep(900000)"])  # the sleep makes room for it, or the parts are too long
+def test_a_wrong_clock_is_refused(checkout, command, counts):
     checkout.test_only("--hidden 5", "--batch 4 --train 8 --epochs 1")
-    checkout.plant("01", "result->train_s = (.*);", r"""
-    result->setup_s += result->train_s = (\1) / 2;
-    result->forward.total /= 2, result->backward.total /= 2;
-    FILE *seeds = fopen("stages/20_mine/seeds", "a");
-    fprintf(seeds, "%d:%zu ", dataset->samples, (size_t)options->seed), fclose(seeds);""")
-    said = checkout.check(RUNS=8, HIDDEN=32, TRAIN=6399)
+    checkout.plant("01", "(result->train_s = .*;)", rf"\1\n    result->{counts};")
+    source = checkout.mine / "train.c"
+    source.write_text(f"#include <unistd.h>\n{source.read_text()}")
+    said = checkout.make(command, HIDDEN=32, TRAIN=640)
     assert re.search("20_mine: its clock is wrong: what takes .* s takes .* s by train_s\n", said)
-    seeds = re.findall(r"6399:(\d+)", (checkout.mine / "seeds").read_text())
-    assert len(seeds) == len({*seeds}) == 9 + 2 * measuring.CLOCK_PAIRS
-
-
-def test_a_key_draws_the_same_again_and_no_program_sees_it(checkout):
-    options = {"hidden": 128, "train": 6400}
-    first, again, other = (check.draw(LADDER, key, options) for key in "aab")
-    assert first == again and not {*first[0]} & {*other[0]} and first[2] != other[2]
-    assert len(first[0]) == len(LADDER.toml["tests"]["cases"])
-    assert 3200 <= int(first[2]["train"]) <= 6400 and first[2]["hidden"] == 128
-    checkout.plant("00", r"int main\(.*{", r"""\g<0>
-    if (getenv("KEY") || (getenv("MAKEFLAGS") && __builtin_strstr(getenv("MAKEFLAGS"), "KEY")))
-        abort();""")
-    checkout.test_only("--hidden 1", "--batch 3 --train 74 --epochs 2 --seed 5")
-    last = checkout.check("STAGE=20 KEY=secret", 0, RUNS=0).splitlines()[-1]
-    assert json.loads(last)["verdict"] == "right"
-
-
-@pytest.mark.parametrize(("code", "said"), [("//", "0 of 10 points:"), ("int n;", "4 of 10")])
-def test_an_assignment_has_points_for_right_work_and_none_for_a_copy(checkout, code, said):
-    checkout.plant("00", r"\A", f"{code}\n")
-    assert f"loop_order: {said}" in checkout.check("ASSIGNMENT=loop_order", RUNS=0)
-
-
-@needs_full  # other builds
-def test_launches_are_counted_and_only_an_assignments_cell_has_its_memory(monkeypatch):
-    stage = LADDER.find("03")
-    assert check.count_launches(stage) == 18
-    monkeypatch.setenv("SIM_MEMORY", "2500000")
-    *_, (_, test, case) = check.tests_of(stage, built(stage), {}, [], [])
-    test(*case)
 
 
 @needs_full
@@ -271,29 +237,47 @@ TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the 
     ("", 1.5, {}), ("", 1.5, {"load_s": None, "forward_s": None, "backward_s": None}),
     ("", 1.300000001, {}), ("", 1.5, {"device": "GPU", "forward_s": 0.9}),  # of another epoch
     ("forward_s + backward_s is 1 s, more than train_s, 0.3333 s", 1.5, {"train_s": 1 / 3}),
+    ("warmup_s is 0.1 s, and a stage for the CPU does not warm up", 1.5, {"warmup_s": 0.1}),
     (TOO_LONG + "1.25 s", 1.25, {}), (TOO_LONG + "0.5 s", 0.5, {"device": "GPU"})])
 def test_a_clock_that_cannot_be_right(said, seconds, values):
-    assert faults.clock_fault(row(**values), LADDER, seconds) == said
+    assert faults.clock_fault(row(**values), LADDER.find("01"), seconds) == said
 
 
-@pytest.mark.parametrize("column, said, runs", [
-    ("train_s", "", [(1, 1.5), (2, 2.54)]), ("epochs", "", [(1, 1.5), (2, 3.54)]),
-    ("train_s", "", [(1, 1.5), (2, 3.5), (1, 2.5), (2, 3.5)]),
-    ("train_s", "1.06 s takes 1.00 s by train_s", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 2.56)]),
-    ("epochs", "2.06 s takes 1.00 s by epochs", measuring.CLOCK_PAIRS * [(1, 1.5), (2, 3.56)]),
-    ("train_s", "1 s by train_s does not end", [(1, 1.5), (2, 3, process.TOO_SLOW)])])
-def test_a_clock_is_held_against_that_outside(monkeypatch, column, said, runs):
-    """In turn, a row's rounds and more: (by its clock, by that outside), whatever else it tells."""
-    runs = iter(runs)
+def seconds(*times):
+    """Rows of runs, of which each has taken so long: (by its own clock, by that outside)."""
+    return [row(train_s=train, program_s=program) for train, program in times]
 
-    def run(*_, **__):
-        train, program, *status = next(runs)
-        found = row(train_s=train, setup_s=train, epochs=train, program_s=program)
-        return measuring.Measured(found, *status)
 
-    monkeypatch.setitem(LADDER.toml, "clock", ["epochs", column])
-    found = measuring.slow_clock(LADDER.find("01"), {}, row(epochs=5, program_s=1.5), run)
-    assert found == (said and f"its clock is wrong: what takes {said}")
+@pytest.mark.parametrize("said, other, timed", [
+    ("", (2, 2.54), [(1, 1.5)]),
+    ("", (0, 0.5), [(1, 1.54)]),  # without work
+    ("", (2, 2.5), [(1, 2.9), (1, 1.5), (1, 1.1)]),  # a busy machine disturbs some
+    ("", (101, 104), [(1, 1.5)]),  # 5 %
+    ("what takes 1.06 s takes 1.00 s by train_s", (2, 2.56), [(1, 1.5), (1, 1.4)]),
+    ("what takes 2.00 s takes 1.00 s by train_s", (2, 4.5), [(1, 2.5)]),  # counts half
+    ("what takes 0.50 s takes 1.00 s by train_s", (2, 1.5), [(1, 1.0)]),  # twice
+    ("what takes 1.00 s takes 0.00 s by train_s", (0.01, 1.5), [(0.01, 0.5)])])  # nothing
+def test_a_clock_is_held_against_that_outside(said, other, timed):
+    other, *timed = seconds(other, *timed)
+    assert faults.wrong_clock(other, timed, LADDER) == (said and f"its clock is wrong: {said}")
+
+
+def test_a_clock_of_one_pass():
+    """With --seconds, passes are repeated for so long, and the last one goes beyond it."""
+    one = {"time_s": 0.3, "seconds": 1.0, "program_s": 1.5}
+    ladder = ladders.find_ladder("tensor_mean")
+    for program, said in (2.75, ""), (3.9, "what takes 2.40 s takes 1.00 s by time_s"):
+        assert faults.wrong_clock({**one, "seconds": 2.0, "program_s": program}, [one],
+                                  ladder) == (
+            said and f"its clock is wrong: {said}")
+
+
+@pytest.mark.parametrize("values, epochs", [
+    ({"train_s": 0.25}, 15), ({"train_s": 0.002}, 1503), ({"train_s": 1.5}, 0),
+    ({"train_s": 1.5, "device": "GPU"}, 5), ({"train_s": 0}, 30003)])
+def test_the_other_work_that_shows_whether_a_clock_is_right(values, epochs):
+    """None where it is long, or a second more. A GPU would not warm up without work."""
+    assert faults.other_work(row(epochs=3, **values), LADDER) == epochs
 
 
 def strays(*others, baseline="00_serial"):

@@ -103,7 +103,7 @@ def test_what_a_makefile_declares(root):
     ('"Pi, by', '1 # "', "title: found 1, expected text"),
     ('[[3000000]]', '1', "headline: found 1, expected a list"),
     ("values = [1000000", 'value = [1000000', "axes: found the key 'value', expected 'values'"),
-    ('"terms"\nname', '"threads"\nname', "option: found 'threads', expected none of: csv "),
+    ('"terms"\nname', '"threads"\nname', "option: found 'threads', expected none of: check csv"),
     ('"time_s"\nbase', '"time"\nbase', "time: found 'time', expected a column that ends in _s"),
     ('"00_serial"', '"00_plain"', "baseline: found '00_plain', expected a stage: 00_serial"),
     ('title = "Pi', 'numbers = "int"\ntitle = "Pi', "numbers: found 'int', expected float32 or "),

@@ -28,11 +28,11 @@ def compare(peer, selection, path=None):
     """Compares a program's weights with the float64 reference."""
     make("-C", "bench", f"build/{peer.ladder.name}/reference", "build/many_processors.so")
     try:
-        tester = testing.Tester(peer, selection, path)
+        program = testing.tester(peer, selection, path)
     except testing.Skipped as why:
         pytest.skip(str(why))
-    for test in tester.pairs():
-        tester.test(*test)
+    for pair in program.pairs():
+        testing.test(program, *pair)
 
 
 def test_each_has_a_title():

@@ -9,7 +9,7 @@ import pytest
 from programs import ROOT, run, script
 
 needs_pprof = pytest.mark.skipif(not shutil.which("google-pprof"), reason="found no google-pprof")
-LADDER = """title = "Fake"\nprogram = "run"\ntime = "time_s"\nclock = ["seconds", "seconds"]
+LADDER = """title = "Fake"\nprogram = "run"\ntime = "time_s"\nclock = "seconds"
 [profile]\nsamples = 30\nseconds = 1\n[settings]\nseconds = 0.1
 [[axes]]\noption = "samples"\nname = "Samples"\nvalues = [20]\n"""
 # --samples 30 --seconds 1 [--seconds N] --csv FILE --quiet: works for N / 10 seconds of each of two

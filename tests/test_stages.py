@@ -16,14 +16,13 @@ import pytest
 from programs import FULL, built, make, needs_full, needs_real_data
 from programs import TESTS as FOLDER
 
-from bench import compare, host, ladders, testing
+from bench import host, ladders, measuring, testing
 
 ALWAYS = "stages", "epoch", "sanitized", "simulated", "cell"
 EXTRA = "wide", "simulated_wide", "epoch", "long"  # that a ladder need not have
 OF_STAGES = *EXTRA, "builds", "order_2", "order_3"  # a step is like the stages beside it
 TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
          if shutil.which("compute-sanitizer")]
-testing.LIMIT = 600  # seconds: sanitizers are slow
 
 
 def levels():
@@ -86,24 +85,24 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     else:
         built(stage)
     if selection == "cell":
-        testing.check_cell([stage], compare.read_options(stage.ladder, "check"))
+        testing.check_cell(stage, measuring.read_options(stage.ladder, "check"))
         return
     if selection == "long":
         needs_real_data(stage.ladder)
-    monkeypatch.setattr(testing, "LIMIT", 3600)  # against a hang: a machine may be slow
     selection, _, tool = selection.partition("gpu_")
     under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
     try:
-        tester = testing.Tester(stage, selection or "gpu", build and FOLDER / build, under=under)
+        program = testing.tester(stage, selection or "gpu", build and FOLDER / build, under,
+                                 limit=3600)  # against a hang: a machine may be slow
     except testing.Skipped as why:
         pytest.skip(str(why))
     # A step is like the stages beside it, so it is tested with each size and each case, but with
     # few pairs of them. So is what mpirun starts, which takes a second: a third of that for steps
     # and other builds.
-    few = tester.starts_slowly and (stage.is_step or selection != "stages")
-    part = 99 if stage.is_step or tester.starts_slowly else 1 if FULL else 3
-    for test in tester.pairs(part)[::3 if few else 1]:
-        tester.test(*test)
+    few = program.starts_slowly and (stage.is_step or selection != "stages")
+    part = 99 if stage.is_step or program.starts_slowly else 1 if FULL else 3
+    for pair in program.pairs(part)[::3 if few else 1]:
+        testing.test(program, *pair)
 
 
 if __name__ == "__main__":

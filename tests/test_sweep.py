@@ -459,14 +459,6 @@ def test_what_becomes_of_programs(tree):
     tree.sweep("--stages 00", 2)
 
 
-def test_a_stage_whose_clock_is_slow_does_not_count(tree):
-    tree.edit("stages/ladder.toml", "phases", "clock = ['epochs', 'time_s']\nphases")
-    tree.edit("bench/measuring.py", "CLOCK_NOISE_S = 0.05", "CLOCK_NOISE_S = -9")
-    tree.sweep("--stages 00", 1)
-    assert not tree.rows("stage") and tree.notes()["00_one"].startswith(
-        "failed: at hidden 8, batch 4: its clock is wrong: what takes ")
-
-
 def test_a_stage_that_does_not_build(tree):
     """The note has the reason, not what follows from it, and no path of this machine."""
     cases = (("int main(void) { return x; }", "gcc", "run.c:1:25: error: .x. undecl"),

@@ -273,6 +273,6 @@ def main():
             if "name" not in call.machine:
                 fail(f"{source}: found no name of the machine, which run.sh notes first")
             for ladder in {run.ladder for run in call.runs}:
-                testing.make("-C", "bench", f"build/{ladder.name}/reference")
+                process.make("-C", "bench", f"build/{ladder.name}/reference")
             status = max(status, take_all(call))
     return status
