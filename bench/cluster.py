@@ -29,8 +29,10 @@ BATCHES = 4  # of an epoch at most: many nodes take seconds for each
 SETTINGS = [f"--cfg={each}" for each in (
     "network/model:CM02", "smpi/coll-selector:ompi", "smpi/reduce:mpich", "smpi/test:1e-7",
     "smpi/cpu-threshold:1e-8")]
-COLUMNS = ["stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "us_a_batch", "predicted",
-           "forward", "backward", "waits", "of_one_node", "mib", "real", "sources"]
+# Of a record. `network` is "simulated", or how processes were connected whose sums were delayed.
+COLUMNS = ["network", "stage", "hidden", "batch", "nodes", "latency_us", "gb_s", "round",
+           "us_a_batch", "predicted", "forward", "backward", "waits", "of_one_node", "mib", "real",
+           "sources"]
 
 
 def build(stage):
@@ -92,7 +94,7 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
                  **{phase: float(row[f"{phase}_s"]) for phase in ladder.phases}}
         each = 1e6 / ladder.units(row)
         return row | {key: round(each * time, 1) for key, time in times.items()} | {
-            "nodes": self.nodes, "latency_us": self.latency, "gb_s": self.bandwidth,
+            "network": "simulated", "nodes": self.nodes, "latency_us": self.latency, "gb_s": self.bandwidth,
             "mib": round(float(row["peak_rss_mib"])), "sources": stage.sources,
             "options": options, "calls": calls}
 
@@ -129,8 +131,12 @@ def start(ladder):
 def save(lines, output):
     """Prints lines of runs, and appends them to a file."""
     table = pandas.DataFrame(lines).reindex(columns=COLUMNS)
-    shown = table.drop(columns="sources").dropna(axis="columns", how="all")
+    shown = table.drop(columns=["network", "sources"]).dropna(axis="columns", how="all")
     print(f"\n{shown.to_string(index=False)}")
+    append(table, output)
+
+
+def append(table, output):
     table.to_csv(output, mode="a", index=False, header=not output.exists())
 
 

@@ -20,7 +20,7 @@ MARKER = "<!-- {}: {} -->"  # a block's name, "begin" or "end"
 
 def markdown(frame):
     """A table in Markdown. Columns of numbers stand to the right."""
-    words_of = {"", tables.MOVE, "cell", "its work", "the paper"}
+    words_of = {"", "stage", tables.MOVE, "cell", "its work", "the paper"}
     align = ["left" if head in words_of else "right" for head in frame.columns]
     return frame.to_markdown(index=False, disable_numparse=True, colalign=align)
 
@@ -63,7 +63,7 @@ def front(machine, folder):
 
 def on_a_cluster(machine, folder):
     """What stages of several processes gain on 16 simulated nodes, or ""."""
-    path = frames.reference("cpu") / "cluster/simulated.csv"
+    path = frames.reference("cpu") / "cluster/runs.csv"
     stages = [stage for stage in machine.ladder.stages
               if stage.declared("RUN") and not stage.is_step]
     if not stages or not path.exists():

@@ -1,4 +1,4 @@
-"""Draws what `make cluster OUTPUT=FILE.csv` wrote, and puts it into READMEs of its stages:
+"""Draws what `make cluster OUTPUT=FILE.csv` wrote, and puts it into CLUSTER.md:
 
     python3 -m bench stages.07_mpi.cluster FILE.csv
 
@@ -70,24 +70,47 @@ def draw(table, path):
     look.save(figure, path)
 
 
-def summary(stage, table):
-    """A stage on 16 nodes and beside real processes, and over its origin."""
-    place = [*CELL, "nodes", "latency_us"]
-    before = table[table["stage"] == stage.before.name][[*place, "us_a_batch"]]
-    own = table[(table["stage"] == stage.name) & ((table["nodes"] == 16) | table["real"].notna())]
-    own = own.merge(before, how="left", on=place, suffixes=("", "_before"))
-    own["over"] = (own["us_a_batch_before"] / own["us_a_batch"]).round(2)
-    own["part"] = (own["real"] / own["us_a_batch"]).round(2)
-    heads = {"hidden": "hidden", "batch": "batch", "nodes": "nodes", "latency_us": "latency, µs",
-             "us_a_batch": "µs a batch", "predicted": "predicted", "waits": "waits",
-             "real": "not simulated", "part": "part", "of_one_node": "over one node",
-             "over": f"over {stage.before.number}"}
-    shown = own[[*heads]].dropna(axis=1, how="all")
-    lines = ([f"{number or 0:.4g}" if pandas.notna(number) else "" for number in line]
-             for line in shown.itertuples(index=False))
-    changed = {*own["sources"]} - {stage.sources}
-    note = "\n\nSome runs are of earlier sources." if changed else ""
-    return pages.markdown(pandas.DataFrame(lines, columns=[*map(heads.get, shown)])) + note
+def number(value):
+    return f"{value or 0:.4g}" if pandas.notna(value) else ""
+
+
+def show(table, heads):
+    """These columns of a table, of which the stage's is words, in Markdown."""
+    shown = table[[*heads]].rename(columns=heads)
+    for name in shown.columns.drop("stage"):
+        shown[name] = shown[name].map(number)
+    return pages.markdown(shown)
+
+
+def summary(ladder, table):
+    """All stages on 16 nodes, in each cell one below the other; and beside real processes."""
+    place = [*CELL, "gb_s", "nodes", "latency_us"]
+    befores = {stage.name: stage.before.name for stage in ladder.stages if stage.before}
+    before = table[[*place, "stage", "us_a_batch"]].rename(
+        columns={"stage": "before", "us_a_batch": "us_before"})
+    table = table.assign(before=table["stage"].map(befores))
+    table = table.merge(before, how="left", on=[*place, "before"]).drop_duplicates(
+        [*place, "stage", "real"], keep="last")
+    table["over"] = (table["us_before"] / table["us_a_batch"]).round(2)
+    table["part"] = (table["real"] / table["us_a_batch"]).round(2)
+    simulated = table[(table["nodes"] == 16) & table["real"].isna()]
+    heads = {"stage": "stage", "hidden": "hidden", "batch": "batch", "gb_s": "GB/s",
+             "latency_us": "latency, µs", "us_a_batch": "µs a batch", "predicted": "predicted",
+             "waits": "waits", "of_one_node": "over one node", "over": "over the stage before"}
+    real = table[table["real"].notna()]
+    heads_of_real = {"stage": "stage", "hidden": "hidden", "batch": "batch", "nodes": "nodes",
+                     "latency_us": "delay, µs", "us_a_batch": "µs a batch",
+                     "predicted": "predicted", "waits": "waits", "real": "not simulated",
+                     "part": "part"}
+    order = [*CELL, "gb_s", "latency_us", "nodes"]
+    parts = ["On 16 simulated nodes:", show(simulated.sort_values(order, kind="stable"), heads),
+             "On two and three, beside real processes with the same delay of each sum:",
+             show(real.sort_values(order, kind="stable"), heads_of_real)]
+    now = {stage.name: stage.sources for stage in ladder.stages}
+    changed = {row.stage for row in table.itertuples() if row.sources != now[row.stage]}
+    if changed:
+        parts.append(f"The sources of {', '.join(sorted(changed))} have changed since.")
+    return "\n\n".join(parts)
 
 
 def main():
@@ -99,10 +122,10 @@ def main():
             cluster.build(stage)
             cluster.save(beside_real(stage, ladder.options("step"), rate), path)
     table = pandas.read_csv(path)
+    table = table[table["network"] == "simulated"]
     simulated = table[table["real"].isna()]
     for width, runs in simulated.groupby("gb_s"):
         stages = runs["stage"].unique()
         shown = runs[runs["stage"].isin(stage for stage in stages if stage[2:4] in (".0", "_m"))]
         draw(shown, path.with_name(f"{width:g}_gb_s.svg"))
-    for stage in ladder.stages:
-        pages.update(stage.folder / "README.md", "cluster", partial(summary, stage, table))
+    pages.update(Path(__file__).with_name("CLUSTER.md"), "cluster", partial(summary, ladder, table))

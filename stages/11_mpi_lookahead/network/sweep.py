@@ -1,13 +1,14 @@
 """Measures 07 and 11 in turn over ways of different length from process to process.
 
     python3 -m bench stages.11_mpi_lookahead.network.sweep [--runs N]
-        [--output FILE] [option of the stages ...]
+        [--output FILE] [--hidden N] [--batch N]
     python3 -m bench stages.11_mpi_lookahead.network.sweep --draw FILE
 
 shared: shared memory. tcp: TCP through the loopback device. veth: TCP between two network
 namespaces, each with a process, as between two hosts. It needs root, and leaves nothing behind. On
 each way, delay.c also lets no sum arrive before so many microseconds. That is a simulated delay.
-Prints µs a batch, the medians, and FILE gets a row for each run. --draw puts a picture beside it.
+Prints µs a batch, the medians, and appends a row for each run to FILE, in the columns of `make
+cluster`. --draw puts network.svg beside it.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
-from bench import ladders, pairs, process
+import pandas
+
+from bench import cluster, ladders, pairs, process
 
 FOLDER = Path(__file__).resolve().parent
 DELAYS = 0, 50, 100, 200
@@ -81,8 +84,9 @@ def measure(stage, command, environment, delay, words):
     return 1e6 * float(row["train_s"]) / stage.ladder.units(row)
 
 
-def sweep(name, stages, count, words, file):
-    """Prints a line for each delay. Of each stage, so many runs."""
+def sweep(name, stages, count, options, output):
+    """Prints a line for each delay, and appends so many runs of each stage to a file."""
+    words = stages[0].ladder.words(options)
     with WAYS[name] as (command, environment):
         for delay in DELAYS:
             times = [], []
@@ -90,24 +94,26 @@ def sweep(name, stages, count, words, file):
                 for side in ((0, 1), (1, 0))[run % 2]:
                     spent = measure(stages[side], command, environment, delay, words)
                     times[side].append(spent)
-                    print(name, delay, run, stages[side].name, f"{spent:.3f}", sep=",", file=file)
+                    row = {"network": name, "stage": stages[side].name, **options, "nodes": 2,
+                           "latency_us": delay, "round": run, "us_a_batch": round(spent, 3)}
+                    cluster.append(pandas.DataFrame([row], columns=cluster.COLUMNS), output)
             print(f"{name:8}{delay:10}{median(times[0]):10.1f}{median(times[1]):20.1f}   "
                   f"{pairs.ratio(times[1], times[0]).text}", flush=True)
 
 
 def draw(path):
     """Draws the time of both stages over the delay: the median, and the range of the runs."""
-    import pandas  # to measure, nobody needs it
+    from report import look  # to measure, nobody needs it
 
-    from report import look
     table = pandas.read_csv(path)
-    ways = list(dict.fromkeys(table["way"]))
+    table = table[table["network"] != "simulated"]
+    ways = list(dict.fromkeys(table["network"]))
     figure, panels = look.plt.subplots(1, len(ways), sharey=True, squeeze=False,
                                        figsize=(2.4 * len(ways), 2.8), layout="constrained")
     for way, axes in zip(ways, panels[0], strict=True):
         for name, marker in zip(NAMES, "os", strict=True):
-            runs = table[(table["way"] == way) & (table["stage"] == name)]
-            times = runs.groupby("delay_us")["us_a_batch"].agg(["median", "min", "max"])
+            runs = table[(table["network"] == way) & (table["stage"] == name)]
+            times = runs.groupby("latency_us")["us_a_batch"].agg(["median", "min", "max"])
             axes.errorbar(times.index, times["median"], marker=marker, color=look.place(name)[1],
                           yerr=[times["median"] - times["min"], times["max"] - times["median"]],
                           label=name)
@@ -116,7 +122,7 @@ def draw(path):
     figure.supxlabel("simulated delay of each sum (µs)", fontsize=9)
     panels[0, 0].set_ylabel("µs a batch")
     panels[0, 0].legend(frameon=False)
-    look.save(figure, path.with_suffix(".svg"))
+    look.save(figure, path.with_name("network.svg"))
 
 
 def main():
@@ -124,8 +130,10 @@ def main():
                                      allow_abbrev=False)
     parser.add_argument("--draw", type=Path)
     parser.add_argument("--runs", type=int, default=11)
-    parser.add_argument("--output", default=os.devnull)
-    options, words = parser.parse_known_args()
+    parser.add_argument("--output", type=Path, default=Path(os.devnull))
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=32)
+    options = parser.parse_args()
     if options.draw:
         draw(options.draw)
         return
@@ -135,11 +143,10 @@ def main():
     stages = [ladder.find(name) for name in NAMES]
     for folder in FOLDER, *(stage.folder for stage in stages):
         call(["make", "-s", "-C", str(folder)])
-    with open(options.output, "w", encoding="ascii") as file:
-        print("way,delay_us,run,stage,us_a_batch", file=file)
-        print(f"{'way':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}   times as fast")
-        for name in WAYS:
-            try:
-                sweep(name, stages, options.runs, [*ladder.data, *words], file)
-            except OSError as error:
-                print(f"{name}: left out: {error}")
+    print(f"{'network':8}{'delay, µs':>10}{NAMES[0]:>10}{NAMES[1]:>20}   times as fast")
+    for name in WAYS:
+        try:
+            sweep(name, stages, options.runs, {"hidden": options.hidden, "batch": options.batch},
+                  options.output)
+        except OSError as error:
+            print(f"{name}: left out: {error}")
