@@ -99,7 +99,8 @@ def front(machine):
             lines.setdefault(program, {}).update(
                 {(name, where): value for name, value in (here | gain_of).items()})
     frame = pandas.DataFrame(lines.values(), index=[*lines])
-    frame.columns = pandas.MultiIndex.from_tuples(frame.columns)
+    if lines:
+        frame.columns = pandas.MultiIndex.from_tuples(frame.columns)
     names = [cell_name(machine.ladder, cell) for cell in cells]
     return frame, names, runs[runs["stage"].isin(program.name for program in lines)]
 

@@ -17,7 +17,7 @@ def paragraph(text):
 
 def text(machine, kinds):
     parts = [paragraph(machine.name)]
-    if (machine.runs["kind"].isin(["grid", "steps"])).any():
+    if (machine.runs["kind"].isin(["grid", "steps"])).any() and len(tables.front(machine)[0]):
         parts.append(first_screen(machine))
     for kind in kinds:
         runs = machine.runs[machine.runs["kind"] == kind]

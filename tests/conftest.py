@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from programs import LIMIT_S, copy, rows, script, told
 
-from bench import sweep  # noqa: F401 - what it imports stays imported in run_here()
+import report.terminal  # noqa: F401 - what it imports stays imported in run_here()
+from data import mnist
 
 SWEEP = "python3 -m bench report.run_all --output results"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -49,7 +50,7 @@ unit = "s"
 # It notes its call. Its options are variables, which its commands may use and set.
 PROGRAM = """#!/bin/sh
 stage={name} device=cpu dataset=mnist batch=4 hidden=8 epochs=5 pace=0.1 exact=0
-load_s=0.1 time_s=0.4 phase_s=0.1 loss=0.3 threads=${{OMP_NUM_THREADS:-1}}
+load_s=0.1 setup_s=0.01 time_s=0.4 phase_s=0.1 loss=0.3 threads=${{OMP_NUM_THREADS:-1}}
 case $* in *--columns) exit ;; esac
 echo "$0 $*" >>calls
 while [ $# -gt 0 ]; do
@@ -66,7 +67,7 @@ add_row() {{ # FILE HEADER ROW
 }}
 {commands}
 add_row "$csv" load_s,setup_s,time_s,forward_s,backward_s,loss,gflops,peak_rss_mib,peak_vram_mib \\
-    "$load_s,0.01,$time_s,$phase_s,$phase_s,$loss,1.5,100.0,"
+    "$load_s,$setup_s,$time_s,$phase_s,$phase_s,$loss,1.5,100.0,"
 """
 
 MACHINE = """#!/bin/sh
@@ -75,18 +76,6 @@ case $1 in
 --gpu) ;;
 *) printf '%s\\n' 'cpu: Made up' caches: "threads: $(nproc)" "variables: $OMP_NUM_THREADS" ;;
 esac
-"""
-
-
-# In the place of report/, which takes half of a sweep's time and has its own tests.
-TABLES = """
-from bench.record import Record
-class Results:
-    groups = {"steps": ()}
-    def __init__(self, folder, _):
-        self.sweeps = Record(folder).sweeps
-def terminal(results, kinds):
-    return f"The tables of {kinds[0]}: {len(results.sweeps)} sweeps\\n"
 """
 
 
@@ -104,7 +93,17 @@ def said(process):
     return process.output.read().decode()
 
 
-def run_here(words, environment):
+def pretend(rounding_s):
+    """What programs of bench/ measure, in this process: a run is disturbed as the file `others`
+    says, and the programs, which take no time, may say so much more than they take."""
+    from bench import faults, host, sweep
+
+    faults.ROUNDING_S = rounding_s
+    host.watch_others = lambda: lambda: float(Path("others").read_text())
+    sweep.PAUSE_S = 0
+
+
+def run_here(words, environment, rounding_s):
     """Runs a program of bench/ in this process, which is a fork of pytest's, and ends it: to
     import pandas would take longer than a sweep. Modules of the repository are those of the
     working directory."""
@@ -117,8 +116,10 @@ def run_here(words, environment):
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = words
+    sys.path.insert(0, os.getcwd())
     status = 1
     try:
+        pretend(rounding_s)
         runpy.run_path("bench/__main__.py", run_name="__main__")
     except SystemExit as end:
         status = end.code or 0
@@ -136,10 +137,11 @@ class Tree:
     def __init__(self, root):
         self.root = root
         self.results = root / "results"
+        self.rounding_s = 1e9
         self.environment = {name: value for name, value in os.environ.items() if not re.match(
             "G?OMP_|MNIST_DIR|MAKE(FLAGS|LEVEL)|NVCC|MARCH|CC$|DEBIAN_FRONTEND|PYTHON",
             name)}
-        self.environment["TMPDIR"] = str(root / "tmp")
+        self.environment |= {"TMPDIR": str(root / "tmp"), "MNIST_DIR": str(root / "digits")}
 
     def write(self, path, text):
         file = self.root / path
@@ -149,6 +151,11 @@ class Tree:
 
     def script(self, path, commands):
         return script(self.root / path, commands)
+
+    def data(self, folder):
+        """Files that are called as those of the data."""
+        for name in mnist.SHA256:
+            self.write(f"{folder}/{name.removesuffix('.gz')}", "")
 
     def edit(self, path, old, new):
         text = (self.root / path).read_text()
@@ -170,8 +177,8 @@ class Tree:
 
         def prepare():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if is_bench and "PYTHONPATH" not in variables:
-                run_here(words[2:], environment)
+            if is_bench:
+                run_here(words[2:], environment, self.rounding_s)
         # Not a pipe: what a program wrongly leaves behind would hold it open.
         output = tempfile.TemporaryFile()  # noqa: SIM115 - end() reads it
         process = subprocess.Popen(
@@ -221,28 +228,19 @@ def made_up(tmp_path_factory):
     tree = Tree(tmp_path_factory.mktemp("repository"))
     shutil.copytree(REPOSITORY / "bench", tree.root / "bench",
                     ignore=shutil.ignore_patterns("__pycache__", "build", "env"))
-    for name in ("view", "terminal", "makes"):
-        tree.write(f"report/{name}.py", TABLES)
-    # The programs take no time, whatever their rows say. What disturbs them stands in files.
-    tree.edit("bench/faults.py", "ROUNDING_S = 1e-5", "ROUNDING_S = 1e9")
-    with (tree.root / "bench/host.py").open("a") as file:
-        file.write("def watch_others():\n"
-                   "    return lambda: float((ROOT / 'others').read_text())\n")
+    shutil.copytree(REPOSITORY / "report", tree.root / "report",
+                    ignore=shutil.ignore_patterns("__pycache__", "results", "site", "*.svg"))
     tree.write("others", "0")
-    tree.edit("bench/sweep.py", "time.sleep(PAUSE_S)", "pass")
     tree.write("bench/machine/Makefile", "build/ceiling: ;\n")
     tree.script("bench/machine/build/ceiling", "echo 1e11")
     shutil.copytree(REPOSITORY / "setup", tree.root / "setup",
                     ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("run_all.sh", "report/run_all.py"):
-        shutil.copy2(REPOSITORY / name, tree.root / name)
+    shutil.copy2(REPOSITORY / "run_all.sh", tree.root)
     tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
     for path in ("data/mnist.py", "data/locate.py", "common/flags.mk"):
         tree.write(path, (REPOSITORY / path).read_text())
-    tree.write("digits/train-images-idx3-ubyte", "")
-    with (tree.root / "data/locate.py").open("a") as file:
-        file.write("def locate(file, given=''):\n    return given or ROOT / 'digits'\n")
+    tree.data("digits")
     tree.script("bench/machine.sh", MACHINE)
     tree.write("tmp/empty", "")
     tree.run(f"{sys.executable} -m compileall -q bench report data")

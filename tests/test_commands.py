@@ -132,6 +132,7 @@ def system(tree):
     tree.write("setup/packages.txt", "# a comment\n\nrun   there   bash\n"
                "run   wanted  wanted-command\ntest  tested  no_such_header.h\n")
     tree.environment["PATH"] = f"{tree.root}/bin"
+    del tree.environment["MNIST_DIR"]
     return tree
 
 

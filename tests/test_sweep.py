@@ -23,14 +23,12 @@ RUN_ALL = SWEEP.partition(" --")[0]
 
 def test_grid(tree):
     """The whole grid three times, into a folder named after the machine: the headline's cells, then
-    the others from the largest. The stages of a cell run side by side, its repeats a pass apart.
-    Paths are relative to where it is called."""
+    the others from the largest. The stages of a cell run side by side, its repeats a pass apart."""
     tree.edit("stages/ladder.toml", "[8]", "[8, 16]")
     tree.edit("stages/ladder.toml", "phases", "headline = [[4, 8], [4, 16]]\nphases")
     tree.edit("stages/ladder.toml", "[4]", "[4, 5]")
-    tree.write("elsewhere/[other]/train-images-idx3-ubyte", "")
-    Path("elsewhere/link").symlink_to("../run_all.sh")
-    output = tree.run("env --chdir elsewhere ./link --epochs=2 --data [other]")
+    tree.data("elsewhere/[other]")
+    output = tree.run(f"{RUN_ALL} --epochs=2 --data elsewhere/[other]")
     places = "4,16", "4,8", "5,16", "5,8"
     once = [",".join(row) for row in itertools.product(places, ("00_one", "01_two"))]
     path = "report/results/made-up/stages/runs.csv"
@@ -45,6 +43,14 @@ def test_grid(tree):
     tree.run(f"{RUN_ALL} --quick --batch 4")
     assert tree.counts("stage hidden epochs", "report/results/made-up-quick/stages/runs.csv") == {
         "00_one,16,1": 1, "01_two,16,1": 3}
+
+
+def test_run_all_is_called_by_a_link(tree):
+    """Paths are relative to where it is called."""
+    tree.write("elsewhere/empty/file", "")
+    Path("elsewhere/link").symlink_to("../run_all.sh")
+    assert f"DIR: found no data in '{tree.root}/elsewhere/empty', expected" in tree.run(
+        "env --chdir elsewhere ./link --data empty", 2)
 
 
 @pytest.mark.parametrize(("kind", "seconds", "is_gpu", "expected"), [
@@ -394,7 +400,7 @@ def test_rows_that_cannot_be_read(tree):
 
 def test_a_full_disk(tree):
     """One line that names the file, and rows are whole."""
-    tree.stage("00_one", "loss=0.3$(printf %0600d 0)")
+    tree.stage("00_one", "load_s=0 setup_s=0 time_s=0 phase_s=0 loss=0.3$(printf %0600d 0)")
     assert f"\nrun_all.sh: {tree.results}/runs.csv: cannot write: File too large\n" in tree.run(
         f"bash -c 'ulimit -f 2; exec /usr/bin/{SWEEP} --repeats 9 --stages 00'", 1)
     assert 1 <= len(tree.rows("stage").split()) <= 3
@@ -423,7 +429,7 @@ def test_what_becomes_of_programs(tree):
     """One that does not work is left out of the rest of the sweep, with the reason, and fails it.
     The others run."""
     # Of the times of those that are right.
-    tree.edit("bench/faults.py", "ROUNDING_S = 1e9", "ROUNDING_S = 0.55")
+    tree.rounding_s = 0.55
     where, clock = "at hidden 16, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
         "01_two": ("left out: no CUDA device",
