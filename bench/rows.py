@@ -116,20 +116,21 @@ def read_ceilings(path):
     "flops" (of float32), "L1", ..., "memory" (bytes), or a wait such as "barrier", and the rate is
     that of a second. A GPU's is such as "gpu/fma", and its rate has a unit of its own
     (bench/calibrate.py)."""
-    found = []
     if not Path(path).exists():
         return []
     try:
         runs = json.loads(read(path))["benchmarks"]
     except (ValueError, LookupError, TypeError):
         fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
-    for run in runs:
-        if "unit" in run:
-            found.append((run["run_name"], 1, run["value"]))
-        elif run.get("aggregate_name") == "median":
-            _, what, *words = run["run_name"].split("/")
-            level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
-            threads = [int(word[8:]) for word in words if word.startswith("threads:")]
-            rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
-            found.append((level, *(threads or [1]), rate))
-    return found
+    return [level_of(run) for run in runs if run.get("aggregate_name") == "median"]
+
+
+def level_of(run):
+    """(level, threads, rate) of a median."""
+    if "unit" in run:
+        return run["run_name"], 1, run["value"]
+    _, what, *words = run["run_name"].split("/")
+    level = words[0] if what == "read" else {"multiply_add": "flops"}.get(what, what)
+    threads = [int(word[8:]) for word in words if word.startswith("threads:")]
+    rate = run.get("bytes_read") or run.get("flops") or 1e9 / run["real_time"]  # of ns
+    return level, *(threads or [1]), rate

@@ -111,14 +111,12 @@ class Machine:
         """{threads, or 0 for the GPU: operations a second of the ladder's numbers} that
         multiply-adds alone reach, by `make bench` and by what was measured beside the runs."""
         measured = rows.read_ceilings(self.home / "bench/ceilings.json")
-        found = {threads: rate for level, threads, rate in measured if level == "flops"}
-        if "rate" in self.runs:
-            for threads, rate in self.runs.groupby("threads")["rate"].max().items():
-                if threads in found:
-                    found[threads] = max(found[threads], 1e9 * rate)
-        found = {threads: rate / self.ladder.width for threads, rate in found.items()}
-        if self.ladder.width == 1:  # a GPU's rate of float64 is another one
-            found |= {0: 1e9 * rate for level, _, rate in measured if level == "gpu/fma"}
+        best = self.runs.groupby("threads")["rate"].max() if "rate" in self.runs else {}
+        found = {threads: max(rate, 1e9 * best.get(threads, 0)) / self.ladder.width
+                 for level, threads, rate in measured if level == "flops"}
+        for level, _, rate in measured:
+            if level == "gpu/fma" and self.ladder.width == 1:  # that of float64 is another one
+                found[0] = 1e9 * rate
         return found
 
 

@@ -83,16 +83,16 @@ def measured(machines):
 
 def ladder(machines, folder):
     """The steps of the CPU on one machine, and those of the GPU on the other."""
-    parts = []
-    for machine, on_gpu in measured(machines):
-        frame = tables.steps(machine, on_gpu, folder)
-        runs = machine.of(machine.best_kind)
-        runs = runs[runs["on_gpu"] == on_gpu]
-        plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
-        parts += [picture(plot, "The time of each step, and what it would be at peak", folder),
-                  markdown(frame), caption(machine, runs, folder),
-                  "\n".join(words.absent(machine, lambda each: each.is_gpu == on_gpu))]
-    return block(*parts)
+    return block(*(steps(machine, on_gpu, folder) for machine, on_gpu in measured(machines)))
+
+
+def steps(machine, on_gpu, folder):
+    runs = machine.of(machine.best_kind)
+    runs = runs[runs["on_gpu"] == on_gpu]
+    plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
+    return block(picture(plot, "The time of each step, and what it would be at peak", folder),
+                 markdown(tables.steps(machine, on_gpu, folder)), caption(machine, runs, folder),
+                 *words.absent(machine, lambda each: each.is_gpu == on_gpu))
 
 
 def cores(each, folder):

@@ -57,8 +57,7 @@ def epochs(machine):
     others = {column: value for column, value in machine.settings("grid").items()
               if column != "epochs"}
     runs = frames.usual(runs, others)
-    count = runs["epochs"] if "epochs" in runs else 1
-    return runs.assign(epoch_s=runs[machine.ladder.time] / count)
+    return runs.assign(epoch_s=runs[machine.ladder.time] / runs.get("epochs", 1))
 
 
 def front_cells(machine, runs):
@@ -193,8 +192,8 @@ def steps(machine, on_gpu, folder):
 
 
 def cells_of(found, stage):
-    """The cells that a stage was measured in."""
-    return sorted(cell for name, cell in found if name == stage.name)
+    """The cells that a stage was measured in: none of no stage."""
+    return sorted(cell for name, cell in found if stage and name == stage.name)
 
 
 def shared_cells(machine, found):
@@ -218,8 +217,8 @@ def step_table(machine, stage):
     lines = []
     for cell in cells_of(found, stage):
         line, above = rungs(machine, found, cell)[stage]
-        if stage.before and not above:
-            continue
+        if not above and cells_of(found, stage.before):
+            continue  # another step's page asks about this cell
         here = found[stage.name, cell]
         ratio = above and frames.ratio(machine, runs, line, above, cell)
         lines.append({"": cell_name(machine.ladder, cell),

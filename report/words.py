@@ -57,14 +57,15 @@ def heading(ladder, runs):
 
 
 def dataset(ladder, name):
-    return (DATASETS | ladder.toml.get("datasets", {})).get(name, name)
+    name = (DATASETS | ladder.toml.get("datasets", {})).get(name, name)
+    return name[:1].upper() + name[1:]
 
 
 def other_data(machine, runs):
     """A sentence that names the programs of which some runs had other data than most, or ""."""
     usual = runs["dataset"].mode()[0]
     said = [f"Some runs of {listed(names_of(machine, part))} had "
-            f"{dataset(machine.ladder, name).lower()} as data."
+            f"other data: {dataset(machine.ladder, name)}."
             for name, part in runs[runs["dataset"] != usual].groupby("dataset")]
     return " ".join(said)
 
@@ -94,9 +95,9 @@ def origin(machine, runs):
 def peaks(machine, found):
     """What 100 % of peak is on the threads of a frame of cells."""
     names = {0: "the GPU", 1: "1 thread"}
+    used = found[found["share"].notna()].index.get_level_values("threads")
     said = [f"{three_digits(rate / 1e9)} GFLOP/s on {names.get(threads, f'{threads} threads')}"
-            for threads, rate in sorted(machine.peaks.items())
-            if threads in found.index.get_level_values("threads")]
+            for threads, rate in sorted(machine.peaks.items()) if threads in used]
     return f"Peak is what multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 

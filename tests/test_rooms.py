@@ -9,7 +9,6 @@ import pytest
 from programs import FULL, copy, run, write_data
 
 from bench import ladders
-from report import pages
 
 STUDIES = [ladder.name for ladder in ladders.ladders() if ladder.folder.parent.name == "studies"]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
