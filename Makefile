@@ -59,16 +59,8 @@ sim: install-compare ## build the CUDA stages for a simulated device: train.sim
 
 ##@ A GPU
 
-gpu: PARTS = $(if $(filter command,$(origin PART)),$(PART))
-gpu: ## [PART=steps]: measure and keep, on this machine's GPU
-	@$(MAKE) gpu-kit CUDA_ARCH=native
-	@out=gpu-kit/$$(date +%F_%H%M%S) && bash gpu-kit/run.sh "$$out" $(PARTS) && \
-	    $(MAKE) gpu-results FROM="$$out"
-
-gpu-kit: ## [DIR= CUDA_ARCH=sm_90]: a folder that measures a GPU elsewhere
-gpu-results: ## FROM=OUT: compare and keep what its run.sh brought back
-gpu-kit gpu-results: install-compare
-	@$(BENCH) setup.gpu.$(@:gpu-%=%)
+gpu: install-compare ## [LIMIT=480 RUNS= HIDDEN= ...]: what is right on it, and how fast
+	@$(BENCH) bench.gpu
 
 ##@ Learn a stage, and write your own
 

@@ -146,7 +146,6 @@ class Toml:
     counts: list = field(default_factory=list)
     growth: dict = field(default_factory=dict)
     tests: dict = field(default_factory=dict)
-    kit: dict = field(default_factory=dict)
     # What runs have, as {option: value}.
     quick: dict = field(default_factory=dict)
     rungs: dict = field(default_factory=dict)

@@ -16,6 +16,7 @@ from bench.record import Record
 from data.locate import locate
 
 AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be disturbed all the time
+CHECK_S = 60   # that a run of --check may take, of 1
 PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
@@ -58,11 +59,11 @@ def build_all(stages, show):
 
 
 def check(stage):
-    """Compares a program with the reference, in the few cases of `make test-gpu`. Returns (outcome,
+    """Compares a stage with the reference, in the few cases of `make test-gpu`. Returns (outcome,
     reason) if it is wrong, or cannot run here, or None."""
     process.make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     try:
-        program = testing.tester(stage, "gpu")
+        program = testing.tester(stage, "gpu", limit=CHECK_S)
         for pair in program.pairs():
             testing.test(program, *pair)
     except testing.Wrong as wrong:
@@ -173,8 +174,8 @@ class Sweep:
     # --- a run ---
 
     def is_right(self, stage):
-        """Whether a program may be timed: with --check it is compared with the reference first."""
-        if not self.options.check or stage.name in self.checked or stage.source.suffix == ".py":
+        """Whether a stage may be timed: with --check it is compared with the reference first."""
+        if not self.options.check or stage.name in self.checked or stage.is_peer:
             return True
         self.checked.add(stage.name)
         self.show(f"Checking {stage.name}")

@@ -1,0 +1,63 @@
+"""Rehearses `make gpu` on the simulated device, as on a bare machine: without git, a network or the
+system's PATH. What only a GPU can show is not seen here: times, clocks, the driver."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from programs import ROOT, drawn_data, rows, run, script
+
+from bench import rows as records
+
+NVIDIA_SMI = """case "$*" in
+-L) echo 'GPU 0: Simulated' ;;
+*=name,*) echo 'Simulated, 1 MiB, 0.0' ;;
+*=name*) echo Simulated ;;
+esac"""
+# Of the stages, these are enough: one for the processor, two for a GPU.
+KEPT = "00_serial", "03_cuda_unified", "04_cuda_device_mem"
+TOOLS = (
+    "as", "awk", "bash", "cat", "cksum", "date", "dirname", "env", "g++", "gcc", "grep", "id", "ld",
+    "lscpu", "make", "mkdir", "mv", "nproc", "paste", "printf", "realpath", "rm", "sed", "sh",
+    "sort", "tr", "uname", "wc")
+
+
+@pytest.fixture
+def bare(checkout):
+    """A copy of the repository with a few stages, of which one is wrong, and what PATH has."""
+    for path in checkout.root.glob("stages/[0-9]*"):
+        if path.name not in KEPT:
+            shutil.rmtree(path)
+    for path in (*checkout.root.glob("stages/*/0*"), *checkout.root.glob("stages/peers"),
+                 checkout.root / "studies"):
+        shutil.rmtree(path)
+    checkout.edit("stages/04_cuda_device_mem/train.cu", "-= learning_rate", "-= 2 * learning_rate")
+    for tool in TOOLS:
+        script(checkout.root / "bin" / tool, f'exec {shutil.which(tool)} "$@"')
+    script(checkout.root / "bin/nvidia-smi", NVIDIA_SMI)
+    return checkout
+
+
+def test_a_bare_machine(bare):
+    """A program that is wrong has no time. All others have, and the GPU's ceilings are there."""
+    alone = [shutil.which("unshare") or "unshare", "--map-root-user", "--net"]
+    if run([*alone, "true"], None).returncode:
+        alone = []
+    said = run([*alone, "make", "gpu", "LIMIT=3000", "RUNS=1", "HIDDEN=32", "BATCH=32",
+                "EPOCHS=1", "TRAIN=64", "TEST=16"], 2, cwd=".",
+               PATH=bare.root / "bin", PYTHON=sys.executable, NVCC=ROOT / "tests/nvcc.sh",
+               MNIST_DIR=drawn_data(), OFFLINE="1", REVISION="abc", MAKEFLAGS="")
+    home, = Path("report/results").glob("*-simulated-own")
+    assert {level for level, _, _ in records.read_ceilings(home / "bench/ceilings.json")} >= {
+        "gpu/fma", "gpu/launch"}
+    outcomes = {(row["sweep"], row["program"]): row["outcome"]
+                for row in rows(home / "stages/programs.csv")}
+    for sweep in "12":  # the steps, and the grid
+        assert outcomes[sweep, "03_cuda_unified"] == "ran"
+        assert outcomes[sweep, "04_cuda_device_mem"] == "wrong"
+    assert outcomes["1", "00_serial"] == "ran" and ("2", "00_serial") not in outcomes
+    assert "04_cuda_device_mem" not in {row["stage"] for row in rows(home / "stages/runs.csv")}
+    sweeps = (home / "stages/sweeps.csv").read_text()
+    assert "1,kind,steps" in sweeps and "2,kind,grid" in sweeps and "1,revision,abc" in sweeps
+    assert "Simulated" in said.stdout
