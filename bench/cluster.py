@@ -94,9 +94,9 @@ class Cluster(namedtuple("Cluster", "nodes latency bandwidth rate")):  # µs, GB
                  **{phase: float(row[f"{phase}_s"]) for phase in ladder.phases}}
         each = 1e6 / ladder.units(row)
         return row | {key: round(each * time, 1) for key, time in times.items()} | {
-            "network": "simulated", "nodes": self.nodes, "latency_us": self.latency, "gb_s": self.bandwidth,
-            "mib": round(float(row["peak_rss_mib"])), "sources": stage.sources,
-            "options": options, "calls": calls}
+            "network": "simulated", "nodes": self.nodes, "latency_us": self.latency,
+            "gb_s": self.bandwidth, "mib": round(float(row["peak_rss_mib"])),
+            "sources": stage.sources, "options": options, "calls": calls}
 
 
 def series(stage, cell, network, latencies, counts):
