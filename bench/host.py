@@ -1,11 +1,9 @@
 """The machine that we run on: what it has, how busy it is, and how fast it is now."""
 
-import contextlib
 import functools
 import os
 import re
 import time
-from pathlib import Path
 
 import psutil
 
@@ -13,16 +11,6 @@ from bench import process
 from bench.base import ROOT
 
 OTHERS = 10  # percent of the processors that other programs may use without disturbing a run
-
-
-def processors():
-    """How many processors the programs may use: those of our mask (taskset), or fewer by a
-    container's quota, of which OpenMP does not know: all threads stand still once it is used up."""
-    count = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-        paid, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
-        count = max(1, min(count, paid // period))
-    return count
 
 
 def has_gpu():

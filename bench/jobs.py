@@ -7,8 +7,8 @@ import time
 from collections import defaultdict
 from typing import NamedTuple
 
-from bench import cells, host
-from bench.stage import Stage
+from bench import cells
+from bench.stage import Stage, processors
 
 # {kind of the sweep: [(seconds that a run takes at least, rounds)]}. A longer run has less noise
 # and costs more: from 20 s on, one is enough. --steps has more, so that small differences show.
@@ -65,7 +65,7 @@ def chosen_threads(options):
     """The numbers of threads, the largest first."""
     numbers = options.threads or [0]
     if options.kind == "growth" and not options.threads:
-        count = host.processors()
+        count = processors()
         numbers = [count, *(2**n for n in range(count.bit_length()))]
     return sorted({*numbers}, reverse=True)
 

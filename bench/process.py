@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from bench.base import ROOT
-
+ROOT = Path(__file__).resolve().parent.parent
 TOO_SLOW = 124      # the exit status of timeout(1)
 NOT_STARTED = 127   # a shell's, where there is no such program
 GRACE_S = 2         # between SIGTERM and SIGKILL

@@ -3,7 +3,7 @@
 import itertools
 from statistics import median
 
-from bench import faults, host, measuring, pairs, process, screen, testing
+from bench import clocks, faults, host, measuring, pairs, process, screen, testing
 from bench.base import Interrupted, fail
 from bench.options import given
 
@@ -120,7 +120,7 @@ def wrong_clock(stage, options, rows):
     """What is wrong with a program's clock, as a run with other work shows, or ""."""
     ladder = stage.ladder
     clock = ladder.toml["clock"]
-    work = faults.other_work(rows[0], ladder)
+    work = clocks.other_work(rows[0], ladder)
     words = ladder.words({**options, clock: work})
     limit = CLOCK_LIMIT_S + 2 * max(row["program_s"] for row in rows)
     fault = ""
@@ -130,7 +130,7 @@ def wrong_clock(stage, options, rows):
             return f"its clock is wrong: --{clock} {work} does not end in {limit:.0f} s"
         if not found.row:
             return process.reason(found.errors, stage.name) or f"exit status {found.status}"
-        fault = faults.wrong_clock(found.row, rows, ladder)
+        fault = clocks.wrong_clock(found.row, rows, ladder)
         if not fault:
             break
     return fault

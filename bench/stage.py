@@ -1,14 +1,15 @@
 """A program of a ladder: a stage, or a peer that the stages are compared with."""
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 from bench.base import ROOT
-from bench.host import processors
 
 OWN = "20"  # the first number of a reader's own stages
 STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
@@ -42,6 +43,16 @@ def git_diff(sources, *options, **how):
     """What git's diff of two sources ended as."""
     return subprocess.run(["git", "diff", "--no-index", "--histogram", *options, *sources],
                           cwd=ROOT, text=True, check=False, **how)
+
+
+def processors():
+    """How many processors the programs may use: those of our mask (taskset), or fewer by a
+    container's quota, of which OpenMP does not know: all threads stand still once it is used up."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+        paid, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split())
+        count = max(1, min(count, paid // period))
+    return count
 
 
 class Question(NamedTuple):

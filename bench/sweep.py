@@ -13,6 +13,7 @@ from bench import command_line, faults, host, measuring, process, rows, screen, 
 from bench.base import ROOT, Interrupted, fail
 from bench.jobs import Plan
 from bench.record import Record
+from bench.stage import processors
 from data.locate import locate
 
 AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be disturbed all the time
@@ -49,7 +50,7 @@ def build_all(stages, show):
     stages = [stage for stage in stages if stage.name not in found]
     show("Building")
     folders = [stage.build[0] for stage in stages if not stage.is_peer]
-    process.run(["make", "-s", "--keep-going", f"-j{host.processors()}", "all",
+    process.run(["make", "-s", "--keep-going", f"-j{processors()}", "all",
                  f"STAGES={' '.join(folders)}"], cwd=ROOT)
     for stage in stages:
         show(f"Building {stage.name}")

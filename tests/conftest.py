@@ -96,9 +96,9 @@ def said(process):
 def pretend(rounding_s):
     """What programs of bench/ measure, in this process: a run is disturbed as the file `others`
     says, and the programs, which take no time, may say so much more than they take."""
-    from bench import faults, host, sweep
+    from bench import clocks, host, sweep
 
-    faults.ROUNDING_S = rounding_s
+    clocks.ROUNDING_S = rounding_s
     host.watch_others = lambda: lambda: float(Path("others").read_text())
     sweep.PAUSE_S = 0
 

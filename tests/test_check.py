@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from programs import built, copy, drawn_data, make, needs_full, run, script
 
-from bench import check, faults, host, items, ladders, options, testing
+from bench import check, clocks, faults, host, items, ladders, options, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
@@ -240,7 +240,7 @@ TOO_LONG = "load_s + setup_s + train_s is 1.3 s, more than the whole run by the 
     ("warmup_s is 0.1 s, and a stage for the CPU does not warm up", 1.5, {"warmup_s": 0.1}),
     (TOO_LONG + "1.25 s", 1.25, {}), (TOO_LONG + "0.5 s", 0.5, {"device": "GPU"})])
 def test_a_clock_that_cannot_be_right(said, seconds, values):
-    assert faults.clock_fault(row(**values), LADDER.find("01"), seconds) == said
+    assert clocks.clock_fault(row(**values), LADDER.find("01"), seconds) == said
 
 
 def seconds(*times):
@@ -259,7 +259,7 @@ def seconds(*times):
     ("what takes 1.00 s takes 0.00 s by train_s", (0.01, 1.5), [(0.01, 0.5)])])  # nothing
 def test_a_clock_is_held_against_that_outside(said, other, timed):
     other, *timed = seconds(other, *timed)
-    assert faults.wrong_clock(other, timed, LADDER) == (said and f"its clock is wrong: {said}")
+    assert clocks.wrong_clock(other, timed, LADDER) == (said and f"its clock is wrong: {said}")
 
 
 def test_a_clock_of_one_pass():
@@ -267,7 +267,7 @@ def test_a_clock_of_one_pass():
     one = {"time_s": 0.3, "seconds": 1.0, "program_s": 1.5}
     ladder = ladders.find_ladder("tensor_mean")
     for program, said in (2.75, ""), (3.9, "what takes 2.40 s takes 1.00 s by time_s"):
-        assert faults.wrong_clock({**one, "seconds": 2.0, "program_s": program}, [one],
+        assert clocks.wrong_clock({**one, "seconds": 2.0, "program_s": program}, [one],
                                   ladder) == (
             said and f"its clock is wrong: {said}")
 
@@ -277,7 +277,7 @@ def test_a_clock_of_one_pass():
     ({"train_s": 1.5, "device": "GPU"}, 5), ({"train_s": 0}, 30003)])
 def test_the_other_work_that_shows_whether_a_clock_is_right(values, epochs):
     """None where it is long, or a second more. A GPU would not warm up without work."""
-    assert faults.other_work(row(epochs=3, **values), LADDER) == epochs
+    assert clocks.other_work(row(epochs=3, **values), LADDER) == epochs
 
 
 def strays(*others, baseline="00_serial"):

@@ -17,8 +17,9 @@ from statistics import median
 
 import pandas
 
-from bench import cluster, host, ladders, process
+from bench import cluster, ladders, process
 from bench.options import given
+from bench.stage import processors
 from report import look, pages
 
 CELL = ["hidden", "batch"]
@@ -32,7 +33,7 @@ def beside_real(stage, cell, rate):
     calls = ""
     for nodes, delay in itertools.product((2, 3), sweep.DELAYS):
         rounds = 3 if nodes == 3 and " allreduce" in calls else 1
-        threads = min(nodes, host.processors())
+        threads = min(nodes, processors())
         line = cluster.Cluster(nodes, delay / rounds, 1000, rate).line(stage, cell, threads)
         calls = line["calls"]
         times = [sweep.measure(stage, [sweep.MPIRUN, "-n", str(nodes)], {}, delay,
