@@ -108,9 +108,12 @@ def changed(machine, runs):
 
 
 def disturbed(runs, counted):
-    """How many runs do not count, as the machine was busy, or ""."""
+    """How many runs do not count, as the machine was busy, and how many do although it was, as their
+    cells have no others; or ""."""
     left_out = len(runs) - len(counted)
-    return f", {left_out} disturbed left out" if left_out else ""
+    kept = int(counted["disturbed"].sum())
+    said = f", {left_out} disturbed left out" if left_out else ""
+    return said + (f", {kept} runs on a busy machine" if kept else "")
 
 
 def absent(machine, is_asked):

@@ -309,7 +309,7 @@ def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):
     lab.write(runs("00_plain", 4, 4), runs("01_fast", 1), runs("01_fast", 9, round=2, rate=80),
               runs("01.1_step", 2, 2, others=50))
     assert "01.1_step 2.00 01_fast 1.00" in lab.text
-    assert "medians of 1 to 2 runs, 1 disturbed left out." in lab.text
+    assert "medians of 1 to 2 runs, 1 disturbed left out, 2 runs on a busy machine." in lab.text
 
 
 def test_a_sentence_names_the_programs_that_were_edited_since(lab):
