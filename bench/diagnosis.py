@@ -4,37 +4,50 @@ import re
 
 import numpy as np
 
-from bench.items import explain_update
-from bench.testing import UNSET
+from bench.items import UNSET, explain_update
 
 
 def explain(program, case, start, run, items):
     """Prints what is wrong. First after the first updates, before everything that follows from a
     mistake is wrong as well. What one leaves behind shows only in the second one. A wrong number of
     items shows only in a short one."""
-    names = rounds, samples, size = program.tests.get("updates", ["", "", ""])
-    times, count, most = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
-                          for name in names)
-    first = min(most, count)
-    for second in dict.fromkeys((0, most, max(count - most, 0) % most)) if times else ():
-        if first + second > program.items:
-            continue
-        # Before the first update, after it, and after the second.
-        totals = (0, first), (1, first), *([(1, first + second)] if second else [])
-        cases = [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
-                        re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
-                 for number, total in totals]
+    for first, second, size in first_updates(program, case):
+        cases = short_cases(program, case, first, second)
         early, compared, right = program.compare(cases[-1], start)
         if not right:
-            states = [program.expected(each)[1] for each in cases]
-            what = f"WRONG after the first {size}"
+            what = f"WRONG after the first {program.tests['updates'][2]}"
             if second:
                 what += f" and a second one of {second}, and right before"
-            show(program, cases[-1], start, early, compared, what,
-                 [explain_update(item, early.values, states, second or first, most)
-                  for item in compared if item.slice and not item.right])
+            states = [program.expected(each)[1] for each in cases]
+            words = [explain_update(item, early.values, states, second or first, size)
+                     for item in compared if item.slice and not item.right]
+            show(program, cases[-1], start, early, compared, what, words)
             return
     show(program, case, start, run, items, "WRONG")
+
+
+def first_updates(program, case):
+    """(how many items the first update of a case has, the second, and what is asked for): the second
+    has none, a whole batch, or as few as the last of an epoch."""
+    if "updates" not in program.tests:
+        return []
+    rounds, count, size = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
+                           for name in program.tests["updates"])
+    first = min(size, count)
+    seconds = dict.fromkeys((0, size, max(count - size, 0) % size)) if rounds else ()
+    return [(first, second, size) for second in seconds if first + second <= program.items]
+
+
+def short_cases(program, case, first, second):
+    """The case cut down: before the first update, after it, and after the second, if there is
+    one."""
+    rounds, samples, _ = program.tests["updates"]
+    totals = [(0, first), (1, first)]
+    if second:
+        totals.append((1, first + second))
+    return [re.sub(rf"--{samples} \d+", f"--{samples} {total}",
+                   re.sub(rf"--{rounds} \d+", f"--{rounds} {number}", case))
+            for number, total in totals]
 
 
 def show(program, case, start, run, items, what, words=()):

@@ -5,6 +5,9 @@ import math
 
 import numpy as np
 
+UNSET = ("look first for memory that is read before it is set, or before its stream has been "
+         "waited for, because the simulated device fills it with NaNs")
+
 
 @dataclasses.dataclass
 class Item:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench import process, reference
 from bench.base import ROOT, fail
-from bench.items import compare_all
+from bench.items import UNSET, compare_all
 
 LIMIT_S = 180  # that a run may take, of 2 on a quiet machine
 NOT_HERE = 77  # the exit status of a stage without its device
@@ -24,8 +24,6 @@ DRAWN = 207  # training images; a stage may take 5 ms a sample, so there are no 
 CELL_BATCHES = 10
 CELL_ITEMS = 1000
 CELL_SEEDS = 1, 2, 3
-UNSET = ("look first for memory that is read before it is set, or before its stream has been "
-         "waited for, because the simulated device fills it with NaNs")
 
 
 class Wrong(Exception):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from programs import built, copy, drawn_data, make, needs_full, run, script
 
-from bench import check, clocks, faults, host, items, ladders, options, testing
+from bench import check, clocks, faults, host, items, ladders, options, reference, testing
 
 LADDER = ladders.find_ladder("")
 needs_no_gpu = pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
@@ -221,6 +221,18 @@ def test_a_tmpdir_with_one_page_is_one_line(tmp_path):
     command += [sys.executable, "-m", "bench", "check", "STAGE=00", "RUNS=0"]
     assert run(command, 1, cwd=testing.ROOT, TMPDIR=tmp_path).stderr == (
         f"check: [Errno 28] No space left on device (TMPDIR is {tmp_path})\n")
+
+
+@pytest.mark.parametrize("status, words", [(0, "nothing to compare with"), (2, "no such")])
+def test_a_reference_that_fails_agrees_with_nothing(monkeypatch, capsys, tmp_path, status, words):
+    """Nor does one that says nothing: all of nothing would be right."""
+    script(tmp_path / "bench/build/stages/reference",
+           f"[ {status} = 0 ] || echo no such option >&2; exit {status}")
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    reference.expect.cache_clear()
+    with pytest.raises(SystemExit) as ended:
+        reference.expect(LADDER, "--hidden", "1")
+    assert ended.value.code == (status or 1) and words in capsys.readouterr().err
 
 
 def row(stage="01_mine", **values):
