@@ -17,7 +17,7 @@ from bench.options import given
 
 LIMIT_S = 480
 LONGEST_S = 3600  # that a context is held
-FIRST_PART = 1 / 2  # of the time is for the first sweep
+FIRST_PART = 0.6  # of the time is for the first sweep
 
 
 def held(seconds):

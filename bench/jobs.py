@@ -16,6 +16,7 @@ ROUNDS = {
     "grid": ((20, 1), (5, 2), (0, 3)),
     "quick": ((0.5, 1), (0, 3)),
     "steps": ((1, 8), (0, 16)),
+    "limited steps": ((20, 1), (5, 2), (1, 8), (0, 16)),
     "growth": ((1, 1), (0, 3)),
 }
 # A cell of the grid has more until so many seconds have been timed in it, but not without a limit.
@@ -40,10 +41,11 @@ def jobs_of(number, places, stages, threads):
     return [Job(number, *each) for each in itertools.product(places, stages, threads)]
 
 
-def rounds(kind, times, least=0, is_gpu=False):
+def rounds(kind, times, least=0, is_gpu=False, whole=0):
     """How many runs a cell needs, as the times of those so far show. A program with an option
-    --seconds repeats its work for so long, `least`."""
-    first = times[0] if times else 0
+    --seconds repeats its work for so long, `least`. `whole` is what a run takes with the start of
+    its program, where that counts."""
+    first = max(times[0], whole) if times else 0
     found = next(count for limit, count in ROUNDS[kind] if first >= limit)
     if kind == "grid" and any(times):
         timed = sum(max(seconds, least) for seconds in times)
@@ -89,6 +91,7 @@ class Plan:
         self.rows = []   # the runs that count
         # {(stage's name, cell): {threads: {(sweep, round): seconds}}}
         self.times = defaultdict(lambda: defaultdict(dict))
+        self.whole = {}  # {(stage's name, cell): seconds that its last run took in all}
         self.out = {}    # {name of a stage that is run no more: (outcome, reason)}
         # {(stage's name, cell): threads}: for so many, or fewer, --limit leaves no time
         self.closed = {}
@@ -132,6 +135,7 @@ class Plan:
                           default=self.threads[0])
             times = self.times[row["stage"], cell][threads]
             times[row["sweep"], row["round"]] = row[self.ladder.time]
+            self.whole[row["stage"], cell] = row.get("program_s", 0)
             self.rows.append(row)
 
     def times_of(self, stage, cell, threads):
@@ -145,7 +149,11 @@ class Plan:
         used = max(self.times[stage.name, cell], default=self.threads[0])
         found = [number for number in self.threads if number <= used]
         is_alone = self.kind == "growth" and cell != next(iter(self.cells))
-        return found[:1] if is_alone else found
+        return found[:1] if is_alone or self.starts_slowly(stage) else found
+
+    def starts_slowly(self, stage):
+        """Whether a program takes seconds to start, of which --limit has few."""
+        return self.options.limit is not None and stage.source.suffix == ".py"
 
     def missing(self, stage, cell, threads):
         """How many rounds are still needed, as the times so far show."""
@@ -153,10 +161,15 @@ class Plan:
                 or threads <= self.closed.get((stage.name, cell), -1)):
             return 0
         times = self.times_of(stage, cell, threads)
+        return max(0, (self.options.repeats or self.rounds(stage, cell, times)) - len(times))
+
+    def rounds(self, stage, cell, times):
         kind = "quick" if self.options.quick else self.kind
-        least = self.cells[cell].get("seconds", 0)
-        needed = self.options.repeats or rounds(kind, times, least, stage.is_gpu)
-        return max(0, needed - len(times))
+        whole = 0
+        if kind == "steps" and self.options.limit is not None:
+            kind = "limited steps"
+            whole = self.whole.get((stage.name, cell), 0)
+        return rounds(kind, times, self.cells[cell].get("seconds", 0), stage.is_gpu, whole)
 
     def left(self, stages=None):
         """How many runs are still needed, as far as it is known."""
@@ -171,14 +184,17 @@ class Plan:
 
     def jobs(self):
         """The runs, in their order. What those before have shown decides whether one is needed. A
-        program that --limit has cut off waits for all others, and tries its small cells first."""
+        program that --limit has cut off waits for all others, and tries its small cells first. One
+        that starts slowly waits for the others of a round."""
         for is_late in (False, True):
             places = [*self.cells][::-1] if is_late else [*self.cells]
             number = 0
             while self.left([stage for stage in self.stages
                              if (stage.name in self.slow) == is_late]):
                 number += 1
-                for job in jobs_of(number, places, self.stages, self.threads):
+                found = jobs_of(number, places, self.stages, self.threads)
+                found.sort(key=lambda job: self.starts_slowly(job.stage))
+                for job in found:
                     if (job.stage.name in self.slow) == is_late and self.is_next(job):
                         yield job
 

@@ -58,7 +58,8 @@ def test_run_all_is_called_by_a_link(tree):
     ("grid", 5.5, False, 2), ("grid", 20.5, False, 1), ("grid", 0.0625, True, 16),
     ("grid", 0.004, True, 250), ("grid", 0.3, True, 4), ("quick", 0.4, False, 3),
     ("quick", 0.6, False, 1), ("steps", 0.9, True, 16), ("steps", 1.1, False, 8),
-    ("growth", 0.1, False, 3), ("growth", 2, False, 1)])
+    ("growth", 0.1, False, 3), ("growth", 2, False, 1), ("limited steps", 0.9, False, 16),
+    ("limited steps", 6, False, 2), ("limited steps", 21, False, 1)])
 def test_rounds(kind, seconds, is_gpu, expected):
     """A cell is run until a second has been timed, and long runs twice or once. On a GPU, whose
     runs are short, the limit is higher."""
@@ -67,6 +68,7 @@ def test_rounds(kind, seconds, is_gpu, expected):
         times.append(seconds)
     assert len(times) == expected
     assert jobs.rounds("grid", [0.01], least=0.5) == 3  # what a run repeats for half a second
+    assert jobs.rounds("limited steps", [0.01], whole=21) == 1
 
 
 @pytest.mark.parametrize(("words", "said"), [
