@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import calibrate, host, ladders, process
 from bench.base import ROOT, fail, value
 from bench.options import given
+from bench.stage import processors
 
 LIMIT_S = 480
 LONGEST_S = 3600  # that a context is held
@@ -42,7 +43,7 @@ def sweeps():
     """(ladder, stages, options of run_all.sh) of each: all programs of the main ladder for a GPU
     beside the processor's stages and the peers, its stages for a GPU at all sizes, the studies'."""
     main, *studies = ladders.ladders()
-    threads = ",".join(str(2**n) for n in range(host.processors().bit_length()))
+    threads = ",".join(str(2**n) for n in range(processors().bit_length()))
     beside = [stage for stage in main.stages if stage.is_gpu or not stage.is_step]
     yield main, beside, ["--steps", "--peers", f"--threads={threads}"]
     yield main, [stage for stage in beside if stage.is_gpu and not stage.is_step], []
