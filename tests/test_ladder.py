@@ -93,8 +93,6 @@ def test_every_readme_has_the_same_sections(stage):
                   "The roof", *["What limits it"] * (not stage.is_cuda), "Exercises", "Pitfalls"])
     if not stage.before:
         sections.remove("What the diff shows")
-    if (stage.ladder.profiles / stage.name / "counts.csv").exists():
-        sections.insert(sections.index("Measured"), "Counted")
     readme = (stage.folder / "README.md").read_text()
     assert re.findall("^## (.*)", readme, re.MULTILINE) == sections
 
