@@ -85,6 +85,18 @@ def compilers():
     return [*{os.path.realpath(path): path for path in found}.values()]
 
 
+def test_what_cannot_be_built_leaves_no_program(checkout):
+    """An old one would be run, and taken for this source's."""
+    for folder, words in (("stages/07_mpi", "NEEDS=no-such"), ("stages/03_cuda_unified", ""),
+                          ("stages/peers", "peer_openblas CC='gcc -nostdinc'"),
+                          ("stages/peers", "peer_cublas")):
+        name = words.split()[0] if "peers" in folder else "train"
+        program = checkout.write(f"{folder}/{name}", "")
+        os.utime(program, (0, 0))
+        assert ": left out, " in checkout.run(f"make -s -C {folder} {words}")
+        assert not program.exists()
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
 @pytest.mark.parametrize("stage", [each for each in STAGES if not each.is_cuda],
                          ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
