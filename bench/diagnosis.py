@@ -27,8 +27,8 @@ def explain(program, case, start, run, items):
 
 
 def first_updates(program, case):
-    """(how many items the first update of a case has, the second, and what is asked for): the second
-    has none, a whole batch, or as few as the last of an epoch."""
+    """(items of a case's first update, of the second, of a whole batch): the second has none, a
+    whole batch, or as few as the last of an epoch."""
     if "updates" not in program.tests:
         return []
     rounds, count, size = (int((re.search(rf"--{name} (\d+)", case) or [0, 0])[1])
