@@ -216,11 +216,13 @@ def page_of_machine(home):
         if machine.runs.empty:
             continue
         plots.write(machine, machine)
+        both = [(machine, False), (machine, True)]
+        parts.append(f"# {each.title}")
         if each is ladders.ladders()[0]:
             plots.save(plots.front(machine), machine.folder / "plots/front.svg")
-            parts.append(front(machine, home))
-        parts += [f"# {each.title}", study([(machine, False), (machine, True)], home),
-                  cores(each, home)]
+            parts += [front(machine, home), ladder(both, home), cores(each, home)]
+        else:
+            parts.append(study(both, home))
     return block(*parts, "")
 
 

@@ -74,12 +74,18 @@ def front_programs(machine, found, cells):
     stages = [stage for stage in machine.ladder.stages
               if not stage.is_step and not stage.declared("RUN")]
     peers = machine.ladder.peers
-    fastest = set() if machine.axes else {peer.name for peer in peers}
-    for cell, on_gpu in itertools.product(cells, (False, True)):
-        times = {peer.name: found[peer.name, cell]["epoch_s"] for peer in peers
-                 if peer.is_gpu == on_gpu and (peer.name, cell) in found}
-        fastest |= {min(times, key=times.get)} if times else set()
-    return stages + [peer for peer in peers if peer.name in fastest]
+    if machine.axes:
+        chosen = {fastest(found, cell, peers, on_gpu)
+                  for cell, on_gpu in itertools.product(cells, (False, True))}
+        peers = [peer for peer in peers if peer in chosen]
+    return stages + peers
+
+
+def fastest(found, cell, peers, on_gpu):
+    """The peer on a CPU or a GPU that takes least time in a cell, or None."""
+    times_of = {peer: found[peer.name, cell]["epoch_s"] for peer in peers
+                if peer.is_gpu == on_gpu and (peer.name, cell) in found}
+    return min(times_of, key=times_of.get, default=None)
 
 
 def front(machine):
