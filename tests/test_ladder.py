@@ -186,7 +186,7 @@ def test_a_copy_of_a_step(repository):
         assert source.startswith(f"// Stage {number}: ") and max(map(len, source.split("\n"))) < 101
         assert Path("stages", name, "Makefile").read_text().count("ORIGIN") == 1
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
-    assert "\n  20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
+    assert "\n20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
                                  "--train 640 --test 200 --repeats 1 --output results")
     # Now a batch's gradient is a hundredth too large.
     repository.edit("stages/20_mine/train.c", "dz[s] /= (float)n;", "dz[s] /= 0.99f * (float)n;")

@@ -153,7 +153,7 @@ def test_a_third_ladder_is_a_folder(checkout):
     assert "\n01_unrolled: right, " in run("make -s new-study NAME=pi")
     assert "NAME: found 'pi', expected small letters" in run("make -s new-study NAME=pi", 2)
     assert " studies/pi/01_unrolled" in run("make -n")
-    assert "\n  01_unrolled " in run("./run_all.sh --study pi --quick")
+    assert "\n01_unrolled " in run("./run_all.sh --study pi --quick")
     assert "01 is ... as fast" in run(f"make -s compare STUDY=pi A=00 B=01 {quick}")
     for target in ("step", "diff"):
         output = run(f"make -s {target} STUDY=pi STAGE=01 {quick}")
