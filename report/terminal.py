@@ -21,7 +21,7 @@ def text(machine, kinds):
         parts.append(first_screen(machine))
     for kind in kinds:
         runs = machine.runs[machine.runs["kind"] == kind]
-        for _, group in runs.groupby([*machine.settings(kind)], sort=False):
+        for _, group in runs.groupby(["kind", *machine.settings(kind)], sort=False):
             parts += in_layout(machine, group)
     return "\n\n".join([*parts, *closing(machine)]) + "\n"
 
