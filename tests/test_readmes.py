@@ -25,8 +25,8 @@ LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|pro
 # This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
 NOT_RUN = "make test", "make test FULL=1", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.
-EXCUSES = (r".*(Needed, and not installed|no GPU|not installed: |no usable CUDA device|"
-           r"found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
+EXCUSES = (r".*(Needed, and not installed|not installed: |has no \w+; expected Python|no GPU|"
+           r"no usable CUDA device|found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
 # The folder of a stage, or of a step in it, or another one of a ladder.
 FOLDER = r"\b(?:stages|studies/\w+)/[\w.]+(?:/\d\d\.[\w.]+)?"
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")
