@@ -61,7 +61,13 @@ def end(process):
 @contextlib.contextmanager
 def started(command, **options):
     """A program that runs, as a Popen. It is ended however the block is left."""
-    process = subprocess.Popen([*map(str, command)], start_new_session=True, **options)
+    try:
+        process = subprocess.Popen([*map(str, command)], start_new_session=True, **options)
+    except SystemExit:  # Ctrl-C came while it started
+        for child in psutil.Process().children():
+            if os.getsid(child.pid) == child.pid:
+                end(child)
+        raise
     try:
         yield process
     finally:

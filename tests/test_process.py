@@ -1,5 +1,6 @@
 """Tests bench/process.py: what a program says is kept, and what it has started ends with it."""
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_an_interrupt_ends_what_runs(monkeypatch):
             process.ends_within(program, 0)
             interrupt()
         assert program.returncode in (-15, -9)
+
+
+def test_an_interrupt_ends_what_starts(monkeypatch):
+    begun = []
+
+    def start(*words, popen=subprocess.Popen, **options):
+        begun.append(popen(*words, **options))
+        raise base.Interrupted(130)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(base.Interrupted):
+        process.run(["sleep", "1000"])
+    assert not Path("/proc", str(begun[0].pid)).exists()
 
 
 def test_what_a_program_says_is_kept(monkeypatch):
