@@ -75,6 +75,20 @@ def test_adjacent_stages_differ_in_one_idea():
             assert int(tables.changed_lines(stage)) <= lines[stage.ladder.name], stage.name
 
 
+def test_what_makefiles_predict_can_be_measured():
+    """A number, and a ratio or a time of a phase, of the whole or of set-up, in options of the
+    ladder."""
+    asked = [stage for stage in STAGES if stage.declared("PREDICTED")]
+    assert len(asked) > 10
+    for stage in asked:
+        ladder = stage.ladder
+        columns = "|".join([*ladder.phases, ladder.time.removesuffix("_s"), "setup"])
+        assert re.fullmatch(rf"[\d.]+ (×|s|ms|µs) ({columns})", stage.declared("PREDICTED"))
+        known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
+        cell = stage.question.options
+        assert cell.keys() <= known and bool(cell) == bool(stage.declared("CELL")), stage.name
+
+
 @each_stage
 def test_a_stage_includes_little(stage):
     """The C library of C11, OpenMP, sched.h, immintrin.h, common/, the ladder's headers. CUDA and
