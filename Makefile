@@ -96,7 +96,7 @@ peers: ## install what `run_all.sh --peers` compares with: gigabytes
 
 ##@ Show, and the machine
 
-report: install-report ## write your machine's page, or with REFERENCE= the READMEs' tables
+report: install-report ## write your machine's page, or the READMEs' tables and plots
 	@$(BENCH) report.pages
 
 site: install-site ## every README as a page: report/site/_build/index.html

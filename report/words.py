@@ -108,8 +108,8 @@ def changed(machine, runs):
 
 
 def disturbed(runs, counted):
-    """How many runs do not count, as the machine was busy, and how many do although it was, as their
-    cells have no others; or ""."""
+    """How many runs do not count, as the machine was busy, and how many do although it was, because
+    their cells have no others; or ""."""
     left_out = len(runs) - len(counted)
     kept = int(counted["disturbed"].sum())
     said = f", {left_out} disturbed left out" if left_out else ""
