@@ -13,7 +13,7 @@ import pytest
 from conftest import REPOSITORY, wait_until
 from programs import run
 
-from bench import process as programs
+from bench.process import members
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def main():
     wait_until(Path("ending").exists, process)
     end(process.pid, number)
     assert "Traceback" not in tree.end(process, 128 + number)
-    assert not [*programs.members(process.pid)]
+    assert not [*members(process.pid)]
     assert not Path("/proc", Path("begun").read_text().strip()).exists()
     assert not Path("forgotten").exists()
 
