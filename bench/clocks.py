@@ -5,11 +5,13 @@ import math
 # A row's times have nine decimals, and one of them may be the sum of a million laps.
 ROUNDING_S = 1e-5
 # So much work is added to a run, or a longer one has none, to hold its clock against that outside.
-# What the program does beside its work is the same in both, but for NOISE_S and NOISE: starting it
-# takes longer or shorter, mpirun's processes most, and so does the evaluation of a result.
+# What the program does beside its work (it starts, reads, evaluates) is the same in both, but for
+# noise. On a busy machine that part is noisy. The work is not: both clocks see the same of it.
 CLOCK_S = 1.0
 NOISE_S = 0.05
-NOISE = 0.05  # of the work
+NOISE = 0.05        # of the work
+BESIDE = 0.1        # of the rest
+BESIDE_BUSY = 0.5
 
 
 def clock_fault(row, stage, seconds):
@@ -47,14 +49,15 @@ def other_work(row, ladder):
     return value + max(1, math.ceil(CLOCK_S * value / max(seconds, 1e-4)))
 
 
-def wrong_clock(other, timed, ladder):
+def wrong_clock(other, timed, ladder, is_busy):
     """What is wrong with the clock of a program, or "": a run with other work takes longer or
     shorter outside than by the program's own time. The timed row that fits best is enough, as a
     busy machine disturbs some."""
     differences = [(other["program_s"] - row["program_s"],
                     worked(other, ladder) - worked(row, ladder)) for row in timed]
     outside, own = min(differences, key=lambda each: abs(each[0] - each[1]))
-    noise = max(NOISE_S, NOISE * abs(own))
+    beside = min(row["program_s"] - worked(row, ladder) for row in (*timed, other))
+    noise = max(NOISE_S, NOISE * abs(own)) + (BESIDE_BUSY if is_busy else BESIDE) * beside
     if other.get("seconds"):  # the last pass goes beyond them
         noise += other[ladder.time]
     if abs(outside - own) <= noise:

@@ -130,7 +130,7 @@ def wrong_clock(stage, options, rows):
             return f"its clock is wrong: --{clock} {work} does not end in {limit:.0f} s"
         if not found.row:
             return process.reason(found.errors, stage.name) or f"exit status {found.status}"
-        fault = clocks.wrong_clock(found.row, rows, ladder)
+        fault = clocks.wrong_clock(found.row, rows, ladder, bool(given("BUSY")))
         if not fault:
             break
     return fault
