@@ -177,7 +177,9 @@ def test_a_wrong_clock_is_refused(checkout, command, counts):
     source = checkout.mine / "train.c"
     source.write_text(f"#include <unistd.h>\n{source.read_text()}")
     said = checkout.make(command, HIDDEN=32, TRAIN=640)
-    assert re.search("20_mine: its clock is wrong: what takes .* s takes .* s by train_s\n", said)
+    # On a busy machine the parts may be too long all the same.
+    assert re.search("20_mine: its (clock is wrong: what takes .* s takes .* s by train_s\n|"
+                     "times cannot be right: .*train_s is)", said), said
 
 
 @needs_full
