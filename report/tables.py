@@ -24,12 +24,6 @@ def changed_lines(stage):
     return str(sum(map(int, counts.split("\t")[:2])))
 
 
-def program_of(machine, name):
-    """The stage or peer of this name, or None where its folder is gone."""
-    return next((each for each in [*machine.ladder.stages, *machine.ladder.peers]
-                 if each.name == name), None)
-
-
 def move_of(program):
     """What a program does, in a column: its move, and whether it leaves operations out."""
     move = "a library or framework" if program.is_peer else program.move

@@ -42,48 +42,44 @@ def in_layout(machine, runs):
     caption = (f"{words.heading(machine.ladder, runs)}; {words.repeats(found)}"
                f"{words.disturbed(runs, counted)}.")
     yield paragraph(" ".join([caption, words.other_data(machine, runs)]))
-    columns = {tables.title_of(measure): measure["column"] for measure in machine.ladder.measures
-               if measure["column"] in found}
-    for title, name in columns.items():
-        column = pandas.concat([found[name], of_paper(machine, runs, name)])
-        yield from texts(machine, title, column, functools.partial(tables.number, name))
-    time = machine.ladder.time
-    speedups = [speedup(machine, column) for column in (
-        found[time], of_paper(machine, runs, time)) if len(column)]
+    ours, theirs = (with_speedup(machine, each) for each in (found, of_paper(machine, runs)))
+    both = pandas.concat([ours, theirs]) if len(theirs) else ours
+    for measure in machine.ladder.measures:
+        number = functools.partial(tables.number, measure["column"])
+        yield from texts(machine, tables.title_of(measure), both.get(measure["column"]), number)
     title = f"Speedup over {machine.ladder.toml['baseline']}"
-    yield from texts(machine, title, pandas.concat(speedups), words.times)
+    yield from texts(machine, title, both["speedup"], words.times)
 
 
-def speedup(machine, column):
-    """How many times as fast as the baseline, or as the paper's, each time of a column is."""
-    names = column.index.get_level_values("stage").astype(str)
-    base = column[names.str.startswith(machine.ladder.toml["baseline"] or "-")]
+def with_speedup(machine, found):
+    """A frame of cells with how many times as fast as the baseline, or as the paper's, each is."""
+    time = found[machine.ladder.time]
+    names = found.index.get_level_values("stage").astype(str)
+    base = time[names.str.startswith(machine.ladder.toml["baseline"] or "-")]
     if not machine.axes:
-        return (base.iloc[0] if len(base) else float("nan")) / column
-    base = base.droplevel(frames.LINE)
-    cells = column.index.droplevel(frames.LINE)
-    return base.reindex(cells).to_numpy() / column
+        return found.assign(speedup=(base.iloc[0] if len(base) else float("nan")) / time)
+    cells = found.index.droplevel(frames.LINE)
+    return found.assign(speedup=base.droplevel(frames.LINE).reindex(cells).to_numpy() / time)
 
 
-def texts(machine, title, column, number):
-    """The tables of a column, each a text under its title."""
-    column = column.dropna()
-    for page, table in pages(machine, column) if len(column) else ():
-        table = table.apply(lambda one: one.map(lambda value: words.known(value, number)))
-        head = ": ".join(filter(None, [title, page]))
-        yield f"{head}\n{table.rename_axis(index=None, columns=None).to_string()}"
-
-
-def of_paper(machine, runs, column):
-    """The paper's figures of a column as a frame of cells has them, where their settings are those
-    of the runs."""
+def of_paper(machine, runs):
+    """The paper's figures as a frame of cells, where their settings are those of the runs."""
     theirs = tables.paper(machine.ladder)
-    if column not in theirs:
-        return pandas.Series(dtype=float)
+    if theirs.empty:
+        theirs = runs[:0]
     shared = runs[[*machine.settings("grid")]].iloc[0]
     theirs = frames.at(theirs, shared.to_dict())
     theirs = theirs.assign(stage=theirs["stage"] + ", the paper", threads=0)
-    return theirs.set_index([*frames.LINE, *machine.axes])[column]
+    return theirs.set_index([*frames.LINE, *machine.axes])
+
+
+def texts(machine, title, column, number):
+    """The tables of a column, each a text under its title. None of one that is not there."""
+    column = None if column is None else column.dropna()
+    for page, table in pages(machine, column) if column is not None and len(column) else ():
+        table = table.apply(lambda one: one.map(lambda value: words.known(value, number)))
+        head = ": ".join(filter(None, [title, page]))
+        yield f"{head}\n{table.rename_axis(index=None, columns=None).to_string()}"
 
 
 def pages(machine, column):
