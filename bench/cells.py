@@ -31,7 +31,7 @@ def base_of(ladder, kind):
 
 def most_telling_first(ladder, places):
     """The headline's places before others, and the large before the small: time may be short."""
-    headline = [tuple(place) for place in ladder.toml.get("headline", [])]
+    headline = [tuple(place) for place in ladder.toml["headline"]]
     return sorted(reversed(places), key=lambda place: tuple(place) not in headline)
 
 
@@ -49,7 +49,7 @@ def values_of(ladder, base, given, is_quick):
     for axis in ladder.axes:
         known = axis["values"]
         if is_quick:
-            known = axis.get("quick", known)
+            known = axis["quick"] or known
         if axis["option"] in base:
             known = [base[axis["option"]]]
         found[axis["option"]] = given.get(axis["option"]) or known

@@ -4,16 +4,11 @@
 """
 
 from bench import ladders, measuring, rounds
-from bench.base import fail
 from bench.options import given
 
 
 def main():
     ladder = ladders.find_ladder(given("STUDY"))
     among = ladder.stages + ladder.peers
-    if given("STAGE"):
-        stage = ladder.find(given("STAGE"))
-        fail("STAGE: compare takes two programs; did you mean "
-             f"A={(stage.before or stage).number} B={stage.number}?")
     stages = [ladder.find(given(option), option, among) for option in "AB"]
     rounds.compare_in_cell(stages, measuring.read_options(ladder, "compare"))

@@ -26,7 +26,7 @@ class Ladder:
         self.file = folder / "ladder.toml"
         try:
             self.toml = toml = shape.check(tomllib.loads(self.file.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             fail(f"{self.file.relative_to(ROOT)}: {error}; see stages/ladder.toml")
         self.title = toml["title"]
         self.time = toml["time"]
@@ -148,9 +148,8 @@ class Ladder:
         among = among or self.stages
         found = [stage for stage in among if wanted and stage.name.startswith(wanted)]
         if not found:
-            names = [stage.name for stage in among]
-            short = [stage.short for stage in among]
-            fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names, short)}")
+            names = " ".join(stage.short for stage in among)
+            fail(f"{option}: found '{wanted}', expected one of: {names}")
         return found
 
     def find(self, wanted, option="STAGE", among=None):
@@ -174,18 +173,8 @@ def find_ladder(wanted, option="STUDY"):
     """The ladder of this name. Without a name, the main one."""
     names = [ladder.name for ladder in ladders()]
     if wanted and wanted not in names:
-        fail(f"{option}: found '{wanted}', expected {shape.nearest(wanted, names)}")
+        fail(f"{option}: found '{wanted}', expected one of: {' '.join(names)}")
     return ladders()[names.index(wanted) if wanted else 0]
-
-
-def stages_of(found, words):
-    """All stages of these ladders, or those for the CPU or in CUDA."""
-    stages = [stage for ladder in found for stage in ladder.stages]
-    if "--cpu" in words:
-        stages = [stage for stage in stages if not stage.is_cuda]
-    if "--cuda" in words:
-        stages = [stage for stage in stages if stage.is_cuda]
-    return stages
 
 
 def main():
@@ -193,5 +182,7 @@ def main():
     names = [word for word in words if not word.startswith("--")]
     found = [find_ladder(name) for name in names] or ladders()
     if command == "stages":
-        found = stages_of(found, words)
+        left_out = {"--cpu": True, "--cuda": False}  # {word: is_cuda}
+        found = [stage for ladder in found for stage in ladder.stages
+                 if stage.is_cuda not in map(left_out.get, words)]
     print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")

@@ -1,88 +1,57 @@
 """What a ladder.toml may say. Each of its tables is a class here, with the default of each key.
 stages/ladder.toml explains them."""
 
-import difflib
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 
-# What a program or run_all.sh takes itself, so that no option of a ladder has such a name.
-TAKEN = ("check", "csv", "data", "growth", "help", "kind", "limit", "output", "peers", "quick",
-         "quiet", "repeats", "resume", "runs", "save", "stages", "steps", "study", "threads")
-# The tables in [tests].
-SELECTIONS = ("check", "wide", "builds", "sanitized", "simulated", "simulated_wide", "order_1",
-              "order_2", "order_3", "gpu", "cell", "peers", "epoch", "long")
-TYPES = {bool: "true or false", int: "a whole number", str: "text", dict: "a table",
-         list: "a list"}
+OPTIONS = "quick", "rungs", "compare", "step", "check", "profile"  # tables of {option: value}
 
 
-def nearest(wanted, names, short=()):
-    """What is expected in the place of a wrong name: what is near to it, or any, in short."""
-    near = difflib.get_close_matches(wanted, [*names, *short], cutoff=0.61)
-    return " or ".join(f"'{name}'" for name in near) or "one of: " + " ".join(short or names)
+class Table:
+    """A table. A TypeError says what is wrong with it: a key that is missing or not known, too."""
 
-
-def wrong(place, found, expected):
-    raise ValueError(f"{place}: found {found}, expected {expected}".removeprefix(": "))
-
-
-def check_keys(place, given, known):
-    for key in given:
-        if key not in known:
-            wrong(place, f"the key '{key}'", nearest(key, known))
-
-
-def read(kind, given, place=""):
-    """A table of a ladder.toml as an object of this class. A ValueError says what is wrong."""
-    known = {each.name: each for each in fields(kind)}
-    check_keys(place, given, known)
-    for name, each in known.items():
-        its_place = f"{place}.{name}".removeprefix(".")
-        is_required = each.default is MISSING and each.default_factory is MISSING
-        if is_required and not given.get(name):
-            wrong(its_place, "nothing", "this key")
-        if name in given and not isinstance(given[name], each.type):
-            wrong(its_place, repr(given[name]), TYPES[each.type])
-    return kind(**given)
+    def __post_init__(self):
+        for each in fields(self):
+            found = getattr(self, each.name)
+            if not isinstance(found, each.type):
+                raise TypeError(f"{each.name}: found {found!r}, expected {each.type.__name__}")
 
 
 @dataclass
-class Axis:
+class Axis(Table):
     option: str
     name: str
     values: list
     quick: list = field(default_factory=list)
 
-    def __post_init__(self):
-        self.quick = self.quick or self.values
-
 
 @dataclass
-class Measure:
+class Measure(Table):
     column: str
     title: str
     unit: str = ""
 
 
 @dataclass
-class Count:
+class Count(Table):
     cell: str
     run: str
     less: str = ""
 
 
 @dataclass
-class Work:
+class Work(Table):
     operations: str = ""
     bytes: str = ""
 
 
 @dataclass
-class Growth:
+class Growth(Table):
     values: dict
     base: dict = field(default_factory=dict)
 
 
 @dataclass
-class Cases:
+class Cases(Table):
     """A selection of [tests]. What it does not say is as in [tests]."""
     sizes: list = field(default_factory=lambda: [""])
     cases: list = field(default_factory=list)
@@ -105,19 +74,8 @@ class Tests(Cases):
 CASES = asdict(Cases())
 
 
-def read_tests(given):
-    """Those of [tests], with its selections, which are tables in it."""
-    selections = {name: value for name, value in given.items() if isinstance(value, dict)}
-    read(Tests, {name: value for name, value in given.items() if name not in selections}, "tests")
-    if not given.get("cases"):
-        wrong("tests.cases", "nothing", "this key")
-    check_keys("tests", selections, SELECTIONS)
-    for name, selection in selections.items():
-        read(Cases, selection, f"tests.{name}")
-
-
 @dataclass
-class Toml:
+class Toml(Table):
     """A whole ladder.toml."""
     title: str
     program: str
@@ -155,36 +113,27 @@ class Toml:
     profile: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self.axes = [read(Axis, each, "axes") for each in self.axes]
-        self.measures = [read(Measure, each, "measures") for each in self.measures]
-        self.counts = [read(Count, each, "counts") for each in self.counts]
-        self.work = {phase: read(Work, each, f"work.{phase}") for phase, each in self.work.items()}
-        if self.growth:
-            self.growth = read(Growth, self.growth, "growth")
-        if self.tests:
-            read_tests(self.tests)
+        super().__post_init__()
+        self.axes = [Axis(**each) for each in self.axes]
+        self.measures = [Measure(**each) for each in self.measures]
+        self.counts = [Count(**each) for each in self.counts]
+        self.work = {phase: Work(**each) for phase, each in self.work.items()}
+        self.growth = self.growth and Growth(**self.growth)
+        selections = {key: each for key, each in self.tests.items() if isinstance(each, dict)}
+        Tests(**{key: each for key, each in self.tests.items() if key not in selections})
+        for selection in selections.values():
+            Cases(**selection)
 
     def check_options(self):
-        options = [*(axis.option for axis in self.axes), *self.settings]
-        for option in options:
-            if option in TAKEN:
-                wrong("option", f"'{option}'", f"none of: {' '.join(TAKEN)}")
-        for table in ("quick", "rungs", "compare", "step", "check", "profile"):
-            check_keys(table, getattr(self, table), [*options, "runs", "cells"])
-        check_keys("columns", self.columns, options)
-
-    def check_words(self):
-        if not self.time.endswith("_s"):
-            wrong("time", f"'{self.time}'", "a column that ends in _s")
-        if self.numbers not in ("float32", "float64"):
-            wrong("numbers", f"'{self.numbers}'", "float32 or float64")
-        if self.unit.partition(" ")[0] not in ("s", "ms", "µs"):
-            wrong("unit", f"'{self.unit}'", "s, ms or µs of what, such as 'µs a batch'")
+        known = [*(axis.option for axis in self.axes), *self.settings, "runs", "cells"]
+        for table in OPTIONS:
+            for option in getattr(self, table):
+                if option not in known:
+                    raise TypeError(f"{table}: found '{option}', expected an option of the ladder")
 
 
 def check(given):
-    """What a ladder.toml says, with what it leaves out. A ValueError says what is wrong first."""
-    toml = read(Toml, given)
+    """What a ladder.toml says, with what it leaves out."""
+    toml = Toml(**given)
     toml.check_options()
-    toml.check_words()
     return asdict(toml)
