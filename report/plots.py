@@ -54,6 +54,7 @@ def ladder(machine, on_gpu):
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_yticks(range(len(lines)), [stage.name for stage in lines])
     unit, scale = tables.unit_of(found, machine.ladder.time)
+    row_above = None
     for y, (stage, (line, above)) in enumerate(lines.items()):
         here = found[stage.name, cell]
         time = scale * here[machine.ladder.time]
@@ -61,7 +62,8 @@ def ladder(machine, on_gpu):
         if above:
             start = scale * found[above[0], cell][machine.ladder.time]
         draw_rung(panel, y, stage, time, start, here["share"])
-        gain = tables.gain(machine, runs, line, above, cell)
+        gain = tables.gain(machine, runs, line, above, cell, row_above)
+        row_above = stage.name
         said = f"{words.three_digits(time)} {unit}" + (f", {gain}" if gain else "")
         panel.text(1.02, y, said, va="center", transform=panel.get_yaxis_transform())
     panel.tick_params(axis="y", length=0)
