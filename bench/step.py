@@ -5,16 +5,14 @@ import re
 import shutil
 import signal
 import sys
-import textwrap
 from pathlib import Path
 from statistics import median
 
-from bench import ladders, pairs
+from bench import host, ladders, measuring, pairs, rounds, screen
 from bench.base import ROOT, fail
 from bench.options import given
 from bench.stage import STAGE_NAME, git_diff
 
-WIDTH = 100  # of a source's lines: .clang-format
 SCALES = {"s": 1, "ms": 1e3, "µs": 1e6}
 LESS = "FRX-Psq leaves the diff, space shows more$"  # git's options, and a prompt
 
@@ -43,8 +41,6 @@ def measured(ladder, question, sides):
     if unit == "×":
         return pairs.ratio(times[1], times[0]).text
     each = median(times[-1]) / ladder.units(sides[-1][0])
-    if SCALES[unit] * each >= 10000:
-        unit = "ms"
     return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
 
 
@@ -60,8 +56,6 @@ def read_page(stage):
 
 def measure(stage):
     """What runs on this machine say: beside the stage before, where there is one."""
-    from bench import host, measuring, rounds, screen  # need numpy and rich, and a diff does not
-
     if stage.is_cuda and not host.has_gpu():
         fail("found no GPU (nvidia-smi lists none)", 77)
     ladder, question = stage.ladder, stage.question
@@ -98,8 +92,6 @@ def step(ladder):
 
 def show(page, *names):
     """Prints the parts of a page that have these headings."""
-    from bench import screen
-
     for name in names:
         if name in page:
             print(f"## {name}\n")
@@ -154,13 +146,8 @@ def folder_of(ladder, name):
 
 def copy_source(origin, number):
     """The text of a stage's source, with another number in its first comment."""
-    source = origin.source.read_text(encoding="utf-8").replace(
+    return origin.source.read_text(encoding="utf-8").replace(
         f"Stage {origin.number}", f"Stage {number}", 1)
-    about = re.match("(// .*\n)*", source)[0]
-    if about.find("\n") > WIDTH:  # the number has grown
-        source = textwrap.fill(about.replace("\n// ", " "), WIDTH,
-                               subsequent_indent="// ") + "\n" + source[len(about):]
-    return source
 
 
 def copy_makefile(origin, folder):
@@ -175,13 +162,12 @@ def copy_makefile(origin, folder):
 
 def new(ladder):
     origin = ladder.find(given("FROM"), "FROM")
-    taken = {stage.number for stage in ladder.stages}
-    free = next(f"{number}_mine" for number in range(20, 100) if str(number) not in taken)
-    name = given("NAME", free)
+    name = given("NAME")
     number, _, move = name.partition("_")
-    if number in taken or not STAGE_NAME.fullmatch(name):
+    is_taken = number in [stage.number for stage in ladder.stages]
+    if is_taken or not STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
-             f"word, such as {free}")
+             "word, such as 20_mine")
     folder = folder_of(ladder, name)
     folder.mkdir()
     for file, text in ((origin.source.name, copy_source(origin, number)),
@@ -209,10 +195,7 @@ def study(_):
 
 def export(ladder):
     stage = ladder.find(given("STAGE"))
-    folder = Path(given("DIR")).resolve()
-    if folder.exists():
-        fail(f"DIR: found '{given('DIR')}', expected a new folder")
-    make("-C", str(stage.folder), "export", f"DIR={folder}")
+    make("-C", str(stage.folder), "export", f"DIR={Path(given('DIR')).resolve()}")
 
 
 def make(*words):

@@ -165,7 +165,7 @@ def test_an_exported_stage_needs_no_other_file(tmp_path, stage):
     command = ["make", "-s", "export", f"STUDY={stage.ladder.name}", f"STAGE={stage.name}",
                f"DIR={alone}"]
     run(command, cwd=ROOT)
-    assert "expected a new folder" in run(command, 2, cwd=ROOT).stderr
+    assert "File exists" in run(command, 2, cwd=ROOT).stderr
     files = [path for path in alone.rglob("*") if path.is_file()]
     assert files and not [path for path in files if path.suffix not in (".md", ".sh")
                           and ("../" in path.read_text() or str(ROOT) in path.read_text())]

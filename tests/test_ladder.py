@@ -191,13 +191,12 @@ def test_a_copy_of_a_step(repository):
     made = run("make -s new-stage FROM=01.0 NAME=20_mine TRAIN=640")
     assert "\n20_mine: right, " in made and "median" not in made
     assert "To throw it away: rm -r stages/20_mine\n" in made
-    assert re.search("NAME: found '20_x', expected .* that no stage has.* such as 21_mine", run(
+    assert re.search("NAME: found '20_x', expected .* that no stage has", run(
         "make -s new-stage FROM=01.0 NAME=20_x", 2))
-    run("make -s new-stage FROM=01.0")
-    for name in "01_vectorized/01.0_first", "20_mine", "21_mine":
+    for name in "01_vectorized/01.0_first", "20_mine":
         source = Path("stages", name, "train.c").read_text()
         number = name.rpartition("/")[2].partition("_")[0]
-        assert source.startswith(f"// Stage {number}: ") and max(map(len, source.split("\n"))) < 101
+        assert source.startswith(f"// Stage {number}: ")
         assert Path("stages", name, "Makefile").read_text().count("ORIGIN") == 1
     assert "\n-// Stage 01.0" in run("make -s diff STAGE=20")
     assert "\n20_mine " in run("./run_all.sh --stages 01.0,20 --quick --hidden 32 --batch 32 "
