@@ -35,12 +35,6 @@ class Job(NamedTuple):
     threads: int  # 0 is as many as OpenMP chooses
 
 
-def jobs_of(number, places, stages, threads):
-    """The runs of a round: all cells, and all programs of a cell one after another. So a busy
-    minute spoils one run of three, and the median drops it."""
-    return [Job(number, *each) for each in itertools.product(places, stages, threads)]
-
-
 def rounds(kind, times, least=0, is_gpu=False, whole=0):
     """How many runs a cell needs, as the times of those so far show. A program with an option
     --seconds repeats its work for so long, `least`. `whole` is what a run takes with the start of
@@ -184,15 +178,18 @@ class Plan:
 
     def jobs(self):
         """The runs, in their order. What those before have shown decides whether one is needed. A
-        program that --limit has cut off waits for all others, and tries its small cells first. One
-        that starts slowly waits for the others of a round."""
+        round has all cells, and all programs of a cell one after another: so a busy minute spoils
+        one run of three, and the median drops it. A program that --limit has cut off waits for all
+        others, and tries its small cells first. One that starts slowly waits for the others of a
+        round."""
         for is_late in (False, True):
             places = [*self.cells][::-1] if is_late else [*self.cells]
             number = 0
             while self.left([stage for stage in self.stages
                              if (stage.name in self.slow) == is_late]):
                 number += 1
-                found = jobs_of(number, places, self.stages, self.threads)
+                found = [Job(number, *each)
+                         for each in itertools.product(places, self.stages, self.threads)]
                 found.sort(key=lambda job: self.starts_slowly(job.stage))
                 for job in found:
                     if (job.stage.name in self.slow) == is_late and self.is_next(job):

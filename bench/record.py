@@ -104,8 +104,7 @@ class Record:
 
     def move_aside(self, sweeps):
         """Moves the rows of these sweeps to a copy of all. Epochs are the grid's."""
-        while (aside := self.folder / time.strftime("%F_%H%M%S")).exists():
-            time.sleep(0.1)
+        aside = self.folder / time.strftime("%F_%H%M%S")
         aside.mkdir()
         for path in self.files():
             shutil.copy2(path, aside)

@@ -25,7 +25,6 @@ SWEEPS = "sweep", "key", "value"  # the columns of sweeps.csv
 PROGRAMS = "sweep", "program", "outcome", "reason", "sources", "flags"  # those of programs.csv
 # Those of epochs.csv, where the epochs of a run have the same number.
 EPOCHS = "run", "epoch", "epoch_s", "samples_per_s", "test_accuracy"
-NOISY = 0.1  # a cell with a run farther than this part from its median is marked
 
 
 def read(path):
@@ -118,10 +117,7 @@ def read_ceilings(path):
     (bench/calibrate.py)."""
     if not Path(path).exists():
         return []
-    try:
-        runs = json.loads(read(path))["benchmarks"]
-    except (ValueError, LookupError, TypeError):
-        fail(f"{path}: expected the JSON of Google Benchmark; run `make bench` again")
+    runs = json.loads(read(path))["benchmarks"]
     return [level_of(run) for run in runs if run.get("aggregate_name") == "median"]
 
 

@@ -113,15 +113,6 @@ class Sweep:
         self.record = Record(self.output)
         self.lock = self.record.lock()
 
-    def check_options(self):
-        """Ends the program if options are wrong that only a program can judge."""
-        built = [stage for stage in self.plan.stages
-                 if not stage.is_peer and stage.name not in self.plan.out]
-        for cell in self.plan.cells.values() if built else ():
-            ended = process.run([built[0].program, *self.ladder.words(cell), "--columns"])
-            if ended.status == 2:
-                fail(process.reason(ended.err, built[0].name))
-
     def describe(self):
         environment = {name: value for stage in self.ladder.stages
                        for name, value in stage.environment.items()}
@@ -163,7 +154,6 @@ class Sweep:
         host.ceiling()
         self.plan.out = build_all(self.plan.stages, self.show)
         self.failed = int("not built" in [outcome for outcome, _ in self.plan.out.values()])
-        self.check_options()
         self.read_record()
 
     def begin(self):

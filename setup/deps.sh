@@ -75,25 +75,18 @@ apt=$(command -v apt-get || true)
 find_missing
 ((${#missing[@]} == 0)) || [[ ! $apt ]] || install_missing
 ((${#lacking[@]} == 0)) || echo "Left out, not in this release: ${lacking[*]}" >&2
-if [[ ${OFFLINE-} ]]; then # a library may lie where only the compiler looks: let the build find out
-    ((${#missing[@]} + ${#modules[@]} == 0)) || echo "Not found:" "${missing[@]}" "${modules[@]}" >&2
-    exit 0
-fi
-if ((${#modules[@]})); then
+if ((${#modules[@]})) && [[ ! ${OFFLINE-} ]]; then
     echo "Needed, and not installed. Type: $python -m pip install ${modules[*]}" >&2
     exit 1
 fi
-((${#missing[@]})) || exit 0
-if [[ ! $apt ]]; then
+((${#missing[@]} + ${#modules[@]})) || exit 0
+if [[ ${OFFLINE-} || ! $apt ]]; then
     # This system may have other names, and a library may lie elsewhere: let the build find out.
-    echo "Needed, and not found: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
+    echo "Not found:" "${missing[@]}" "${modules[@]}" >&2
     exit 0
 fi
 what="Needed, and not installed"
 ((${#needed[@]})) || what="Left out, not installed"
 echo "$what: ${missing[*]}. Type:" "${sudo[@]}" \
     "sh -c 'apt-get update && apt-get install -y ${missing[*]}'" >&2
-[[ ${needed[*]} != *python3-* ]] ||
-    echo 'Without root, for what is Python: pip install -r setup/requirements.txt in a virtual' \
-        'environment or conda, and export PYTHON=its/bin/python: see setup/README.md' >&2
 exit $((${#needed[@]} > 0))

@@ -98,8 +98,6 @@ def test_the_name_of_a_machine(tree):
     assert tree.run("bench/machine.sh --name") == f"{name}-own\n"
     said = tree.run("bench/machine.sh", MARCH="x86-64-v2", REVISION="abc")
     assert "\nbuilt for: x86-64-v2\n" in said and "\nrevision: abc\n" in said
-    assert tree.run("./run_all.sh", 2, MARCH="x86-64-v9") == (
-        "MARCH: found 'x86-64-v9', which gcc does not take; expected such as x86-64-v3\n")
 
 
 @pytest.mark.parametrize("host, status, said", [
@@ -145,7 +143,6 @@ def test_packages(system):
         "install -y wanted tested'\n")
     assert "expected a group of packages.txt" in system.run("setup/deps.sh nonsense", 2)
     system.edit("setup/packages.txt", "wanted ", "python3-w ")
-    assert "\nWithout root, for what is Python: pip install -r" in system.run("setup/deps.sh", 1)
     system.edit("setup/packages.txt", "python3-w ", "wanted?  ")
     assert system.run("setup/deps.sh run").startswith("Left out, not installed: wanted. Type: ")
     system.edit("setup/packages.txt", "wanted?", "wanted")
