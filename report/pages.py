@@ -76,23 +76,22 @@ def on_a_cluster(machine, folder):
             "fast as on one node.")
 
 
-def measured(machines):
-    """Those of (machine, whether its GPU) that have runs of it."""
-    return [(machine, on_gpu) for machine, on_gpu in machines if machine.has(on_gpu)]
-
-
 def ladder(machines, folder):
     """The steps of the CPU on one machine, and those of the GPU on the other."""
-    return block(*(steps(machine, on_gpu, folder) for machine, on_gpu in measured(machines)))
+    return block(*(steps(machine, on_gpu, folder) for machine, on_gpu in machines))
 
 
 def steps(machine, on_gpu, folder):
+    absent = words.absent(
+        machine, lambda each: each.is_gpu == on_gpu and not each.is_peer)
+    if not machine.has(on_gpu):
+        return block(*absent)
     runs = machine.of(machine.best_kind)
     runs = runs[runs["on_gpu"] == on_gpu]
     plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
     return block(picture(plot, "The time of each step, and what it would be at peak", folder),
                  markdown(tables.steps(machine, on_gpu, folder)), caption(machine, runs, folder),
-                 *words.absent(machine, lambda each: each.is_gpu == on_gpu))
+                 *absent)
 
 
 def cores(each, folder):
@@ -106,9 +105,11 @@ def cores(each, folder):
 def study(machines, folder):
     """The cells of the headline on each machine, the steps, and the plots that it has."""
     parts = []
-    for machine in dict.fromkeys(machine for machine, _ in measured(machines)):
-        _, _, runs = tables.front(machine)
-        parts += [markdown(tables.front_table(machine, folder)), caption(machine, runs, folder)]
+    for machine in dict.fromkeys(machine for machine, on_gpu in machines if machine.has(on_gpu)):
+        _, cells, runs = tables.front(machine)
+        said = f"With {cells[-1]}:" if machine.axes else ""
+        parts += [said, markdown(tables.front_table(machine, folder)),
+                  caption(machine, runs, folder)]
     plot = machines[0][0].folder / "plots"
     return block(picture(plot / "epochs.svg", "Time, throughput and accuracy by epoch", folder),
                  *parts, ladder(machines, folder),

@@ -101,7 +101,16 @@ def front(machine):
     if lines:
         frame.columns = pandas.MultiIndex.from_tuples(frame.columns)
     names = [cell_name(machine.ladder, cell) for cell in cells]
-    return frame, names, runs[runs["stage"].isin(program.name for program in lines)]
+    return frame, names, runs_of(machine, runs, found, lines, cells)
+
+
+def runs_of(machine, runs, found, programs, cells):
+    """The runs that are shown of some programs in some cells: those with the best threads."""
+    shown = {(program.name, found[program.name, cell]["threads"], *cell)
+             for program, cell in itertools.product(programs, cells)
+             if (program.name, cell) in found}
+    places = runs[[*frames.LINE, *machine.axes]].itertuples(index=False, name=None)
+    return runs[[place in shown for place in places]]
 
 
 def speedup(value):
@@ -129,7 +138,13 @@ def front_table(machine, folder=None):
         if not machine.axes:
             line |= measures(machine, here)
         lines.append(line)
-    return pandas.DataFrame(lines)
+    return without_empty(pandas.DataFrame(lines))
+
+
+def without_empty(frame):
+    """A table without the columns that say nothing."""
+    frame = frame.fillna("")
+    return frame.loc[:, (frame != "").any()]
 
 
 # --- a ladder's steps ---
@@ -185,10 +200,10 @@ def steps(machine, on_gpu, folder):
         line["changed lines"] = changed_lines(stage)
         row_above = stage.name
         lines.append(line)
-    frame = pandas.DataFrame(lines).fillna("")
-    first = ["", MOVE, *(["threads"] if "threads" in frame else [])]
-    last = [] if frame.empty else ["changed lines"]
-    return frame[[*first, *frame.columns.difference([*first, *last], sort=False), *last]]
+    frame = without_empty(pandas.DataFrame(lines))
+    first = [head for head in ("", MOVE, "threads") if head in frame]
+    others = frame.columns.difference([*first, "changed lines"], sort=False)
+    return frame[[*first, *others, *frame.columns.intersection(["changed lines"])]]
 
 
 def cells_of(found, stage):
@@ -226,7 +241,7 @@ def step_table(machine, stage):
                       f"over {above[0].split('_')[0]}" if above else "gain":
                           ratio.text if ratio else "",
                       "peak": known(here["share"], percent)})
-    return pandas.DataFrame(lines).fillna(""), runs[runs["stage"] == stage.name]
+    return without_empty(pandas.DataFrame(lines)), runs[runs["stage"] == stage.name]
 
 
 def grid_table(machine, stage):
@@ -271,7 +286,7 @@ def measures(machine, row):
     """{title: text} of the ladder's measures."""
     return {title_of(each): known(row.get(each["column"]),
                                   functools.partial(number, each["column"]))
-            for each in machine.ladder.measures}
+            for each in machine.ladder.measures if each["column"] != "epoch_s"}
 
 
 def title_of(measure):

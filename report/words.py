@@ -62,12 +62,22 @@ def dataset(ladder, name):
 
 
 def other_data(machine, runs):
-    """A sentence that names the programs of which some runs had other data than most, or ""."""
+    """A sentence that names the programs whose runs in a cell, or some of them, had other data than
+    most runs have, or ""."""
     usual = runs["dataset"].mode()[0]
-    said = [f"Some runs of {listed(names_of(machine, part))} had "
-            f"other data: {dataset(machine.ladder, name)}."
-            for name, part in runs[runs["dataset"] != usual].groupby("dataset")]
-    return " ".join(said)
+    said = []
+    places = [tuple(place) for place in runs[machine.axes].to_numpy()]
+    for cell in sorted({*places}):
+        part = runs[[place == cell for place in places]]
+        other = part[part["dataset"] != usual]
+        is_mixed = other["stage"].isin(part["stage"][part["dataset"] == usual])
+        for how, names in (("all", names_of(machine, other[~is_mixed])),
+                           ("some", names_of(machine, other[is_mixed]))):
+            if names:
+                where = cell_name(machine.ladder, cell)
+                said.append(f"at {where} in {how} runs of {listed(names)}")
+    others = [dataset(machine.ladder, name) for name in {*runs["dataset"]} - {usual}]
+    return f"{listed(sorted(others))}: {'; '.join(said)}." if said else ""
 
 
 def names_of(machine, runs):
@@ -87,7 +97,8 @@ def repeats(found):
 
 def origin(machine, runs):
     """Which machine, revision and day runs are of."""
-    revisions = " and ".join(dict.fromkeys(runs["revision"].replace("", "unknown")))
+    revisions = " and ".join(dict.fromkeys(runs["revision"].replace("", "unknown"))).replace(
+        ", with uncommitted changes", " (with changes)")
     days = " and ".join(dict.fromkeys(filter(None, runs["day"])))
     return f"{machine.name}; revision {revisions}" + (f" of {days}" if days else "")
 
@@ -98,6 +109,10 @@ def peaks(machine, found):
     used = found[found["share"].notna()].index.get_level_values("threads")
     said = [f"{three_digits(rate / 1e9)} GFLOP/s on {names.get(threads, f'{threads} threads')}"
             for threads, rate in sorted(machine.peaks.items()) if threads in used]
+    lacking = {threads for threads in found.index.get_level_values("threads")
+               if threads not in machine.peaks}
+    if said and lacking:
+        said.append("not measured on the CPU" if 0 not in lacking else "not measured on the GPU")
     return f"Peak is what multiply-adds alone reach: {', '.join(said)}." if said else ""
 
 
