@@ -28,7 +28,7 @@ def text(machine, kinds):
 
 def first_screen(machine):
     """The front page's table, without the moves, which a terminal has no room for."""
-    table = tables.front_table(machine).drop(columns=tables.MOVE)
+    table = tables.front_table(machine).drop(columns=tables.MOVE, errors="ignore")
     table.columns = [head.replace("share of peak", "of peak").replace("speedup at", "at")
                      for head in table.columns]
     return table.to_string(index=False)
