@@ -6,11 +6,9 @@ import itertools
 def cells(ladder, kind, given=None, is_quick=False):
     """All cells, in the order in which they are run. What is given wins."""
     given = given or {}
-    base = base_of(ladder, kind)
-    known = ladder.settings | base
-    if is_quick:
-        known |= ladder.toml["quick"]
-    known |= given
+    toml = ladder.toml
+    base = {"steps": toml["rungs"], "growth": toml["growth"].get("base")}.get(kind) or {}
+    known = ladder.settings | base | (toml["quick"] if is_quick else {}) | given
     settings = {option: known[option] for option in ladder.settings}
     axes = values_of(ladder, base, given, is_quick)
     places = [*itertools.product(*axes.values())]
@@ -20,13 +18,6 @@ def cells(ladder, kind, given=None, is_quick=False):
         places = most_telling_first(ladder, places)
     found = [settings | dict(zip(axes, place)) for place in places]
     return changed(ladder, found) if kind == "growth" else found
-
-
-def base_of(ladder, kind):
-    """What a kind of sweep sets."""
-    return {
-        "grid": {}, "steps": ladder.toml["rungs"], "growth": ladder.toml["growth"].get("base", {}),
-    }[kind]
 
 
 def most_telling_first(ladder, places):
@@ -47,12 +38,9 @@ def values_of(ladder, base, given, is_quick):
     """{option of an axis: its values}: those given, or that of the base, or all."""
     found = {}
     for axis in ladder.axes:
-        known = axis["values"]
-        if is_quick:
-            known = axis["quick"] or known
-        if axis["option"] in base:
-            known = [base[axis["option"]]]
-        found[axis["option"]] = given.get(axis["option"]) or known
+        option = axis["option"]
+        usual = (is_quick and axis["quick"]) or axis["values"]
+        found[option] = given.get(option) or ([base[option]] if option in base else usual)
     return found
 
 

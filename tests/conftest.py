@@ -72,7 +72,6 @@ add_row "$csv" load_s,setup_s,time_s,forward_s,backward_s,loss,gflops,peak_rss_m
 MACHINE = """#!/bin/sh
 case $1 in
 --name) echo made-up ;;
---gpu) ;;
 *) printf '%s\\n' 'cpu: Made up' caches: "threads: $(nproc)" "variables: $OMP_NUM_THREADS" ;;
 esac
 """
