@@ -144,12 +144,6 @@ def folder_of(ladder, name):
     return (chapters or [ladder.folder])[-1] / name
 
 
-def copy_source(origin, number):
-    """The text of a stage's source, with another number in its first comment."""
-    return origin.source.read_text(encoding="utf-8").replace(
-        f"Stage {origin.number}", f"Stage {number}", 1)
-
-
 def copy_makefile(origin, folder):
     """The text of a stage's Makefile in another folder, without what its page predicts."""
     text = origin.read("Makefile").replace(os.path.relpath(ROOT, origin.folder),
@@ -170,7 +164,9 @@ def new(ladder):
              "word, such as 20_mine")
     folder = folder_of(ladder, name)
     folder.mkdir()
-    for file, text in ((origin.source.name, copy_source(origin, number)),
+    source = origin.source.read_text(encoding="utf-8").replace(
+        f"Stage {origin.number}", f"Stage {number}", 1)
+    for file, text in ((origin.source.name, source),
                        ("Makefile", copy_makefile(origin, folder)),
                        ("README.md", f"# {name}: {move}\n")):
         (folder / file).write_text(text, encoding="utf-8")

@@ -63,15 +63,6 @@ def download(about, folder, mirrors):
     return ""
 
 
-def note(failed, reason):
-    """So that the next command does not try it again."""
-    try:
-        failed.parent.mkdir(exist_ok=True)
-        failed.write_text(f"{reason}\n", encoding="utf-8")
-    except OSError:  # the folder is read-only
-        print(reason, file=sys.stderr)
-
-
 def draw(home):
     """The folder of the stand-in, which is drawn once."""
     folder = home / "synthetic"
@@ -109,7 +100,8 @@ def locate(file, given=""):
             reason = download(data, folder, mirrors)
             if not reason:
                 return folder
-            note(failed, reason)
+            folder.mkdir(exist_ok=True)
+            failed.write_text(f"{reason}\n", encoding="utf-8")  # the next command does not try
     print(f"Using the synthetic {data.IMAGES}: no {data.NAME} in {folder}, and {why}",
           file=sys.stderr)
     return draw(home)
