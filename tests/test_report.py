@@ -11,7 +11,11 @@ import pytest
 from programs import ROOT, script
 
 from bench import ladders, rows, stage
-from report import frames, pages, plots, roofline, tables, terminal
+
+for package in ("matplotlib", "tabulate"):
+    pytest.importorskip(package)
+
+from report import frames, pages, plots, roofline, tables, terminal  # noqa: E402
 
 CPU = ROOT / "report/results/amd-epyc-family-26-model-2-2-cores"
 GPU = ROOT / "report/results/intel-xeon-family-6-model-207-16-cores-nvidia-h200"
