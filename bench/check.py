@@ -82,17 +82,15 @@ def read_target(stage, target, phase):
     """The number of a target. What is wrong with one ends the check before it has begun."""
     if phase not in ("", *stage.ladder.phases):
         fail(f"PHASE: found '{phase}', expected one of: {' '.join(stage.ladder.phases)}")
-    known = {}
-    if stage.before:
-        known["x"] = "1.2x (as fast as its origin)"
+    known = "x" if stage.before else ""
     # Nobody knows how many multiply-adds bound the others.
     work = stage.ladder.toml["work"]
     if not stage.is_cuda and (phase in work or (work and not phase)):
-        known["%"] = "50% (of the ceiling)"
+        known += "%"
     found = re.fullmatch(r"([0-9]*\.?[0-9]+)([%x])", target)
     if not found or not float(found[1]) or found[2] not in known:
-        fail(f"TARGET: found '{target}', expected for {stage.name} such as "
-             f"{' or '.join(known.values()) or 'none'}")
+        units = " or ".join(known) or "nothing"
+        fail(f"TARGET: found '{target}', expected for {stage.name} a number and {units}")
     return float(found[1])
 
 
