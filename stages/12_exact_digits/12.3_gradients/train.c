@@ -1,5 +1,4 @@
-// Stage 12.3: xᵀ·da in whole numbers, too, from pixels whose samples lie side by side. This is how
-// four samples make a group.
+// Stage 12.3: xᵀ·da in whole numbers, too, from turned pixels: the samples of one side by side.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -12,21 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
-// vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
-// operands. SSE has no FMA, and needs one more for the product.
+// The widest vectors of the machine that is compiled for, and the rows of a tile.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 64, TALL_ROWS = 12 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TALL_ROWS = 12 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 16, TALL_ROWS = 12 };
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 16, TALL_ROWS = 8 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
-enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
-enum { TALL_ROWS = 2 * TILE_ROWS }; // of tiles of one column, so that they have as many sums as two
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vec_bits __attribute__((vector_size(VECTOR_BYTES)));
@@ -51,7 +46,8 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // Tiles read past the last row. What they make of it is not used.
 struct bytes {
-    uint8_t *rows;   // samples × 784: the pixels as they are in the file
+    uint8_t *rows; // samples × 784: the pixels as they are in the file
+
     uint8_t *turned; // batches × 784 × N: the samples of a pixel side by side
     size_t stride;   // N, as a multiple of four
 };
@@ -104,15 +100,13 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-// Returns the pixels as bytes, for batches of `size` samples.
+// Returns the pixels as bytes.
 static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    struct bytes bytes = {
-        .rows = allocate_array(samples + TALL_ROWS, PIXELS),
-        .turned = allocate_array(batches * PIXELS + TALL_ROWS, stride),
-        .stride = stride,
-    };
+    struct bytes bytes = {.rows = allocate_array(samples + TALL_ROWS, PIXELS)};
+    bytes.turned = allocate_array(batches * PIXELS + TALL_ROWS, stride);
+    bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
         const float *x = dataset->images + s * PIXELS;
@@ -293,8 +287,7 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     split(da, whole, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: TALL_ROWS pixels from k on, or the rest, × vector v of the hidden
-// units.
+// A tile of W1 −= lr·xᵀ·da: up to TALL_ROWS pixels from k on × vector v of the hidden units.
 static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
                           float learning_rate, size_t k, size_t v) {
     const size_t stride = network->bytes.stride;

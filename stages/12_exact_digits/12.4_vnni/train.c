@@ -56,7 +56,8 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // Tiles read past the last row. What they make of it is not used.
 struct bytes {
-    uint8_t *rows;   // samples × 832: the pixels as they are in the file
+    uint8_t *rows; // samples × 832: the pixels as they are in the file
+
     uint8_t *turned; // batches × 784 × N: the samples of a pixel side by side
     size_t stride;   // N, as a multiple of four
 };
@@ -109,15 +110,13 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-// Returns the pixels as bytes, for batches of `size` samples.
+// Returns the pixels as bytes.
 static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    struct bytes bytes = {
-        .rows = allocate_array(samples + TILE_ROWS, ROW_BYTES),
-        .turned = allocate_array(batches * PIXELS + TILE_ROWS, stride),
-        .stride = stride,
-    };
+    struct bytes bytes = {.rows = allocate_array(samples + TILE_ROWS, ROW_BYTES)};
+    bytes.turned = allocate_array(batches * PIXELS + TILE_ROWS, stride);
+    bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
         const float *x = dataset->images + s * PIXELS;
@@ -323,8 +322,7 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     split(da, whole, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on, or the rest, × vector v of the hidden
-// units.
+// A tile of W1 −= lr·xᵀ·da: up to TILE_ROWS pixels from k on × vector v of the hidden units.
 static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
                           float learning_rate, size_t k, size_t v) {
     const size_t stride = network->bytes.stride;
