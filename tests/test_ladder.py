@@ -91,8 +91,8 @@ def test_what_makefiles_predict_can_be_measured():
 
 @each_stage
 def test_a_stage_includes_little(stage):
-    """The C library of C11, OpenMP, sched.h, what an instruction set or a system call needs, common/,
-    the ladder's headers. CUDA and MPI come with them."""
+    """The C library of C11, OpenMP, sched.h, what an instruction set or a system call needs,
+    common/, the ladder's headers. CUDA and MPI come with them."""
     allowed = ("<(assert|ctype|errno|float|inttypes|limits|math|stdbool|stddef|stdint|stdio|stdlib|"
                "string|time|omp|sched|immintrin|arm_neon|cpuid|unistd|sys/syscall|"
                r'cooperative_groups)\.h>|"(common|stages)/[a-z_]+\.h"')

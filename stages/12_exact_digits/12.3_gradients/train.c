@@ -277,21 +277,19 @@ static void forward_tile(const struct network *network, const uint8_t *x, size_t
     }
 }
 
-// Makes the digits of da of n samples. Behind them are zeros up to a whole group.
+// Makes the digits of da of n samples, and zeros up to N.
 static void split_d_activations(const struct network *network, size_t v, size_t n) {
     vec *da = network->d_activations + v * network->stride;
-    const size_t whole = (n + GROUP - 1) / GROUP * GROUP;
-    for (size_t s = n; s < whole; ++s)
+    for (size_t s = n; s < network->stride; ++s)
         da[s] = (vec){0};
-    network->d_ones[v] = (find_largest(da, whole) + 1e-30f) / LARGEST;
-    split(da, whole, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
+    network->d_ones[v] = (find_largest(da, network->stride) + 1e-30f) / LARGEST;
+    split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
 }
 
 // A tile of W1 −= lr·xᵀ·da: up to TALL_ROWS pixels from k on × vector v of the hidden units.
 static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
                           float learning_rate, size_t k, size_t v) {
     const size_t stride = network->bytes.stride;
-    const size_t rows = PIXELS - k < TALL_ROWS ? PIXELS - k : TALL_ROWS;
     const digits *da = network->d_digits + v * network->stride / GROUP;
     const vec factor = learning_rate / 255 * network->d_ones[v];
     for (size_t s = 0; s < n;) {
@@ -300,7 +298,7 @@ static void backward_tile(const struct network *network, const uint8_t *x, size_
             for (size_t r = 0; r < TALL_ROWS; ++r)
                 for (size_t d = 0; d < DIGITS; ++d)
                     sum[r][d] = dot(sum[r][d], x + (k + r) * stride + s, da[s / GROUP][d]);
-        for (size_t r = 0; r < rows; ++r)
+        for (size_t r = 0; r < TALL_ROWS && k + r < PIXELS; ++r)
             network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
     }
 }

@@ -312,14 +312,13 @@ static void forward_tile(const struct network *network, const uint8_t *x, size_t
     }
 }
 
-// Makes the digits of da of n samples. Behind them are zeros up to a whole group.
+// Makes the digits of da of n samples, and zeros up to N.
 static void split_d_activations(const struct network *network, size_t v, size_t n) {
     vec *da = network->d_activations + v * network->stride;
-    const size_t whole = (n + GROUP - 1) / GROUP * GROUP;
-    for (size_t s = n; s < whole; ++s)
+    for (size_t s = n; s < network->stride; ++s)
         da[s] = (vec){0};
-    network->d_ones[v] = (find_largest(da, whole) + 1e-30f) / LARGEST;
-    split(da, whole, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
+    network->d_ones[v] = (find_largest(da, network->stride) + 1e-30f) / LARGEST;
+    split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
 }
 
 // A tile of W1 −= lr·xᵀ·da: up to TILE_ROWS pixels from k on × vector v of the hidden units.
