@@ -4,7 +4,7 @@ import itertools
 from statistics import median
 
 from bench import clocks, faults, host, measuring, pairs, process, screen, testing
-from bench.base import fail
+from bench.base import Interrupted, fail
 from bench.options import given
 
 CLOCK_LIMIT_S = 60  # a program may say that it takes no time
@@ -25,30 +25,40 @@ def compare_in_cell(stages, options):
 
 def compare(stages, options):
     """Compares the times of two programs that are built. Returns the rows of both, and why they say
-    nothing, or ""."""
+    nothing, or "". An interrupted comparison shows what it has."""
     ladder = stages[0].ladder
     wanted = int(options["runs"])
     host.ceiling()
     others = host.watch_others()
+    rounds = []
+    interrupted = None
     with screen.Bar() as bar:
-        rounds = run_rounds(stages, ladder.words(options), wanted, bar)
-        kept = undisturbed(rounds)
-        why = why_none(rounds, kept, wanted, host.why_busy(others()))
-        if not why:
-            check_clocks(stages, options, [*zip(*kept)], bar)
+        try:
+            run_rounds(stages, ladder.words(options), wanted, rounds, bar)
+            kept = undisturbed(rounds)
+            why = why_none(rounds, kept, wanted, host.why_busy(others()))
+            if not why:
+                check_clocks(stages, options, [*zip(*kept)], bar)
+        except Interrupted as end:
+            if not rounds:
+                raise
+            interrupted = end
+            kept = undisturbed(rounds)
+            why = why_none(rounds, kept, 1, host.why_busy(others()))
     sides = [*zip(*(rounds if why else kept))]
     check_results(stages, sides)
     screen.tell(", ".join([
         *(f"{option} {value}" for option, value in options.items() if option != "runs"),
         f"{len(sides[0])} runs of each in turn, dataset {sides[0][0]['dataset']}"]))
-    print_verdict(stages, print_times(stages, sides), why)
+    print_verdict(stages, print_times(stages, sides), why, interrupted)
+    if interrupted:
+        raise interrupted
     return sides, why
 
 
-def run_rounds(stages, words, count, bar):
-    """Returns the rows of both in each round. The first run of each does not count. At most half as
+def run_rounds(stages, words, count, rounds, bar):
+    """Adds the rows of both in each round. The first run of each does not count. At most half as
     many rounds again take the place of disturbed ones."""
-    rounds = []
     most = count + count // 2
     for stage in stages:
         bar.say(f"{stage.name}: a first run, which does not count")
@@ -60,7 +70,6 @@ def run_rounds(stages, words, count, bar):
         first = len(rounds) % 2
         both = {side: measuring.run(stages[side], words) for side in (first, 1 - first)}
         rounds.append((both[0], both[1]))
-    return rounds
 
 
 def progress(rounds, kept, most):
@@ -144,7 +153,7 @@ def print_times(stages, sides):
     return ratios
 
 
-def print_verdict(stages, ratios, why):
+def print_verdict(stages, ratios, why, is_interrupted):
     """Says which is faster. Where the whole program gains another factor, that is said, too: work
     may have moved into the set-up."""
     if why:
@@ -153,6 +162,8 @@ def print_verdict(stages, ratios, why):
     ratio = ratios[stages[0].ladder.time]
     whole = ratios["program_s"]
     said = f"{ratio.pairs} pairs of runs"
+    if is_interrupted:
+        said = f"Interrupted after {said}"
     if ratio.pairs < pairs.FEWEST:
         said += f", so the interval is only their range; {pairs.FEWEST} would give one"
     verdict = ratio.text

@@ -2,12 +2,13 @@
 
 import os
 import random
+import re
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from bench import faults, host, ladders, measuring, options, pairs, rounds
+from bench import base, faults, host, ladders, measuring, options, pairs, rounds
 
 
 def made_up_times(generator, pairs, ratio):
@@ -137,6 +138,18 @@ def test_disturbed_rounds_are_made_again(run, capsys, monkeypatch):
     # What the environment has under an option's name says nothing.
     monkeypatch.setenv("HIDDEN", "7")
     assert measuring.read_options(ladders.find_ladder(""), "compare")["hidden"] != "7"
+
+
+def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):
+    def end(made, kept, most):
+        if len(made) == 3:
+            raise base.Interrupted(130)
+    monkeypatch.setattr(rounds, "progress", end)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130
+    assert re.search("Interrupted after 3 pairs.* only their range.* b is 0.500×",
+                     capsys.readouterr().out)
 
 
 def test_stages_that_do_not_compute_the_same(run, capsys):
