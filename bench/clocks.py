@@ -14,15 +14,23 @@ BESIDE = 0.1        # of the rest
 BESIDE_BUSY = 0.5
 
 
-def clock_fault(row, ladder, seconds):
+def clock_fault(row, stage, seconds):
     """What is wrong with the times of a row whose program ran for so many seconds by our clock, or
-    ""."""
-    names = [name for name in ("load_s", "setup_s", "warmup_s", ladder.time) if row.get(name)]
-    found = sum(row[name] for name in names)
-    if found <= seconds + ROUNDING_S:
-        return ""
-    return (f"{' + '.join(names)} is {found:.4g} s, more than the whole run by the clock outside, "
-            f"{seconds:.4g} s")
+    "". A GPU's phases are no part of its time: they are another epoch's, which events slow down."""
+    ladder = stage.ladder
+    if row["device"] == "cpu" and row.get("warmup_s") and not stage.is_peer:
+        return f"warmup_s is {row['warmup_s']:.4g} s, and a stage for the CPU does not warm up"
+    sums = [(["load_s", "setup_s", "warmup_s", ladder.time],
+             "the whole run by the clock outside", seconds)]
+    if row["device"] == "cpu":
+        phases = [f"{phase}_s" for phase in ladder.phases]
+        sums.insert(0, (phases, ladder.time, row[ladder.time]))
+    for columns, whole, limit in sums:
+        names = [name for name in columns if row.get(name)]
+        found = sum(row[name] for name in names)
+        if found > limit + ROUNDING_S:
+            return f"{' + '.join(names)} is {found:.4g} s, more than {whole}, {limit:.4g} s"
+    return ""
 
 
 def worked(row, ladder):

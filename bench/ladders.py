@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import shape
 from bench.base import ROOT, fail
 from bench.options import given
-from bench.stage import Stage
+from bench.stage import STAGE_NAME, Stage
 from data.locate import about, locate
 
 
@@ -71,7 +71,11 @@ class Ladder:
 
         columns = {name: pandas.to_numeric(row[name])
                    for name in re.findall(r"[a-z]\w*", expression) if name in row}
-        return pandas.eval(expression, local_dict=columns, global_dict={}, engine="python")
+        try:
+            return pandas.eval(expression, local_dict=columns, global_dict={}, engine="python")
+        except (NameError, SyntaxError) as error:
+            fail(f"{self.file.relative_to(ROOT)}: found '{expression}', expected numbers and "
+                 f"columns: {error}")
 
     def options(self, table):
         """{option: value} of a run: those in this table of ladder.toml, then those in [compare],
@@ -120,6 +124,10 @@ class Ladder:
                  if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
         found.sort(key=lambda stage: stage.name)
         names = [stage.name for stage in found]
+        for stage in found:
+            if not STAGE_NAME.fullmatch(stage.name):  # make's lists take the names
+                fail(f"found the folder {str(stage.folder.relative_to(ROOT))!r}, expected a name "
+                     "such as 20_mine or 20.1_mine, in small letters")
         if self.toml["baseline"] not in ("", *names):
             fail(f"{self.file.relative_to(ROOT)}: baseline: found '{self.toml['baseline']}', "
                  f"expected a stage: {' '.join(names)}")

@@ -56,7 +56,7 @@ def measure(stage, words, environment=None, with_epochs=False, **options):
     if not found:
         return Measured(errors="wrote no row to its --csv")
     row = found[-1] | noted | {"rate": None}
-    if fault := clocks.clock_fault(row, stage.ladder, ended.seconds):
+    if fault := clocks.clock_fault(row, stage, ended.seconds):
         return Measured(errors=f"its times cannot be right: {fault}")
     if row["device"] == "cpu":  # only now it is known how many threads it has used
         row["rate"] = round(host.rate(row["threads"] or 1), 1)

@@ -29,6 +29,8 @@ class Record:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fail(f"{self.folder}: another run_all.sh is writing there")
+        except OSError:
+            fail(f"{self.folder}: cannot write there; name another directory with --output")
         return lock
 
     def files(self):

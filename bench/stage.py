@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench.base import ROOT
 
 OWN = "20"  # the first number of a reader's own stages
+STAGE_NAME = re.compile(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+")
 
 # GCC's OpenMP lets a thread spin at a barrier for milliseconds before it sleeps. Each batch loses
 # them while another process holds the late thread's core. A tenth is enough on a quiet machine:

@@ -11,7 +11,7 @@ from statistics import median
 from bench import host, ladders, measuring, pairs, rounds, screen
 from bench.base import ROOT, fail
 from bench.options import given
-from bench.stage import git_diff
+from bench.stage import STAGE_NAME, git_diff
 
 SCALES = {"s": 1, "ms": 1e3, "µs": 1e6}
 LESS = "FRX-Psq leaves the diff, space shows more$"  # git's options, and a prompt
@@ -159,7 +159,7 @@ def new(ladder):
     name = given("NAME")
     number, _, move = name.partition("_")
     is_taken = number in [stage.number for stage in ladder.stages]
-    if is_taken or not re.fullmatch(r"[0-9][0-9](\.[0-9])?_[a-z0-9_]+", name):
+    if is_taken or not STAGE_NAME.fullmatch(name):
         fail(f"NAME: found '{name}', expected two digits that no stage has, an underscore and a "
              "word, such as 20_mine")
     folder = folder_of(ladder, name)

@@ -128,6 +128,20 @@ def test_the_work_of_a_run(root):
     assert [*ladder.units(frame)] == [2, 4]
 
 
+def test_a_mistake_in_an_expression(root, capsys):
+    ladder = ladders.find_ladder("other")
+    ladder.toml["units"] = "terms / bach"
+    with pytest.raises(SystemExit):
+        ladder.units({"terms": 4, "batch": 2})
+    assert "studies/other/ladder.toml: found 'terms / bach', expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["02_a b", "02_A"])
+def test_a_folder_that_make_cannot_take(root, call, name):
+    (root / "studies/other/02_gpu").rename(root / "studies/other" / name)
+    assert call("stages other", 2).startswith(f"found the folder 'studies/other/{name}', expected")
+
+
 @needs_full
 def test_a_third_ladder_is_a_folder(checkout):
     """It is built, tested, swept, tabled and compared."""

@@ -74,6 +74,7 @@ def test_rounds(kind, seconds, is_gpu, expected):
     ("--epochs 1,2", "--epochs: found '1,2', expected a whole number from 0"),
     ("--stages 00,09", "--stages: found '09', expected one of: 00 01"),
     ("--growth", "--growth: found no [growth] in stages/ladder.toml"),
+    ("--output /proc/no", "/proc/no: cannot write there; name another directory with --output"),
     ("--output=", "--output: found '', expected text"),
     ("--hidden '8\n9'", "--hidden: found '8?9', expected a whole number from 1"),
     ("--threads 1,2147483648",
@@ -420,7 +421,7 @@ def test_what_becomes_of_programs(tree):
     The others run."""
     # Of the times of those that are right.
     tree.rounding_s = 0.55
-    where = "at hidden 16, batch 4"
+    where, clock = "at hidden 16, batch 4", "its times cannot be right: "
     cases = {  # outcome and reason, commands
         "01_two": ("left out: no CUDA device",
                    "echo '01_two: no CUDA device; try this' >&2; exit 77"),
@@ -428,8 +429,10 @@ def test_what_becomes_of_programs(tree):
                       "[ $hidden = 16 ] || { echo 'out of memory' >&2; exit 1; }"),
         "04_crash": (f"failed: {where}: exit status -11", "kill -SEGV $$"),
         "05_no_row": (f"failed: {where}: wrote no row to its --csv", "exit 0"),
-        "07_clock": (f"failed: {where}: its times cannot be right: load_s + setup_s + time_s is "
-                     "40.11 s, more than the whole run by the clock outside, N s", "time_s=40"),
+        "06_phases": (f"failed: {where}: {clock}forward_s + backward_s is 1 s, more than time_s, "
+                      "0.4 s", "phase_s=0.5"),
+        "07_clock": (f"failed: {where}: {clock}load_s + setup_s + time_s is 40.11 s, more than the "
+                     "whole run by the clock outside, N s", "time_s=40"),
         "08_loss": ("differs: hidden 16, batch 4: loss is 0.32, and 0.3 in most others",
                     "[ $hidden = 8 ] || loss=0.32")}
     for name, (_, commands) in cases.items():
