@@ -89,4 +89,7 @@ what="Needed, and not installed"
 ((${#needed[@]})) || what="Left out, not installed"
 echo "$what: ${missing[*]}. Type:" "${sudo[@]}" \
     "sh -c 'apt-get update && apt-get install -y ${missing[*]}'" >&2
+[[ ${needed[*]} != *python3-* ]] ||
+    echo 'Without root, for what is Python: pip install -r setup/requirements.txt in a virtual' \
+        'environment or conda, and export PYTHON=its/bin/python: see setup/README.md' >&2
 exit $((${#needed[@]} > 0))

@@ -143,6 +143,7 @@ def test_packages(system):
         "install -y wanted tested'\n")
     assert "expected a group of packages.txt" in system.run("setup/deps.sh nonsense", 2)
     system.edit("setup/packages.txt", "wanted ", "python3-w ")
+    assert "\nWithout root, for what is Python: pip install -r" in system.run("setup/deps.sh", 1)
     system.edit("setup/packages.txt", "python3-w ", "wanted?  ")
     assert system.run("setup/deps.sh run").startswith("Left out, not installed: wanted. Type: ")
     system.edit("setup/packages.txt", "wanted?", "wanted")
