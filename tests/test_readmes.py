@@ -6,7 +6,8 @@ number, and ... for anything. "(gdb) ..." is typed into the command before it. I
 `./run_all.sh ...` is a command too, and so is a `make` that is given a variable.
 
 All run from the root of a clean copy of the checkout, whose path has a space. FULL=1 also runs
-those that are not quick.
+those that are not quick, but for those on the pages of stages and studies, which stand on the pages
+above with other names.
 """
 
 import re
@@ -23,6 +24,7 @@ LONG = re.compile(r"make( \w+=\S+)*( deps)?$|\b(new-stage|check|compare|step|pro
                   r"report|gpu|site|peers|sim|sweep|tests|mkdir|sed|EXTRA|run_all|cluster)\b|"
                   r"=20|/20_")
 # This is a part of it; it downloads gigabytes; it asks git for the files, and a copy has no git.
+OWN_PAGE = re.compile(r"(stages|studies/\w+)/\d\d|studies/\w+/")
 NOT_RUN = "make test", "make test FULL=1", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r".*(Needed, and not installed|not installed: |has no \w+; expected Python|no GPU|"
@@ -73,7 +75,8 @@ def choose():
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
         for each in commands((ROOT / readme).read_text()):
             is_wanted = each not in seen or each[0].startswith("make new-")
-            if is_wanted and (FULL or not LONG.search(each[0])):
+            is_run = FULL and not OWN_PAGE.match(readme) or not LONG.search(each[0])
+            if is_wanted and is_run:
                 chosen.setdefault(readme, []).append(each)
                 seen.append(each)
     return chosen
