@@ -63,9 +63,10 @@ def test_without_a_study_everything_else_works(tmp_path, gone):
     assert re.search('PATH="(.*?)"', said)[1] == "$PWD/tests/build/bin:$PATH"
     does("./run_all.sh --stages 00 --hidden 8 --batch 4 --train 6 --test 4 --repeats 1")
     pytest.importorskip("matplotlib")
-    # It writes the list of the studies, too.
-    does("make report" if FULL and gone == STUDIES else
-         [sys.executable, "-c", "from report.pages import *; folder = ROOT / 'studies'; "
+    if FULL and gone == STUDIES:
+        does("make report")
+    # On a machine of the reference it writes the list of the studies, too.
+    does([sys.executable, "-c", "from report.pages import *; folder = ROOT / 'studies'; "
           "update(folder / 'README.md', 'table', lambda: list_ladders(folder))"])
     assert [line for study in gone for line in names_of(root, study)] == []
     assert dead_links(root) == []
