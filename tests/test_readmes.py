@@ -75,7 +75,7 @@ def choose():
     for readme in sorted(path for path in listed.split() if (ROOT / path).exists()):
         for each in commands((ROOT / readme).read_text()):
             is_wanted = each not in seen or each[0].startswith("make new-")
-            is_run = FULL and not OWN_PAGE.match(readme) or not LONG.search(each[0])
+            is_run = (FULL and not OWN_PAGE.match(readme)) or not LONG.search(each[0])
             if is_wanted and is_run:
                 chosen.setdefault(readme, []).append(each)
                 seen.append(each)
