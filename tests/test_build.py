@@ -97,22 +97,30 @@ def test_what_cannot_be_built_leaves_no_program(checkout):
         assert not program.exists()
 
 
+def named(compiler):
+    """Its name and its major version, such as clang 14."""
+    name = "clang" if "clang" in compiler else "gcc"
+    return f"{name} {run([compiler, '-dumpversion']).stdout.split('.')[0]}"
+
+
+# Which registers a compiler keeps is no property of a program. So the code of the two is tested that
+# stages/01_vectorized says something of: clang 14 stores two sums of a tile of one column.
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
 @pytest.mark.parametrize("stage", [each for each in STAGES if not each.is_cuda],
                          ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
-def test_no_compiler_warns_or_stores_a_sum_in_the_loop_of_a_tile(tmp_path, stage):
+def test_no_compiler_warns_and_two_store_no_sum_in_the_loop_of_a_tile(tmp_path, stage):
     tile = re.search(r" = 32, TILE_ROWS = (\d), TILE_COLUMNS = (\d)", stage.source.read_text())
     for compiler in compilers():
         said = run(["make", "-s", "-C", stage.folder, f"CC={compiler}", "MARCH=x86-64-v3",
                     f"OUTPUT={tmp_path}/train"])
         assert said.stderr == "", compiler
-        if tile and "left out" not in said.stdout:
+        name = named(compiler)
+        if tile and "left out" not in said.stdout and name in ("gcc 12", "clang 14"):
             code = run(["objdump", "-d", "--no-show-raw-insn", tmp_path / "train"]).stdout
             loops = ("\n".join(loop.values()) for loop in asm.innermost_loops(code))
-            # In a tile of one column, clang 14 stores two of twelve sums, which still beat six.
             tiles = [loop for loop in loops if "vfmadd" in loop
                      and loop.count("vfmadd") % (int(tile[1]) * int(tile[2])) == 0
-                     and not ("clang" in compiler
+                     and not (name == "clang 14"
                               and loop.count("vbroadcast") == loop.count("vfmadd"))]
             stores = re.findall(r"vmov\w+ +%ymm\d+,-?\w*\(%r[sb]p\)", "".join(tiles))
             assert tiles and not stores, compiler
