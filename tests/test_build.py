@@ -103,8 +103,8 @@ def named(compiler):
     return f"{name} {run([compiler, '-dumpversion']).stdout.split('.')[0]}"
 
 
-# Which registers a compiler keeps is no property of a program. So only the code of two is tested, of
-# which stages/01_vectorized says something: clang 14 stores two sums of a tile of one column.
+# Which registers a compiler keeps is no property of a program. So only the code of two is tested,
+# of which stages/01_vectorized says something: clang 14 stores two sums of a tile of one column.
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not on x86-64")
 @pytest.mark.parametrize("stage", [each for each in STAGES if not each.is_cuda],
                          ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
