@@ -17,6 +17,18 @@ from bench.record import Record
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LINE = ["stage", "threads"]  # what a row of a table is of; a GPU has 0 threads
+# What people call the processors of which a virtual machine names only family and model.
+PROCESSORS = {
+    "AMD EPYC family 23 model 49": "AMD Zen 2",
+    "AMD EPYC family 25 model 1": "AMD Zen 3",
+    "AMD EPYC family 25 model 17": "AMD Zen 4",
+    "AMD EPYC family 26 model 2": "AMD Zen 5",
+    "Intel Xeon family 6 model 85": "Intel Skylake or Cascade Lake",
+    "Intel Xeon family 6 model 106": "Intel Ice Lake",
+    "Intel Xeon family 6 model 143": "Intel Sapphire Rapids",
+    "Intel Xeon family 6 model 207": "Intel Emerald Rapids",
+    "Intel Xeon family 6 model 173": "Intel Granite Rapids",
+}
 
 
 def reference(which):
@@ -84,6 +96,7 @@ class Machine:
         """The processor and its cores, and the GPU, in words."""
         known = next(iter(self.record.sweeps.values()), {})
         cpu = re.sub(r", \d+ hardware threads", "", known.get("cpu", ""))
+        cpu = re.sub("^[^,]+", lambda found: PROCESSORS.get(found[0], found[0]), cpu)
         gpu = known.get("gpu", "none").partition(",")[0]
         return cpu if gpu == "none" else f"{cpu} with {gpu}"
 
