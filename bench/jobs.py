@@ -49,8 +49,11 @@ def rounds(kind, times, least=0, is_gpu=False, whole=0):
 
 
 def chosen_stages(ladder, options):
-    """Those of --stages, or all; without --steps all that are none. Then the peers."""
+    """Those of --stages, or all; without --steps all that are none, with --quick only those for a
+    single machine. Then the peers."""
     found = [stage for stage in ladder.stages if options.kind == "steps" or not stage.is_step]
+    if options.quick:
+        found = [stage for stage in found if not stage.declared("RUN")]
     if options.stages:
         chosen = [stage for wanted in options.stages for stage in ladder.select(wanted, "--stages")]
         found = [stage for stage in ladder.stages if stage in chosen]

@@ -34,9 +34,13 @@ def first_screen(machine):
     return table.to_string(index=False)
 
 
+def is_quick(machine):
+    return machine.home.name.endswith("-quick")
+
+
 def in_layout(machine, runs):
-    """A caption, and the tables of runs that share their settings. The paper's figures stand below
-    ours."""
+    """A caption, and the tables of runs that share their settings: the speedups first, and after a
+    quick look only the time. The paper's figures stand below ours."""
     found = frames.cells(machine, runs)
     counted = frames.counted(runs, machine.axes)
     caption = (f"{words.heading(machine.ladder, runs)}; {words.repeats(found)}"
@@ -44,11 +48,13 @@ def in_layout(machine, runs):
     yield paragraph(" ".join([caption, words.other_data(machine, runs)]))
     ours, theirs = (with_speedup(machine, each) for each in (found, of_paper(machine, runs)))
     both = pandas.concat([ours, theirs]) if len(theirs) else ours
-    for measure in machine.ladder.measures:
-        number = functools.partial(tables.number, measure["column"])
-        yield from texts(machine, tables.title_of(measure), both.get(measure["column"]), number)
     title = f"Speedup over {machine.ladder.toml['baseline']}"
     yield from texts(machine, title, both["speedup"], words.times)
+    for measure in machine.ladder.measures:
+        column = measure["column"]
+        if column == machine.ladder.time or not is_quick(machine):
+            number = functools.partial(tables.number, column)
+            yield from texts(machine, tables.title_of(measure), both.get(column), number)
 
 
 def with_speedup(machine, found):
@@ -104,6 +110,6 @@ def pages(machine, column):
 def closing(machine):
     """What was left out and why, and what to type next after a quick look."""
     yield from map(paragraph, words.absent(machine, lambda each: each.name in machine.outcomes))
-    if machine.home.name.endswith("-quick") and machine.ladder.stages[1:]:
+    if is_quick(machine) and machine.ladder.stages[1:]:
         yield (f"Type next: make step{machine.ladder.chosen_by('STUDY=')} "
                f"STAGE={machine.ladder.stages[1].number}")

@@ -347,11 +347,12 @@ def test_a_stage_without_runs_says_why(lab):
     assert "02: left out: found no GPU." in lab.text and "01: cut off." in lab.text
 
 
-def test_a_quick_look_says_what_to_type_next(lab):
+def test_a_quick_look_is_short_and_says_what_to_type_next(lab):
     lab.home = lab.root / "machine-quick"
     lab.folder = lab.home / "stages"
     lab.write(runs("00_plain", 100, hidden=64))
     assert "Type next: make step STAGE=01.1" in lab.text
+    assert "Training time" in lab.text and "Test accuracy" not in lab.text
 
 
 def test_the_papers_figures_stand_below_ours(lab):

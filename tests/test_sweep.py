@@ -35,8 +35,11 @@ def test_grid(tree):
     assert f"Data: {tree.root}/elsewhere/[other] (mnist)" in output
     assert re.search("\n01_two, hidden 16, batch 4, round 2; 15 to go\n", output)
     assert Path(path).with_name("tables.txt").read_text() in output
-    # A quick look has a grid and a folder of its own, and a run of over 0.5 s is not repeated.
+    # A quick look has a grid and a folder of its own, no program for several machines, and a run of
+    # over 0.5 s is not repeated.
     tree.stage("00_one", "time_s=0.6")
+    tree.stage("02_many")
+    tree.write("stages/02_many/Makefile", "RUN = env\nrun: ;\n")
     tree.edit("stages/ladder.toml", "[8, 16]", "[8, 16]\nquick = [16]\n[quick]\nepochs = 1")
     tree.run(f"{RUN_ALL} --quick --batch 4")
     assert tree.counts("stage hidden epochs", "report/results/made-up-quick/stages/runs.csv") == {
