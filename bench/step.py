@@ -14,7 +14,7 @@ from bench.options import given
 from bench.stage import STAGE_NAME, git_diff
 
 SCALES = {"s": 1, "ms": 1e3, "µs": 1e6}
-LESS = "FRX-Psq leaves the diff, space shows more$"  # git's options, and a prompt
+LESS = "FRSX-Psq leaves the diff, space shows more$"  # git's options, and a prompt
 
 
 def show_diff(ladder):
@@ -102,7 +102,11 @@ def ask(question):
     """A reader's answer, if there is one at a terminal."""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         return ""
-    print(f"Your answer, in {question.kind}? Press Enter to go on: ", end="", flush=True)
+    asked = "Your answer? (Enter to skip) "
+    if question.unit:
+        unit = "times as fast" if question.unit == "×" else question.unit
+        asked = f"How many {unit}: {question.column}? (a number, or Enter to skip) "
+    print(asked, end="", flush=True)
     return sys.stdin.readline().strip()
 
 
@@ -116,6 +120,15 @@ def show_ways_on(stage, page):
         print(f"Next: make step{ladder.chosen_by('STUDY=')} STAGE={later[0].number}")
 
 
+def recorded(stage):
+    """What the pages' machine with a GPU has measured of a stage: its steps' table, as text."""
+    from report import frames, tables  # takes half a second, and most steps do not need it
+
+    machine = frames.Machine(frames.reference("gpu"), stage.ladder)
+    table, _ = tables.step_table(machine, stage)
+    return "" if table.empty else f"Recorded, {machine.name}:\n{table.to_string(index=False)}"
+
+
 def show_answers(stage, answer):
     """Prints the reader's, the page's and this machine's, a line each."""
     print("## On this machine\n")
@@ -127,7 +140,7 @@ def show_answers(stage, answer):
             raise
         if stage.is_cuda:
             print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
-                  f"{stage.name} on a simulated device.")
+                  f"{stage.name} on a simulated device.\n\n{recorded(stage)}")
     question = stage.question
     print(f"\n{question.kind}" if question.unit else "")
     for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):

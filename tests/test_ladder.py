@@ -160,7 +160,7 @@ def test_step_on_a_terminal(repository):
     process = repository.start(f"""bash -c 'script -qec \
         "{sys.executable} -m bench step STAGE=00 TRAIN=64 step" /dev/null <keys >output'""")
     with open("keys", "w") as keys:
-        wait_until(lambda: "on: " in Path("output").read_text(), process)
+        wait_until(lambda: "skip) " in Path("output").read_text(), process)
         assert "The prediction" not in Path("output").read_text()
         print("24,500", file=keys, flush=True)
         repository.end(process)
@@ -173,10 +173,12 @@ def test_step_on_a_terminal(repository):
 
 @pytest.mark.skipif(host.has_gpu(), reason="found a GPU")
 def test_step_of_a_stage_that_cannot_run_here(repository):
-    """It says why and goes on. With jobs, a make within would have jobs to warn of."""
+    """It says why, shows what the record has, and goes on. With jobs, a make within would have jobs
+    to warn of."""
     output = repository.run("make -j2 step STAGE=04 NVCC=no-such-nvcc")
     assert re.search(r"step: found no GPU(.|\n)*\n`make check STAGE=04_cuda_device_mem` tests "
-                     r"04_cuda_device_mem on a simulated device\.\n(.|\n)*What the profile", output)
+                     r"04_cuda_device_mem on a simulated device\.\n\nRecorded, .*:\n.* over 03 "
+                     r"(.|\n)*What the profile", output)
     assert not re.search("^(make|gcc)|jobserver", output, re.MULTILINE)
     output = repository.run("make -s all STAGES=stages/03_cuda_unified NVCC=no-such-nvcc")
     assert "\nWithout nvcc: `make sim` builds the CUDA stages for a simulated device,\n" in output
