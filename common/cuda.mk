@@ -13,6 +13,10 @@ DEVICE = gpu
 ROOT := $(patsubst %/common/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 include $(ROOT)/common/program.mk
 
+# For newer_cuda.h, and for the simulated device, which then has this capability.
+ifdef CAPABILITY
+CPPFLAGS += -DCAPABILITY=$(CAPABILITY) -DINSTEAD='"$(INSTEAD)"'
+endif
 NVCCFLAGS = -std=c++17 -O3 -lineinfo -arch=$(CUDA_ARCH) -Xcompiler -Wall,-Wextra
 
 COMPILE := $(CC) $(CFLAGS)

@@ -17,8 +17,9 @@ NVCC ?= $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc || echo nvcc)
 # This machine's GPUs. Without a driver, nvidia-smi may print its error on standard output.
 GPU  = $(shell nvidia-smi -L 2>/dev/null | grep '^GPU')
 # The GPU of this machine. If it has none, Turing's: its intermediate code is compiled on for any later
-# GPU when the program starts. CUDA_ARCH=all-major takes five times as long, and compiles for each.
-CUDA_ARCH = $(if $(GPU),native,sm_75)
+# GPU when the program starts. CUDA_ARCH=all-major takes five times as long, and compiles for each. A
+# stage that needs a later one declares CAPABILITY = 90: nvcc refuses it for an older one.
+CUDA_ARCH = $(if $(CAPABILITY),sm_$(CAPABILITY),$(if $(GPU),native,sm_75))
 
 # PROGRAM.flags has the compiler and the flags that a program was built with, and which processor
 # `native` was, because several may share a home. When they change, the file changes. The program

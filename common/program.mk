@@ -25,7 +25,7 @@ LDLIBS   = -lz -lm
 LADDER         := $(dir $(wildcard ../ladder.toml ../../ladder.toml))
 COMMON_SOURCES := $(wildcard $(ROOT)/common/*.c) \
                   $(if $(LADDER),$(filter-out %/reference.c,$(wildcard $(LADDER)*.c)))
-COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h)) \
+COMMON         := $(COMMON_SOURCES) $(wildcard $(ROOT)/common/*.h $(LADDER:%=%*.h) $(dir $(SOURCE))*.h) \
                   $(filter $(ROOT)/%,$(MAKEFILE_LIST))
 # It is compiled once for all stages with the same flags. $(call shared,COMPILER FLAGS) is the object
 # file, and $(call compile_shared,COMPILER FLAGS) its recipe. Two stages may do so at the same time,

@@ -321,6 +321,7 @@ struct word {
 // only what fences have handed over.
 using past = map<unsigned>;
 enum part : size_t { WHOLE_BLOCK = 0, WARPS = 1, THREADS = MAX_THREADS };
+constexpr size_t LAUNCH_IN_FRONT = SIZE_MAX; // the key of all that it has done
 
 size_t key_of(size_t block, size_t part) {
     return block * 2 * MAX_THREADS + part;
@@ -341,6 +342,17 @@ list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
 unsigned launched; // the phase in which the running launch began
+
+// A launch that may begin before the one in front has ended. Accesses since the phase `since` are
+// in no order with what a thread does until cudaGridDependencySynchronize() has returned in it, or
+// in a thread that it comes after.
+struct {
+    bool early;
+    unsigned since;
+    bool waited;    // a thread has
+    bool all_know;  // as there was a barrier of the grid since then
+    bool triggered; // by a thread that did not know, so the next launch may begin as early
+} overlap;
 
 // A thread hands over what came before its fence with the atomic words that it then stores to. Who
 // loads such a word has it after a fence of its own. The key is the thread's number in the grid.
@@ -367,8 +379,21 @@ bool is_past(const touch &earlier, const past &known) {
            (earlier.by == touch::ONE && below(THREADS + earlier.thread, earlier.fence));
 }
 
+// Whether the launch in front has ended, as far as a thread can know.
+bool has_ended(const position &self) {
+    const auto own = hand_overs.find(self.block * threads + self.thread);
+    return !overlap.early || overlap.all_know || blocks[self.block].known.count(LAUNCH_IN_FRONT) ||
+           (own != hand_overs.end() && own->second.known.count(LAUNCH_IN_FRONT));
+}
+
+bool of_launch_in_front(const touch &earlier) {
+    return earlier.phase >= overlap.since && earlier.phase < launched;
+}
+
 // Whether nothing puts the running thread's access behind the earlier one.
 bool unordered(const touch &earlier, const touch &now, bool shared) {
+    if (of_launch_in_front(earlier))
+        return !shared && !has_ended({now.block, now.thread});
     if (earlier.phase != now.phase)
         return false;
     if (earlier.block == now.block) {
@@ -430,9 +455,10 @@ void begin_phase() {
 [[noreturn]] void report(const touch &earlier, const touch &now, bool earlier_stores, bool stores,
                          const void *address) {
     give_memory_to_both();
-    die(print("%s %s %s at %s, and thread %u of block %u %s it at %s: nothing orders the two",
+    die(print("%s %s %s at %s, and thread %u of block %u %s%s it at %s: nothing orders the two",
               who().text, stores ? "stores to" : "loads", describe(address).text,
               line_of((void *)now.place).text, earlier.thread, earlier.block,
+              of_launch_in_front(earlier) ? "of a launch in front " : "",
               earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
 }
 
@@ -527,7 +553,7 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
 
 } // namespace
 
-void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
+void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads, bool early) {
     counts &counts = of(kernel);
     ++(device.in_graph ? counts.nodes : counts.launches);
     counts.blocks += grid_blocks;
@@ -536,7 +562,9 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads) {
     threads = block_threads;
     blocks.assign(grid_blocks, {});
     begin_phase();
+    const unsigned in_front = overlap.triggered ? overlap.since : launched;
     launched = phase;
+    overlap = {early, early ? in_front : launched, false, false, false};
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
     chains.assign(grid_blocks, {});
@@ -564,6 +592,11 @@ static void end_phase() {
 }
 
 void note_end() {
+    if (overlap.early && !overlap.waited)
+        die(print(
+            "kernel %s may begin before the launch in front of it has ended, and no thread "
+            "calls cudaGridDependencySynchronize: nothing orders what follows and that launch",
+            device.kernel));
     if (unset.place && getenv("SIM_UNSET"))
         die(print("%s loads %s at %s: no thread of the block has stored to it", unset.thread.text,
                   unset.memory.text, line_of((void *)unset.place).text));
@@ -580,6 +613,7 @@ void note_barrier(size_t block) {
 
 void note_grid_barrier() {
     ++of(device.kernel).grid_barriers;
+    overlap.all_know = overlap.waited;
     begin_phase();
     end_phase();
 }
@@ -592,6 +626,16 @@ void note_exchange(size_t warp) {
     add_known(&known, first, n);
     for (size_t t = 0; !known.empty() && t < n; ++t)
         hand_over_of({first.block, first.thread + t}).known = known;
+}
+
+void note_wait_for_launch() {
+    overlap.waited = true;
+    if (overlap.early)
+        hand_over_of(running()).known[LAUNCH_IN_FRONT] = 1;
+}
+
+void note_trigger() {
+    overlap.triggered = overlap.triggered || !has_ended(running());
 }
 
 void note_copy(copy_direction direction, const void *from, size_t bytes) {

@@ -237,12 +237,24 @@ cudaError_t check(const work &work) {
     return error;
 }
 
+// Whether the last of the work that a stream or a graph has been given is a launch, beside events.
+bool ends_in_launch(const list<work> &works, cudaStream_t stream) {
+    for (size_t i = works.size(); i-- > 0;)
+        if (works[i].stream == stream && works[i].what != work::RECORD &&
+            works[i].what != work::WAIT)
+            return works[i].what == work::LAUNCH && !works[i].in_graph;
+    return false;
+}
+
 // Submits work, or records it if the stream is captured.
 cudaError_t give(work &&work, cudaStream_t stream) {
     if (cudaError_t error = check_stream(stream))
         return error;
     if (cudaError_t error = check(work))
         return error;
+    work.launch.early =
+        work.launch.early && (is_captured(stream) ? ends_in_launch(capture.graph->nodes, nullptr)
+                                                  : ends_in_launch(pending, stream));
     if (!is_captured(stream)) {
         submit(std::move(work), stream);
         return cudaSuccess;
@@ -354,8 +366,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     snprintf(properties->name, sizeof properties->name, "%s", device.name);
     properties->totalGlobalMem = device.memory;
     properties->sharedMemPerBlock = SHARED_BYTES;
-    properties->sharedMemPerBlockOptin = SHARED_BYTES_OPT_IN;
-    properties->sharedMemPerMultiprocessor = SHARED_BYTES_OPT_IN;
+    properties->sharedMemPerBlockOptin = device.capability.shared_bytes_opt_in;
+    properties->sharedMemPerMultiprocessor = device.capability.shared_bytes;
     properties->regsPerBlock = 65536;
     properties->warpSize = warpSize;
     properties->maxThreadsPerBlock = (int)MAX_THREADS;
@@ -363,10 +375,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     properties->maxThreadsDim[2] = (int)MAX_BLOCK_Z;
     properties->maxGridSize[0] = (int)MAX_GRID_X;
     properties->maxGridSize[1] = properties->maxGridSize[2] = (int)MAX_GRID_YZ;
-    properties->maxThreadsPerMultiProcessor = (int)MAX_THREADS;
+    properties->maxThreadsPerMultiProcessor = (int)device.capability.threads;
     properties->multiProcessorCount = (int)device.multiprocessors;
-    properties->major = 7;
-    properties->minor = 5;
+    properties->major = (int)device.capability.number / 10;
+    properties->minor = (int)device.capability.number % 10;
     properties->l2CacheSize = 4 << 20;
     properties->unifiedAddressing = 1;
     properties->managedMemory = 1;
@@ -375,12 +387,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int number) {
+    const capability &capability = device.capability;
     const struct {
         cudaDeviceAttr attribute;
         int value;
-    } ATTRIBUTES[] = {{cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
-                      {cudaDevAttrCooperativeLaunch, 1},
-                      {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_BYTES_OPT_IN}};
+    } ATTRIBUTES[] = {
+        {cudaDevAttrMultiProcessorCount, (int)device.multiprocessors},
+        {cudaDevAttrComputeCapabilityMajor, (int)capability.number / 10},
+        {cudaDevAttrComputeCapabilityMinor, (int)capability.number % 10},
+        {cudaDevAttrCooperativeLaunch, 1},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)capability.shared_bytes_opt_in},
+    };
     for (const auto &known : ATTRIBUTES)
         if (known.attribute == attribute)
             *value = known.value;
@@ -409,6 +426,19 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
         return fail(cudaErrorInvalidValue);
     *blocks = (int)blocks_at_once((size_t)threads, shared_bytes);
     return check_device();
+}
+
+configuration simulator::configure(const char *kernel, const cudaLaunchConfig_t *config) {
+    configuration launch = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                            config->stream};
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        const cudaLaunchAttribute &attribute = config->attrs[i];
+        if (attribute.id == cudaLaunchAttributeCooperative)
+            launch.cooperative = attribute.val.cooperative;
+        if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            launch.early = attribute.val.programmaticStreamSerializationAllowed;
+    }
+    return launch;
 }
 
 // ---- Memory

@@ -146,9 +146,18 @@ inline long long clock64() { // nanoseconds of the host
 
 namespace simulator {
 
+// The compute capability that the program is compiled for: 90 for 9.0. The device has it, too,
+// unless SIM_CAPABILITY says otherwise.
+extern size_t compiled_for;
+#ifdef CAPABILITY
+size_t compiled_for = CAPABILITY;
+#endif
+
 // The rest of this header is made of these. `file` and `line` are those of the caller.
 void wait_for_block(const char *file, int line);
 void wait_for_grid(const char *file, int line);
+void wait_for_launch();
+void trigger();
 uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
                   int line);
 int lane();
@@ -207,6 +216,16 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
                               "__shfl_xor_sync", file, line);
 }
 
+// nvcc refuses these for an older device.
+#if CAPABILITY >= 90
+inline void cudaGridDependencySynchronize() {
+    simulator::wait_for_launch();
+}
+inline void cudaTriggerProgrammaticLaunchCompletion() {
+    simulator::trigger();
+}
+#endif
+
 // The names, numbers and words of the errors that can occur here.
 #define SIM_ERRORS(X)                                                                              \
     X(cudaSuccess, 0, "no error")                                                                  \
@@ -217,6 +236,8 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
     X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                    \
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
+    X(cudaErrorNoKernelImageForDevice, 209,                                                        \
+      "no kernel image is available for execution on the device")                                  \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
     X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")        \
     X(cudaErrorNotReady, 600, "device not ready")                                                  \
@@ -225,6 +246,7 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize,
     X(cudaErrorHostMemoryNotRegistered, 713,                                                       \
       "pointer does not correspond to a registered memory region")                                 \
     X(cudaErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")            \
+    X(cudaErrorNotSupported, 801, "operation not supported")                                       \
     X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")  \
     X(cudaErrorStreamCaptureInvalidated, 901,                                                      \
       "operation failed due to a previous error during capture")                                   \
@@ -266,6 +288,8 @@ struct cudaMemLocation {
 };
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
@@ -312,6 +336,26 @@ typedef struct simulated_event *cudaEvent_t;
 typedef struct simulated_stream *cudaStream_t;
 typedef struct simulated_graph *cudaGraph_t;
 typedef struct simulated_graph_exec *cudaGraphExec_t;
+
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
+union cudaLaunchAttributeValue {
+    int cooperative;
+    int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
 
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
@@ -429,6 +473,7 @@ struct configuration {
     size_t shared_bytes;
     cudaStream_t stream;
     bool cooperative = false;
+    bool early = false; // it may begin before the launch in front of it has ended
     const void *function = nullptr;
     void (*thread)(const void *parameters) = nullptr;
     size_t parameter_bytes = 0;
@@ -490,9 +535,21 @@ cudaError_t launch_together(void (*function)(Parameters...), const char *name, d
                            std::index_sequence_for<Parameters...>());
 }
 
+// The same without the kernel's parameters.
+configuration configure(const char *kernel, const cudaLaunchConfig_t *config);
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_as_configured(const char *name, const cudaLaunchConfig_t *config,
+                                 void (*function)(Parameters...), Arguments &&...arguments) {
+    return submit(with_parameters<Parameters...>(configure(name, config), function,
+                                                 std::forward<Arguments>(arguments)...));
+}
+
 } // namespace simulator
 
-// A macro, because messages have the kernel's name.
+// Macros, because messages have the kernel's name.
+#define cudaLaunchKernelEx(config, kernel, ...)                                                    \
+    simulator::launch_as_configured(#kernel, config, kernel __VA_OPT__(, ) __VA_ARGS__)
 #define cudaLaunchCooperativeKernel(kernel, ...)                                                   \
     simulator::launch_together(kernel, #kernel, __VA_ARGS__)
 

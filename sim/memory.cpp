@@ -30,6 +30,7 @@ int __real_main(int argc, char **argv, char **environment);
 namespace simulator {
 
 struct device device;
+__attribute__((weak)) size_t compiled_for = CAPABILITIES[0].number;
 
 namespace {
 
@@ -404,6 +405,12 @@ int __wrap_main(int argc, char **argv, char **environment) {
     if (device.multiprocessors < 1 || device.multiprocessors > MAX_MULTIPROCESSORS)
         die(print("SIM_MULTIPROCESSORS: found %zu, expected 1 to %zu", device.multiprocessors,
                   MAX_MULTIPROCESSORS));
+    const size_t capability = from_environment("SIM_CAPABILITY", compiled_for);
+    for (const struct capability &each : CAPABILITIES)
+        if (each.number == capability)
+            device.capability = each;
+    if (!device.capability.number)
+        die(print("SIM_CAPABILITY: found %zu, expected 75 or 90", capability));
     device.memory = from_environment("SIM_MEMORY", (size_t)4 << 30);
     device.seed = note_launch ? 0 : from_environment("SIM_SEED", 1);
     struct sigaction action = {};

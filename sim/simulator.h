@@ -12,11 +12,23 @@ extern "C" void __real_free(void *memory);
 
 namespace simulator {
 
-// The limits of compute capability 7.5, the oldest that the stages are compiled for.
+// The limits of every compute capability.
 constexpr size_t MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_X = INT32_MAX, MAX_GRID_YZ = 65535;
-constexpr size_t SHARED_BYTES = 48 << 10, SHARED_BYTES_OPT_IN = 64 << 10;
-// A multiprocessor has room for so many blocks, and for MAX_THREADS and SHARED_BYTES_OPT_IN in all.
-constexpr size_t MAX_BLOCKS = 16, MAX_MULTIPROCESSORS = 256;
+constexpr size_t SHARED_BYTES = 48 << 10;
+constexpr size_t MAX_MULTIPROCESSORS = 256, MAX_BLOCKS = 32; // of a multiprocessor
+
+// What differs. A multiprocessor has room for so many blocks, threads, and bytes of shared memory.
+struct capability {
+    size_t number; // 75 for 7.5
+    size_t blocks, threads, shared_bytes;
+    size_t reserved_bytes;      // of them, for each block
+    size_t shared_bytes_opt_in; // that a block may have
+};
+constexpr capability CAPABILITIES[] = {
+    {75, 16, 1024, 64 << 10, 0, 64 << 10}, // the oldest that the stages are compiled for
+    {90, MAX_BLOCKS, 2048, 228 << 10, 1 << 10, 227 << 10},
+};
+constexpr size_t MOST_SHARED_BYTES = CAPABILITIES[1].shared_bytes_opt_in;
 // Memory that nobody has written to has this byte: it makes a NaN as float and as double, and an
 // index that is out of every bound.
 constexpr int UNINITIALISED = 0xff;
@@ -24,6 +36,7 @@ constexpr int UNINITIALISED = 0xff;
 extern struct device {
     bool present;
     const char *name;
+    struct capability capability;
     size_t multiprocessors;
     size_t memory, allocated; // bytes
     size_t graphs;            // that are not destroyed
@@ -158,13 +171,18 @@ bool is_shared(const void *address);
 enum copy_direction { TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET };
 
 #define IF_COUNTING __attribute__((weak))
-IF_COUNTING void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads);
+// `early`: it may begin before the launch in front of it has ended.
+IF_COUNTING void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads,
+                             bool early);
 IF_COUNTING void note_end(); // of the launch
 // The threads of a block have gone on, each until it waits or has returned.
 IF_COUNTING void note_turns_taken();
 IF_COUNTING void note_barrier(size_t block);
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
+// The running thread has waited until the launch in front has ended, or lets the next one begin.
+IF_COUNTING void note_wait_for_launch();
+IF_COUNTING void note_trigger();
 IF_COUNTING void note_copy(copy_direction direction, const void *from, size_t bytes);
 IF_COUNTING void write_counts();
 #undef IF_COUNTING

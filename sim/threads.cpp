@@ -56,7 +56,7 @@ struct order {
 };
 
 constexpr size_t MAX_SHARED_ARRAYS = 256, SHARED_GAP = 4096;
-constexpr size_t SHARED_SPACE = SHARED_BYTES_OPT_IN + (MAX_SHARED_ARRAYS + 1) * (SHARED_GAP + 128);
+constexpr size_t SHARED_SPACE = MOST_SHARED_BYTES + (MAX_SHARED_ARRAYS + 1) * (SHARED_GAP + 128);
 // Stacks at a distance of a power of two would compete for the same lines of the cache.
 constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 
@@ -408,15 +408,17 @@ bool valid(dim3 grid, dim3 block) {
 } // namespace
 
 bool set_shared_limit(const void *kernel, size_t bytes) {
-    if (bytes > SHARED_BYTES_OPT_IN)
+    if (bytes > device.capability.shared_bytes_opt_in)
         return false;
     shared_limits[(size_t)kernel] = bytes;
     return true;
 }
 
 size_t blocks_at_once(size_t threads, size_t shared_bytes) {
-    const size_t blocks = min(MAX_BLOCKS, MAX_THREADS / threads);
-    return shared_bytes ? min(blocks, SHARED_BYTES_OPT_IN / shared_bytes) : blocks;
+    const capability &room = device.capability;
+    const size_t blocks = min(room.blocks, room.threads / threads);
+    const size_t bytes = shared_bytes + room.reserved_bytes;
+    return bytes ? min(blocks, room.shared_bytes / bytes) : blocks;
 }
 
 text who() {
@@ -452,6 +454,16 @@ void wait_for_grid(const char *file, int line) {
     ++this_core->at_barrier;
     this_core->moved = true;
     wait(AT_BARRIER, {GRID_BARRIER, file, line, nullptr});
+}
+
+void wait_for_launch() { // here it has ended
+    if (note_wait_for_launch)
+        note_wait_for_launch();
+}
+
+void trigger() {
+    if (note_trigger)
+        note_trigger();
 }
 
 // A thread may be waiting in a loop for what another does. So after some steps it lets others go
@@ -552,6 +564,10 @@ cudaError_t check_launch(const configuration &launch) {
         return cudaErrorNoDevice;
     if (!valid(launch.grid, launch.block))
         return cudaErrorInvalidConfiguration;
+    if (device.capability.number < compiled_for)
+        return cudaErrorNoKernelImageForDevice;
+    if (launch.early && device.capability.number < 90)
+        return cudaErrorNotSupported;
     const auto limit = shared_limits.find((size_t)launch.function);
     if (launch.shared_bytes > (limit == shared_limits.end() ? SHARED_BYTES : limit->second))
         return cudaErrorInvalidValue;
@@ -574,18 +590,19 @@ void run(const configuration &launch) {
         for (unsigned y = 0; y < blockDim.y; ++y)
             for (unsigned x = 0; x < blockDim.x; ++x)
                 grid.indices[grid.threads++] = {x, y, z};
+    const capability &room = device.capability;
     grid.shared_bytes = launch.shared_bytes;
     grid.shared_limit =
-        shared_limits.count((size_t)launch.function) ? SHARED_BYTES_OPT_IN : SHARED_BYTES;
+        shared_limits.count((size_t)launch.function) ? room.shared_bytes_opt_in : SHARED_BYTES;
     if (launch.cooperative) { // the blocks share the multiprocessors
         const size_t most = (grid.blocks - 1) / device.multiprocessors + 1;
-        grid.shared_limit = min(grid.shared_limit, SHARED_BYTES_OPT_IN / most);
+        grid.shared_limit = min(grid.shared_limit, room.shared_bytes / most - room.reserved_bytes);
     }
     grid.cooperative = launch.cooperative;
     grid.thread = launch.thread;
 
     if (note_launch)
-        note_launch(launch.kernel, grid.blocks, grid.threads);
+        note_launch(launch.kernel, grid.blocks, grid.threads, launch.early);
     set_innermost_frame(__builtin_frame_address(0));
     if (started) {
         switch_stack(host, launcher);

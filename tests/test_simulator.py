@@ -8,7 +8,6 @@ import pytest
 from programs import FULL, TESTS, make, needs_full, run
 
 FOLDER = TESTS / "simulator"
-BROKEN = (FOLDER / "programs/broken.cu").read_text().splitlines()
 BOTH = "sim", "sanitized.sim"
 SANITIZED, COUNTED = ("sanitized.sim",), ("counted.sim",)
 KERNEL = r"kernel [a-z_]*, block \([0-9,]*\), thread \([0-9,]*\)"
@@ -23,8 +22,8 @@ def start(program, *words, status=0, **variables):
     return run([FOLDER / path, *words], status, cwd=FOLDER, OMP_WAIT_POLICY="passive", **variables)
 
 
-def result(name, seed=1, **variables):
-    return start("broken.sim", name, SIM_SEED=seed, **variables).stdout.split("\n", 1)[1].rstrip()
+def result(name, seed=1, program="broken.sim", **variables):
+    return start(program, name, SIM_SEED=seed, **variables).stdout.split("\n", 1)[1].rstrip()
 
 
 def test_right_programs_give_the_same_result_in_every_order_and_on_any_number_of_cores():
@@ -118,16 +117,32 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name, build, said", [
-    pytest.param(name, build, said, id=f"{name}-{build}")
-    for name, builds, said in FAULTS for build in builds])
-def test_a_fault_is_found(name, build, said):
+# The same of hopper.cu.
+OVERLAP = f"{KERNEL} {{}} .*, and thread [0-9]+ of block 0 of a launch in front {{}} it at "
+NEWER_FAULTS = [
+    ("early_load", COUNTED, OVERLAP.format("loads", "stored to")),
+    ("early_store", COUNTED, OVERLAP.format("stores to", "loaded")),
+    ("early_without_barrier", COUNTED, r"thread \(1,0,0\) loads .* at AT(// only the first).*, and "
+     "thread 254 of block 0 of a launch in front stored to it at AT(// only the first)"),
+    ("early_without_wait", COUNTED, r"thread \(0,0,0\) loads .* at AT(// only the first)"),
+    ("early_without_need_to_wait", COUNTED, "kernel add_table may begin before the launch in front "
+     "of it has ended, and no thread calls cudaGridDependencySynchronize"),
+    ("early_trigger", COUNTED, OVERLAP.format("loads", "stored to")),
+]
+
+
+@pytest.mark.parametrize("source, name, build, said", [
+    pytest.param(source, name, build, said, id=f"{name}-{build}")
+    for source, faults in (("broken", FAULTS), ("hopper", NEWER_FAULTS))
+    for name, builds, said in faults for build in builds])
+def test_a_fault_is_found(source, name, build, said):
     def place(found):
-        line, = (number for number, text in enumerate(BROKEN, 1) if found[1] in text)
-        return f"broken.cu:{line}"
+        lines = (FOLDER / f"programs/{source}.cu").read_text().splitlines()
+        line, = (number for number, text in enumerate(lines, 1) if found[1] in text)
+        return f"{source}.cu:{line}"
 
     pattern = re.sub(r"AT\((.*?)\)(?=[:,.$ ]|$)", place, said)
-    line = start(f"broken.{build}", name, status=1, OMP_NUM_THREADS=1, SIM_UNSET=1).stderr
+    line = start(f"{source}.{build}", name, status=1, OMP_NUM_THREADS=1, SIM_UNSET=1).stderr
     assert re.search(pattern, line, re.MULTILINE), (pattern, line)
     if build != "sanitized.sim":  # AddressSanitizer has more to say
         assert line.startswith("simulated device: ") and line.count("\n") == 1
@@ -176,8 +191,25 @@ def test_right_programs_are_let_through():
     start("broken.sanitized.sim", "volatile_with_fences")
 
 
+@pytest.mark.parametrize("name, expected", [("early", "131584"), ("early_in_graph", "197376")])
+def test_right_programs_of_compute_capability_9_0(name, expected):
+    results = [result(name, program=f"hopper.{build}")
+               for build in ("sim", "sanitized.sim", "counted.sim")]
+    assert results == [expected] * 3
+
+
+def test_the_device_has_the_compute_capability_of_the_program_or_that_of_a_variable():
+    said = [result("early_on_this_device", program="hopper.sim", SIM_CAPABILITY=capability)
+            for capability in (None, 75)]
+    assert said == ["9.0, 227 KiB, same, cudaSuccess",
+                    "7.5, 64 KiB, same, cudaErrorNoKernelImageForDevice"]
+    said = start("correct.sim", status=1, SIM_CAPABILITY=80).stderr
+    assert "SIM_CAPABILITY: found 80, expected 75 or 90" in said
+    start("correct.sim", SIM_CAPABILITY=90)
+
+
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("name", ["broken", "correct"])
+@pytest.mark.parametrize("name", ["broken", "correct", "hopper"])
 def test_nvcc_accepts_what_the_simulation_accepts(name):
     make("-C", "tests/simulator", f"build/{name}.o")

@@ -1,51 +1,7 @@
 // Wrong programs. Each is named after its fault: broken NAME.
+#include "tests/simulator/programs/programs.h"
+
 #include <cooperative_groups.h>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <string>
-
-static std::map<std::string, void (*)(float *)> programs;
-
-// Defines a program, which is given device memory of N zeros. Those of one line are in main().
-#define PROGRAM(name)                                                                              \
-    static void name(float *);                                                                     \
-    [[maybe_unused]] static const auto name##_program = programs.emplace(#name, name);             \
-    static void name([[maybe_unused]] float *x)
-
-enum { N = 256, BYTES = N * sizeof(float) };
-
-__global__ void fill(float *x, int n, float value) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        x[i] = value;
-}
-
-__global__ void copy(float *to, const float *from, int first, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        to[i] = from[first + i];
-}
-
-static float *device_memory() {
-    float *memory;
-    if (cudaMalloc(&memory, BYTES) != cudaSuccess)
-        exit(3);
-    cudaMemset(memory, 0, BYTES);
-    return memory;
-}
-
-// Prints one number made of all values. A NaN among them makes it a NaN.
-static void print(const float *memory) {
-    float host[N];
-    if (cudaMemcpy(host, memory, BYTES, cudaMemcpyDeviceToHost) != cudaSuccess)
-        exit(3);
-    double sum = 0;
-    for (int i = 0; i < N; ++i)
-        sum += host[i] * (i + 1);
-    printf("%.10g\n", sum);
-}
 
 // ---- One side touches the memory of the other.
 
@@ -556,12 +512,5 @@ int main(int argc, char **argv) {
         launch_volatile(x, true, false, true);
     };
     programs["volatile_that_nobody_sets"] = [](float *x) { launch_volatile(x, true, true, false); };
-    const auto program = programs.find(argc == 2 ? argv[1] : "");
-    if (program == programs.end())
-        return 2;
-    float *const x = device_memory();
-    program->second(x);
-    cudaDeviceSynchronize();
-    cudaFree(x);
-    return 0;
+    return run_program(argc, argv);
 }
