@@ -14,9 +14,7 @@ import pandas
 from bench.base import ROOT, fail
 from bench.process import make, output
 
-MULTIPROCESSORS = 132  # of an H100
-SECTOR = 32  # bytes
-COSTS = ROOT / "bench/h100.csv"  # what each counted thing costs
+MULTIPROCESSORS = 132  # of an H100 or an H200
 
 
 def toolkit(name):
@@ -64,31 +62,14 @@ def read(stage):
     return pandas.read_csv(path)
 
 
-def predicted(frame, by):
-    """The µs of what is counted, summed over what it is grouped by: sim/README.md says why."""
-    cost = pandas.read_csv(COSTS, index_col="what")["value"]
-    sectors = frame["misses"] + frame["store_sectors"] + frame["atomic_sectors"]
-    traffic = SECTOR * sectors / cost["read_L2"] / 1000
-    waits = cost["load_L2"] * frame["waits"] + cost["load_shared"] * frame["shared_waits"]
-    device = ((frame["busiest"] / cost["clock"]).clip(lower=traffic) + waits / 1000
-              + cost["node"] * (frame["launches"] + frame["nodes"])
-              + cost["grid_barrier"] * frame["grid_barriers"])
-    times = frame.assign(device=device, host=cost["launch"] * frame["launches"])
-    return times.groupby(by, sort=False)[["device", "host"]].sum().max(axis=1)
-
-
 def summed(frame, by):
     """What tables show of counts, over what they are grouped by, without copies."""
     frame = frame[frame["bytes"] == 0]
     sums = frame.groupby(by, sort=False).sum(numeric_only=True)
     stored = sums["store_sectors"] + sums["atomic_sectors"]
-    table = pandas.DataFrame({
+    return pandas.DataFrame({
         "launches": sums["launches"] + sums["nodes"],
         "sectors": sums["load_sectors"] + stored,
         "L2 sectors": sums["misses"] + stored,
         "wavefronts": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
-        "cycles": sums["busiest"],
-        "waits": sums["waits"]}).apply(lambda column: column.map("{:,}".format))
-    times = predicted(frame, by).map(lambda time: f"{float(f'{time:.2g}'):,g}")
-    table.insert(0, "µs predicted", times)
-    return table
+        "cycles": sums["busiest"]}).apply(lambda column: column.map("{:,}".format))

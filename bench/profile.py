@@ -60,12 +60,7 @@ def profile_cuda(stage, options, folder):
         found = counts.count(stage)
         for cell, kernels in found.groupby("cell", sort=False):
             table = pandas.concat([counts.summed(kernels, by) for by in ("kernel", "cell")])
-            table = table.rename(columns={"µs predicted": "µs"})
-            head, *lines = table.to_string(index=False).splitlines()
-            print(f"{cell}, µs predicted\n{head}")
-            for name, line in zip(table.index, lines):
-                print(f"{name}\n{line}")
-            print()
+            print(f"{cell}\n{table.to_string()}\n")
         found.to_csv(folder / "counts.csv", index=False)
         return
     build(stage)

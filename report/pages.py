@@ -142,30 +142,6 @@ def counted(each):
     return block("Counted on the simulated device, a batch:", markdown(found))
 
 
-def predictions(machine, folder):
-    """A batch of each CUDA program by what is counted, as measured, and how many times as long."""
-    runs = machine.of("steps")
-    found = frames.best(machine, frames.cells(machine, runs))
-    lines = []
-    for each in machine.ladder.stages:
-        frame = counts.read(each)
-        for cell, predicted in counts.predicted(frame, "cell").items() if len(frame) else ():
-            time = batch_time(machine, found, each, cell)
-            lines.append({"": words.link(each.number, each.folder, folder), "cell": cell,
-                          "predicted (µs)": f"{float(f'{predicted:.2g}'):g}",
-                          "measured (µs)": words.known(time, words.three_digits),
-                          "times as long": words.known(time and time / predicted, words.times)})
-    return block(markdown(pandas.DataFrame(lines)), caption(machine, runs, folder))
-
-
-def batch_time(machine, found, each, name):
-    """The µs that a batch of a stage takes in a cell of this name, or None."""
-    for (program, cell), row in found.items():
-        if program == each.name and words.cell_name(machine.ladder, cell) == name:
-            return 1e6 * row[machine.ladder.time] / machine.ladder.units(row)
-    return None
-
-
 # --- the paper's page ---
 
 
@@ -200,7 +176,6 @@ def update_ladder(each, cpu, gpu):
     update(folder / "README.md", "ladder", lambda: block(ladder(both, folder), cores(each, folder)))
     update(folder / "README.md", "table", lambda: study(both, folder))
     update(folder / "PAPER.md", "table", lambda: paper(gpu, folder))
-    update(folder / "PREDICTIONS.md", "table", lambda: predictions(gpu, folder))
     for step in each.stages:
         drawing = step.folder / "picture.py"  # a stage's name is no module's
         if drawing.exists():

@@ -14,7 +14,6 @@ namespace {
 
 constexpr size_t SECTOR = 32, WORD = 4, LARGEST = 16; // bytes
 constexpr size_t SECTORS_A_CYCLE = 4, BANKS = 32;
-constexpr size_t ROOM_FOR_THREADS = 2048, ROOM_FOR_BLOCKS = 32; // of an H100's multiprocessor
 constexpr unsigned ALL_LANES = 0xffffffff;
 enum access_kind { LOAD, STORE, ATOMIC, ACCESS_KINDS };
 
@@ -30,8 +29,7 @@ struct counts {
     // Cycles of the load and store unit of the busiest multiprocessor, between two launches or
     // barriers of the grid: one for each pass, and for each four sectors of a request.
     size_t busiest;
-    size_t misses;              // sectors of loads that L1 does not have
-    size_t waits, shared_waits; // of the block that waits most often, as in `chain`
+    size_t misses; // sectors of loads that L1 does not have
 };
 list<std::pair<const char *, counts>> kernels;
 // Of each multiprocessor, since the launch or the last barrier of the grid. They get blocks in
@@ -42,16 +40,6 @@ unsigned phase;              // counts launches and barriers of the grid
 // The phase in which a multiprocessor has touched a sector last. Each phase begins with an empty
 // L1, which then keeps all that is loaded or stored.
 map<unsigned> touched;
-
-// How often a block waits, since the launch or the last barrier of the grid. What it loads between
-// two of its barriers can be under way at once, so it waits once: for the L2 cache, or for shared
-// memory if L1 has the rest.
-struct chain {
-    size_t waits, shared_waits;
-    bool misses, loads_shared; // since the last barrier
-};
-list<chain> chains; // of each block
-size_t waves;       // of blocks that a multiprocessor has no room for at once
 
 counts &of(const char *kernel) {
     for (auto &[name, counts] : kernels)
@@ -252,7 +240,6 @@ void join_shared(access_kind kind) {
 void count_requests() {
     counts &counts = of(device.kernel);
     size_t &busy = cycles[warp.block % cycles.size()];
-    chain &chain = chains[warp.block];
     for (access_kind kind : {LOAD, STORE})
         join_shared(kind);
     for (site &site : sites) {
@@ -263,24 +250,16 @@ void count_requests() {
                 counts.passes[site.kind] += passes;
                 counts.shared_words += site.kind == LOAD ? request.bytes / WORD : 0;
                 busy += passes;
-                chain.loads_shared |= site.kind == LOAD;
             } else {
                 ++counts.requests[site.kind];
                 const size_t misses = count_sectors(request, &counts.sectors[site.kind],
                                                     &counts.packed[site.kind], &busy);
                 counts.misses += site.kind == LOAD ? misses : 0;
-                chain.misses |= site.kind == LOAD && misses;
             }
         }
         site.requests.clear();
         memset(site.done, 0, sizeof site.done);
     }
-}
-
-void end_interval(chain *chain) {
-    chain->waits += chain->misses;
-    chain->shared_waits += chain->loads_shared && !chain->misses;
-    chain->misses = chain->loads_shared = false;
 }
 
 // Adds a thread's access to the request that it belongs to.
@@ -567,10 +546,7 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads, b
     overlap = {early, early ? in_front : launched, false, false, false};
     worked.assign(grid_blocks * block_threads, false);
     cycles.assign(device.multiprocessors, 0);
-    chains.assign(grid_blocks, {});
     warp = {};
-    const size_t room = min(ROOM_FOR_BLOCKS, ROOM_FOR_THREADS / block_threads);
-    waves = (grid_blocks - 1) / (device.multiprocessors * room) + 1;
 }
 
 void note_turns_taken() {
@@ -578,17 +554,8 @@ void note_turns_taken() {
 }
 
 static void end_phase() {
-    counts &counts = of(device.kernel);
-    counts.busiest += *std::max_element(cycles.begin(), cycles.end());
+    of(device.kernel).busiest += *std::max_element(cycles.begin(), cycles.end());
     std::fill(cycles.begin(), cycles.end(), 0);
-    std::pair<size_t, size_t> longest = {0, 0};
-    for (chain &chain : chains) {
-        end_interval(&chain);
-        longest = std::max(longest, {chain.waits, chain.shared_waits});
-        chain = {};
-    }
-    counts.waits += waves * longest.first;
-    counts.shared_waits += waves * longest.second;
 }
 
 void note_end() {
@@ -607,7 +574,6 @@ void note_end() {
 void note_barrier(size_t block) {
     ++of(device.kernel).barriers;
     ++blocks[block].interval;
-    end_interval(&chains[block]);
     add_known(&blocks[block].known, {block, 0}, threads);
 }
 
@@ -664,20 +630,20 @@ void write_counts() {
     for (const char *kind : {"load", "store", "atomic"})
         fprintf(file, ",%s_requests,%s_sectors,%s_packed,shared_%s_requests,shared_%s_passes", kind,
                 kind, kind, kind, kind);
-    fputs(",shared_words,barriers,grid_barriers,busiest,misses,waits,shared_waits,bytes\n", file);
+    fputs(",shared_words,barriers,grid_barriers,busiest,misses,bytes\n", file);
     for (const auto &[kernel, c] : kernels) {
         fprintf(file, "\"%s\",%zu,%zu,%zu,%zu,%zu,%zu", kernel, c.launches, c.nodes, c.blocks,
                 c.warps, c.threads, c.threads_at_work);
         for (access_kind kind : {LOAD, STORE, ATOMIC})
             fprintf(file, ",%zu,%zu,%zu,%zu,%zu", c.requests[kind], c.sectors[kind], c.packed[kind],
                     c.shared_requests[kind], c.passes[kind]);
-        fprintf(file, ",%zu,%zu,%zu,%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers,
-                c.grid_barriers, c.busiest, c.misses, c.waits, c.shared_waits);
+        fprintf(file, ",%zu,%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers, c.grid_barriers,
+                c.busiest, c.misses);
     }
     const char *const DIRECTIONS[] = {"to the device", "to the host", "within the device",
                                       "memset"};
     for (copy_direction direction : {TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET})
-        fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
+        fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
                 copies[direction], copied[direction]);
     if (fclose(file))
         die(print("SIM_COUNTS: cannot write %s", path));

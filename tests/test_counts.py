@@ -12,7 +12,7 @@ LADDER = ladders.find_ladder("")
 WARPS = 32  # of a block of 32 × 32 threads
 # A thread keeps nothing: it reads z twice, dz and its label in each of ten rounds, then the loss.
 SOFTMAX = {"load_requests": 10 + 10 + 10 + 10 + 3, "store_requests": 10 + 10 + 1,
-           "misses": 40 + 1 + 4, "waits": 1}
+           "misses": 40 + 1 + 4}
 # Seven blocks of four warps. A request has four numbers of each lane. For four pixels a warp reads
 # four rows of W1's tile and two samples. Lanes share in pairs, so each takes 2 passes.
 HIDDEN_SUMS = {"blocks": 7, "threads": 7 * 128,
@@ -20,7 +20,7 @@ HIDDEN_SUMS = {"blocks": 7, "threads": 7 * 128,
                "shared_load_requests": 7 * 4 * 112 // 4 * (4 + 2),
                "shared_load_passes": 7 * 4 * 112 // 4 * (4 * 2 + 2 * 2),
                "store_requests": 7 * 32 * 32 // 128, "barriers": 7,
-               "misses": 2 * 32 * 784 * 4 // 32, "waits": 1, "shared_waits": 1}
+               "misses": 2 * 32 * 784 * 4 // 32}
 # 25 tiles of W1, the last of half its pixels, and one of W2, with rows of 12 numbers. A tile of 32
 # samples is 8 requests, and so is one of dW. For a sample a lane reads two numbers of x (a pass of
 # its warp) and four of dy (2 passes). In the first tile of each matrix, a warp also has db.
@@ -37,7 +37,7 @@ def update(parameters):
     """Two requests of neighbouring numbers, and one that is stored."""
     return {"threads_at_work": parameters, "load_requests": 2 * -(-parameters // 32),
             "load_sectors": 2 * -(-parameters // 8), "store_sectors": -(-parameters // 8),
-            "misses": 2 * -(-parameters // 8), "waits": 1, "shared_waits": 0}
+            "misses": 2 * -(-parameters // 8)}
 
 
 BY_HAND = {
@@ -46,26 +46,26 @@ BY_HAND = {
         # A block has a sample, and one of its warps has 32 units: b1 and seven slices.
         "hidden_layer": {"launches": 1, "blocks": 32, "threads": 32 * 128, "threads_at_work": 1024,
                          "load_requests": 32 * (1 + 7), "load_sectors": 32 * (1 + 7) * 4,
-                         "store_requests": 32, "store_sectors": 32 * 4, "waits": 1},
+                         "store_requests": 32, "store_sectors": 32 * 4},
         # A block has 16 × 16 threads, so a warp has two samples: two numbers of a in each load. Two
         # rows of z are 80 bytes.
         "output_layer": {"blocks": 2, "threads": 512, "threads_at_work": 32 * 10,
                          "load_requests": 16 * (1 + 32 * 2),
                          "load_sectors": 16 * (2 + 32 * (2 + 2)),
-                         "store_requests": 16, "store_sectors": 16 * 3, "waits": 1},
+                         "store_requests": 16, "store_sectors": 16 * 3},
         "softmax_gradient": SOFTMAX,
         # A warp has two samples and 16 units: three times four numbers of two dz and 16 rows of W2.
         "hidden_gradient": {"blocks": 4, "threads": 1024, "load_requests": WARPS * (3 * 2 + 1),
                             "load_sectors": WARPS * (3 * (2 + 16) + 4),
-                            "store_requests": WARPS, "store_sectors": WARPS * 4, "waits": 1},
-        "weight_gradient": {"launches": 2, **WEIGHT_GRADIENT, "waits": 2, "shared_waits": 2},
+                            "store_requests": WARPS, "store_sectors": WARPS * 4},
+        "weight_gradient": {"launches": 2, **WEIGHT_GRADIENT},
         "update": update(784 * 32 + 32 + 32 * 12 + 12)},
     # 16 blocks read x (784 sectors), and again behind the barriers. Between them 32 have a row of
     # a, W2, b2, a label and a loss. Then 16 have columns of a and da, dz, two rows of W2, and b1,
-    # which the next batch finds in L1, and one b2. Waits: a and W2, x and da, the next x.
+    # which the next batch finds in L1, and one b2.
     "10": {"run_epoch": {"misses": 2 * 16 * 784 + 32 * (4 + 48 + 2 + 1 + 1)
                                    + 16 * (32 + 32 + 48 + 3 + 1) + 2,
-                         "grid_barriers": 2, "waits": 3, "shared_waits": 2}}}
+                         "grid_barriers": 2}}}
 # What Nsight Compute counts of them on a GPU. nvcc keeps z and dz in registers, and one GPU has
 # more conflicts in the stores of 05.1.
 ON_A_GPU = {"load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -123,29 +123,6 @@ def test_counts_are_those_of_the_repository_and_those_by_hand(stage):
             assert {kernel: {name: found[kernel][name] for name in expected}
                     for kernel, expected in by_hand.items()} == by_hand
             assert found.keys() == by_hand.keys()
-
-
-def test_blocks_that_find_no_room_wait_after_the_others(tmp_path, monkeypatch):
-    """200 of 128 threads, on a multiprocessor that has room for 16."""
-    monkeypatch.setattr(counts, "MULTIPROCESSORS", 1)
-    stage = LADDER.find("05")
-    make("-C", str(stage.folder), "sim", "COUNT=1")
-    found = counts.simulate(stage, "--hidden 32 --batch 32 --train 32 --epochs 1", tmp_path, [])
-    assert found["waits"]["update"] == 13
-
-
-def test_a_prediction_is_of_what_is_slower(tmp_path, monkeypatch):
-    """At 1,000 MHz 4,000 cycles take 4 µs, and so do 125 sectors from L2 at 1 GB/s. Waits take 1,
-    two nodes 2, a barrier 11, and two launches of the host 20."""
-    costs = tmp_path / "costs.csv"
-    costs.write_text("what,value\nlaunch,10\nnode,1\ngrid_barrier,11\nload_shared,100\n"
-                     "load_L2,350\nread_L2,1\nclock,1000\n")
-    frame = counts.read(LADDER.find("05")).head(3).assign(
-        cell=["launches", "cycles", "sectors"], launches=[2, 0, 0], nodes=[0, 2, 2], waits=2,
-        shared_waits=3, grid_barriers=1, busiest=[4000, 4000, 0], misses=[0, 0, 125],
-        store_sectors=0)
-    monkeypatch.setattr(counts, "COSTS", costs)
-    assert [*counts.summed(frame, "cell")["µs predicted"]] == ["20", "18", "18"]
 
 
 def test_a_ladder_that_says_nothing_of_counts_is_one_line(monkeypatch, capsys):

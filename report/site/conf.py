@@ -30,7 +30,7 @@ html_static_path = html_css_files = ["style.css"]
 html_copy_source = html_use_index = html_show_copyright = False
 
 # Folders and pages in the order in which they are read. What is not here comes last.
-ORDER = ["stages", "NETWORK", "PAPER", "PREDICTIONS", "ASSEMBLY", "peers", "profiles", "studies",
+ORDER = ["stages", "NETWORK", "PAPER", "ASSEMBLY", "peers", "profiles", "studies",
          "course", "TERMS", "assignments", "setup", "bench", "machine", "tests", "sim", "report",
          "data", "CONTRIBUTING"]
 # Where the repository is, such as https://github.com/OWNER/NAME/blob/main. Without it, files that
