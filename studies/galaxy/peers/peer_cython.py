@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cython, as in the paper: NumPy's products, and typed loops for what is between them."""
+"""Cython: NumPy's products, and typed loops between them. The paper's has typed arrays only."""
 
 import peer
 import numpy as np
