@@ -314,12 +314,14 @@ void add(past *to, const past &from) {
 // Blocks of the running launch.
 struct progress {
     unsigned interval, fence;
+    unsigned meetings; // of all blocks of the cluster
     unsigned exchanges[MAX_THREADS / warpSize];
     past known; // to all of its threads, since a barrier
 };
 list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
 size_t threads;    // of a block
+size_t cluster;    // blocks
 unsigned launched; // the phase in which the running launch began
 
 // A launch that may begin before the one in front has ended. Accesses since the phase `since` are
@@ -383,8 +385,8 @@ bool unordered(const touch &earlier, const touch &now, bool shared) {
             (earlier.exchange != now.exchange ||
              (earlier.thread == now.thread && earlier.by != touch::SEVERAL_LANES)))
             return false;
-    } else if (shared) {
-        return false;
+    } else if (shared && earlier.block / cluster != now.block / cluster) {
+        return false; // a block had that memory before
     }
     const auto own = hand_overs.find(now.block * threads + now.thread);
     return !is_past(earlier, blocks[now.block].known) &&
@@ -450,7 +452,7 @@ struct {
 } unset;
 
 bool is_unset(const touch &store, const touch &now, const void *address) {
-    return (store.phase < launched || store.block != now.block) &&
+    return (store.phase < launched || store.block / cluster != now.block / cluster) &&
            *(const unsigned char *)address == UNINITIALISED;
 }
 
@@ -502,6 +504,30 @@ bool is_variable(const volatile void *memory) {
     return memory >= __start_device_variables && memory < __stop_device_variables;
 }
 
+// The last access of another block to a block's shared memory.
+struct visit {
+    position visitor;
+    uintptr_t place;
+    unsigned meetings; // of the cluster, until then
+};
+map<visit> visits;
+
+// A block's shared memory is there for others from the first meeting to the last.
+void check_visit(const owner &owner, uintptr_t place) {
+    const position self = running();
+    const unsigned meetings = blocks[self.block].meetings;
+    const char *const wrong = owner.who == owner::STRANGER ? "is not of its cluster"
+                              : owner.returned             ? "has returned"
+                              : meetings == 0              ? "may not have begun"
+                                                           : nullptr;
+    if (wrong) {
+        give_memory_to_both();
+        die(print("%s touches shared memory of block %zu, which %s, at %s", who().text, owner.block,
+                  wrong, line_of((void *)place).text));
+    }
+    visits[owner.block] = {self, place, meetings};
+}
+
 // A thread touches memory. Only a kernel's accesses to memory of the device, to its variables and
 // to shared memory count.
 void touch_memory(access_kind kind, bool atomic, const volatile void *memory, size_t bytes,
@@ -509,18 +535,21 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
     if (!device.in_kernel)
         return;
     const uintptr_t address = (uintptr_t)memory, place = (uintptr_t)caller;
-    const bool shared = is_shared((void *)address);
+    const owner owner = owner_of((void *)address);
+    const bool shared = owner.who != owner::NOBODY;
     const enum kind where = kind_of((void *)address);
     if (!shared && where != DEVICE && where != MANAGED && !is_variable(memory))
         return;
     const position self = running();
     worked[self.block * threads + self.thread] = true;
+    if (shared && owner.who != owner::SELF)
+        check_visit(owner, place);
     record(place, atomic ? ATOMIC : kind, shared, address, (unsigned)bytes);
     check_order(kind, atomic, shared, address, bytes, place);
     if (!atomic)
         return;
     // Blocks may have their shared memory at the same address.
-    past &word = given[shared ? address + (self.block << 48) : address];
+    past &word = given[shared ? address + (owner.block << 48) : address];
     hand_over &own = hand_over_of(self);
     if (kind != STORE)
         add(&own.seen, word);
@@ -532,13 +561,16 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
 
 } // namespace
 
-void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads, bool early) {
+void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads,
+                 size_t cluster_blocks, bool early) {
     counts &counts = of(kernel);
     ++(device.in_graph ? counts.nodes : counts.launches);
     counts.blocks += grid_blocks;
     counts.warps += grid_blocks * ((block_threads + warpSize - 1) / warpSize);
     counts.threads += grid_blocks * block_threads;
     threads = block_threads;
+    cluster = cluster_blocks;
+    visits.clear();
     blocks.assign(grid_blocks, {});
     begin_phase();
     const unsigned in_front = overlap.triggered ? overlap.since : launched;
@@ -577,9 +609,35 @@ void note_barrier(size_t block) {
     add_known(&blocks[block].known, {block, 0}, threads);
 }
 
+void note_cluster_barrier(size_t first) {
+    past known;
+    for (size_t block = first; block < first + cluster; ++block) {
+        note_barrier(block);
+        ++blocks[block].meetings;
+        add(&known, blocks[block].known);
+        known[key_of(block, WHOLE_BLOCK)] = blocks[block].interval;
+    }
+    for (size_t block = first; block < first + cluster; ++block)
+        blocks[block].known = known;
+}
+
+void note_return(size_t block) {
+    const auto found = visits.find(block);
+    if (found == visits.end() || found->second.meetings < blocks[block].meetings)
+        return;
+    const visit &last = found->second;
+    give_memory_to_both();
+    die(print("kernel %s, block %zu returns, and thread %zu of block %zu touches its shared memory "
+              "at %s: nothing orders the two",
+              device.kernel, block, last.visitor.thread, last.visitor.block,
+              line_of((void *)last.place).text));
+}
+
 void note_grid_barrier() {
     ++of(device.kernel).grid_barriers;
     overlap.all_know = overlap.waited;
+    for (progress &block : blocks)
+        ++block.meetings;
     begin_phase();
     end_phase();
 }

@@ -397,6 +397,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
         {cudaDevAttrComputeCapabilityMinor, (int)capability.number % 10},
         {cudaDevAttrCooperativeLaunch, 1},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)capability.shared_bytes_opt_in},
+        {cudaDevAttrClusterLaunch, capability.number >= 90},
     };
     for (const auto &known : ATTRIBUTES)
         if (known.attribute == attribute)
@@ -417,6 +418,8 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize &&
         !set_shared_limit(kernel, (size_t)value))
         return fail(cudaErrorInvalidValue);
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed)
+        allow_large_clusters(kernel, value);
     return cudaSuccess;
 }
 
@@ -435,10 +438,25 @@ configuration simulator::configure(const char *kernel, const cudaLaunchConfig_t 
         const cudaLaunchAttribute &attribute = config->attrs[i];
         if (attribute.id == cudaLaunchAttributeCooperative)
             launch.cooperative = attribute.val.cooperative;
+        if (attribute.id == cudaLaunchAttributeClusterDimension)
+            launch.cluster = attribute.val.clusterDim;
         if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
             launch.early = attribute.val.programmaticStreamSerializationAllowed;
     }
     return launch;
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel,
+                                           const cudaLaunchConfig_t *config) {
+    configuration launch = configure("", config);
+    launch.function = kernel;
+    *clusters = 0;
+    if (cudaError_t error = check_device())
+        return error;
+    if (cudaError_t error = check_clusters(launch))
+        return fail(error);
+    *clusters = (int)clusters_at_once(launch);
+    return cudaSuccess;
 }
 
 // ---- Memory
@@ -679,6 +697,9 @@ cudaError_t simulator::submit(const configuration &launch) {
     const char *const parameters = (const char *)parameter_space();
     work work = {work::LAUNCH};
     work.launch = launch;
+    for (const declared_clusters *each = declared_clusters::first; each; each = each->next)
+        if (strcmp(each->kernel, launch.kernel) == 0)
+            work.launch.cluster = each->size;
     work.data.assign(parameters, parameters + launch.parameter_bytes);
     return give(std::move(work), launch.stream);
 }

@@ -27,6 +27,7 @@
 // translate.sed turns declarations of shared memory into references. A declaration that it does not
 // know ends with this message.
 #define __shared__ a_whole_declaration_of_shared_memory_has_to_be_in_one_line
+#define __cluster_dims__ has_to_be_in_one_line_with_the_name_of_a_kernel_that_is_no_template
 
 struct uint3 {
     unsigned x, y, z;
@@ -156,6 +157,9 @@ size_t compiled_for = CAPABILITY;
 // The rest of this header is made of these. `file` and `line` are those of the caller.
 void wait_for_block(const char *file, int line);
 void wait_for_grid(const char *file, int line);
+void wait_for_cluster(const char *file, int line);
+unsigned cluster_blocks();
+void *shared_memory_of(unsigned rank, const void *own);
 void wait_for_launch();
 void trigger();
 uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
@@ -253,7 +257,8 @@ inline void cudaTriggerProgrammaticLaunchCompletion() {
     X(cudaErrorStreamCaptureImplicit, 906,                                                         \
       "operation would make the legacy stream depend on a capturing blocking stream")              \
     X(cudaErrorCapturedEvent, 907,                                                                 \
-      "operation not permitted on an event last recorded in a capturing stream")
+      "operation not permitted on an event last recorded in a capturing stream")                   \
+    X(cudaErrorInvalidClusterSize, 912, "cluster misconfiguration")
 
 enum cudaError {
 #define X(name, number, words) name = number,
@@ -291,9 +296,13 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrCooperativeLaunch = 95,
-    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+    cudaDevAttrClusterLaunch = 120
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributeNonPortableClusterSizeAllowed = 14
+};
 enum {
     cudaCpuDeviceId = -1,
     cudaMemAttachGlobal = 1,
@@ -339,10 +348,12 @@ typedef struct simulated_graph_exec *cudaGraphExec_t;
 
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeClusterDimension = 4,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6
 };
 union cudaLaunchAttributeValue {
     int cooperative;
+    uint3 clusterDim;
     int programmaticStreamSerializationAllowed;
 };
 struct cudaLaunchAttribute {
@@ -463,8 +474,27 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *kernel
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, (const void *)kernel, threads,
                                                          shared_bytes);
 }
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel,
+                                           const cudaLaunchConfig_t *config);
+template <class T>
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, T *kernel,
+                                           const cudaLaunchConfig_t *config) {
+    return cudaOccupancyMaxActiveClusters(clusters, (const void *)kernel, config);
+}
 
 namespace simulator {
+
+// What __cluster_dims__ says of a kernel.
+struct declared_clusters {
+    const char *kernel;
+    dim3 size;
+    const declared_clusters *next;
+    static const declared_clusters *first;
+
+    declared_clusters(const char *kernel, dim3 size) : kernel(kernel), size(size), next(first) {
+        first = this;
+    }
+};
 
 // A launch, without the parameters.
 struct configuration {
@@ -473,6 +503,7 @@ struct configuration {
     size_t shared_bytes;
     cudaStream_t stream;
     bool cooperative = false;
+    dim3 cluster = 1;   // blocks
     bool early = false; // it may begin before the launch in front of it has ended
     const void *function = nullptr;
     void (*thread)(const void *parameters) = nullptr;

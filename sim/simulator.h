@@ -29,6 +29,7 @@ constexpr capability CAPABILITIES[] = {
     {90, MAX_BLOCKS, 2048, 228 << 10, 1 << 10, 227 << 10},
 };
 constexpr size_t MOST_SHARED_BYTES = CAPABILITIES[1].shared_bytes_opt_in;
+constexpr size_t MAX_CLUSTER = 8, MAX_NON_PORTABLE_CLUSTER = 16; // blocks, of 9.0
 // Memory that nobody has written to has this byte: it makes a NaN as float and as double, and an
 // index that is out of every bound.
 constexpr int UNINITIALISED = 0xff;
@@ -151,6 +152,13 @@ bool set_shared_limit(const void *kernel, size_t bytes);
 // runs at once.
 size_t blocks_at_once(size_t threads, size_t shared_bytes);
 
+// Lets a kernel have clusters of more than MAX_CLUSTER blocks, or not.
+void allow_large_clusters(const void *kernel, bool allowed);
+
+// What is wrong with a launch's clusters, and how many of them the device runs at once.
+cudaError_t check_clusters(const configuration &launch);
+size_t clusters_at_once(const configuration &launch);
+
 // What is wrong with a launch.
 cudaError_t check_launch(const configuration &launch);
 
@@ -163,8 +171,13 @@ struct position {
 };
 position running();
 
-// Whether it is the running block's shared memory.
-bool is_shared(const void *address);
+// Whose shared memory it is. `SAME_CLUSTER` is another block than the running one.
+struct owner {
+    enum { NOBODY, SELF, SAME_CLUSTER, STRANGER } who;
+    size_t block;
+    bool returned;
+};
+owner owner_of(const void *address);
 
 // ---- Accesses: accesses.cpp, in programs that count
 
@@ -173,11 +186,13 @@ enum copy_direction { TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET };
 #define IF_COUNTING __attribute__((weak))
 // `early`: it may begin before the launch in front of it has ended.
 IF_COUNTING void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads,
-                             bool early);
+                             size_t cluster_blocks, bool early);
 IF_COUNTING void note_end(); // of the launch
 // The threads of a block have gone on, each until it waits or has returned.
 IF_COUNTING void note_turns_taken();
+IF_COUNTING void note_return(size_t block);
 IF_COUNTING void note_barrier(size_t block);
+IF_COUNTING void note_cluster_barrier(size_t first); // of the blocks from this one on
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
 // The running thread has waited until the launch in front has ended, or lets the next one begin.

@@ -12,6 +12,7 @@
 
 __thread uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
+const simulator::declared_clusters *simulator::declared_clusters::first;
 
 namespace simulator {
 namespace {
@@ -21,6 +22,7 @@ struct {
     size_t begun;           // blocks, and more when all have
     size_t shared_bytes;    // of dynamic shared memory
     size_t shared_limit;    // of all shared memory of a block
+    size_t cluster;         // blocks
     bool cooperative;
     uint3 indices[MAX_THREADS];
     void (*thread)(const void *parameters);
@@ -32,7 +34,7 @@ struct place {
     int line;
     const void *code; // instead of a file and a line
 };
-const char GRID_BARRIER[] = "grid.sync";
+const char GRID_BARRIER[] = "grid.sync", CLUSTER_BARRIER[] = "cluster.sync";
 enum thread_state : uint8_t { RUNNING, READY, AT_BARRIER, IN_EXCHANGE, RETURNED };
 struct thread {
     thread_state state;
@@ -57,6 +59,7 @@ struct order {
 
 constexpr size_t MAX_SHARED_ARRAYS = 256, SHARED_GAP = 4096;
 constexpr size_t SHARED_SPACE = MOST_SHARED_BYTES + (MAX_SHARED_ARRAYS + 1) * (SHARED_GAP + 128);
+static_assert(SHARED_SPACE % 128 == 0, "each begins at the first bank");
 // Stacks at a distance of a power of two would compete for the same lines of the cache.
 constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 
@@ -65,7 +68,8 @@ constexpr size_t STACK_BYTES = (64 << 10) + 320, STACK_END_BYTES = 1024;
 // waits keeps its fibre, and the next threads run on another. Blocks that are alive at once have a
 // `core` each, and a core of the machine takes turns with several.
 struct core {
-    size_t block;
+    size_t block, slot; // its place in `together`
+    core *next_idle;
     order starting;
     size_t moment;                                   // how often its threads have taken turns
     size_t unstarted, unreturned, at_barrier, ready; // threads
@@ -87,7 +91,15 @@ struct core {
     allocation arrays[MAX_SHARED_ARRAYS];
 };
 __thread core *this_core;
-core *together[MAX_MULTIPROCESSORS * MAX_BLOCKS]; // those of blocks that are alive at once
+constexpr size_t MAX_CORES = MAX_MULTIPROCESSORS * MAX_BLOCKS;
+// Those of blocks that are alive at once. The blocks of a cluster have slots one after the other.
+core *together[MAX_CORES];
+// Those of no block, which this core of the machine has made. Another must not run their fibres,
+// because these may hold addresses of its variables.
+__thread core *idle_cores;
+core *cores[MAX_CORES]; // by the place of their shared memory
+char *shared_spaces;
+size_t cores_made;
 
 // The C library's own function. Those of _FORTIFY_SOURCE and the sanitizers, which replace it, take
 // a jump to another stack for an error.
@@ -117,7 +129,9 @@ core *make_core() {
     made->stacks = reserve(MAX_THREADS * STACK_BYTES, true);
     for (size_t fibre = 0; fibre < MAX_THREADS; ++fibre)
         poison(made->stacks + fibre * STACK_BYTES, STACK_END_BYTES);
-    made->shared = reserve(SHARED_SPACE, true);
+    const size_t number = __atomic_fetch_add(&cores_made, 1, __ATOMIC_RELAXED);
+    cores[number] = made;
+    made->shared = shared_spaces + number * SHARED_SPACE;
     poison(made->shared, SHARED_SPACE);
     return made;
 }
@@ -243,9 +257,11 @@ void open_barrier(core *core) {
     core->ready = grid.threads;
 }
 
-void begin_block(size_t block) {
-    if (!this_core)
-        this_core = make_core();
+void begin_block(size_t block, size_t slot) {
+    this_core = idle_cores ? idle_cores : make_core();
+    idle_cores = this_core->next_idle;
+    together[slot] = this_core;
+    this_core->slot = slot;
     poison(this_core->shared, this_core->shared_used);
     this_core->shared_used = this_core->shared_bytes = 0;
     memset(this_core->arrays, 0, sizeof this_core->arrays);
@@ -253,6 +269,20 @@ void begin_block(size_t block) {
     this_core->starting = shuffle(grid.threads, block, 0);
     this_core->moment = 1;
     this_core->unstarted = this_core->unreturned = grid.threads;
+}
+
+// Whether all threads of a block wait at such a barrier.
+bool is_at(const core *core, const char *barrier) {
+    return core->unreturned && core->at_barrier == grid.threads &&
+           core->threads[0].at.what == barrier;
+}
+
+void return_block() {
+    if (note_return)
+        note_return(this_core->block);
+    unpoison(this_core->shared, this_core->shared_used);
+    memset(this_core->shared, UNINITIALISED, this_core->shared_used);
+    poison(this_core->shared, this_core->shared_used);
 }
 
 // Runs a block that has begun until all its threads have returned, wait for the other blocks, or
@@ -273,7 +303,7 @@ bool run_block() {
             for (size_t t = 0; t < grid.threads; ++t)
                 if (!same(this_core->threads[t].at, at))
                     report_stalled_threads();
-            if (at.what == GRID_BARRIER)
+            if (at.what == GRID_BARRIER || at.what == CLUSTER_BARRIER)
                 break;
             if (note_barrier)
                 note_barrier(block);
@@ -290,7 +320,55 @@ bool run_block() {
         if (note_turns_taken)
             note_turns_taken();
     }
+    if (!this_core->unreturned && grid.cluster > 1) // the others of its cluster find it no more
+        return_block();
     return this_core->moved;
+}
+
+// Whether a block of the cluster that has the slots from `first` on has not returned.
+bool is_alive(size_t first) {
+    for (size_t slot = first; slot < first + grid.cluster; ++slot)
+        if (together[slot] && together[slot]->unreturned)
+            return true;
+    return false;
+}
+
+void end_cluster(size_t first) {
+    for (size_t slot = first; slot < first + grid.cluster; ++slot) {
+        together[slot]->next_idle = idle_cores;
+        idle_cores = together[slot];
+        together[slot] = nullptr;
+    }
+}
+
+// Runs the blocks of the cluster that has the slots from `first` on, from one of its barriers to
+// the next, until all have returned or wait otherwise. Returns whether any has moved.
+bool run_cluster(size_t first) {
+    bool moved = false;
+    for (;;) {
+        size_t waiting = 0;
+        const core *const leader = together[first];
+        order order = shuffle(grid.cluster, leader->block, leader->moment);
+        for (size_t i = 0; i < grid.cluster; ++i) {
+            this_core = together[first + order.take()];
+            if (this_core->unreturned && !is_at(this_core, CLUSTER_BARRIER))
+                moved = run_block() || moved;
+        }
+        for (size_t rank = 0; rank < grid.cluster; ++rank)
+            waiting += is_at(together[first + rank], CLUSTER_BARRIER) &&
+                       same(together[first + rank]->threads[0].at, leader->threads[0].at);
+        if (waiting < grid.cluster)
+            break;
+        for (size_t rank = 0; rank < grid.cluster; ++rank) {
+            open_barrier(together[first + rank]);
+            ++together[first + rank]->moment;
+        }
+        if (note_cluster_barrier)
+            note_cluster_barrier(leader->block);
+    }
+    if (!is_alive(first))
+        end_cluster(first);
+    return moved;
 }
 
 // A thread has given way in a loop without an atomic operation. What it stores may be what others
@@ -318,7 +396,7 @@ bool go_on(size_t slots, size_t idle, time_t seconds) {
         ++alive;
         at_barrier += together[slot]->at_barrier == grid.threads;
         first = first ? first : at(slot);
-        apart = apart || !same(*at(slot), *first);
+        apart = apart || !same(*at(slot), *first) || first->what == CLUSTER_BARRIER;
     }
     if (!alive)
         return false;
@@ -338,12 +416,27 @@ bool go_on(size_t slots, size_t idle, time_t seconds) {
     return true;
 }
 
-// Runs the blocks, as many at once as a device has room for. A block that waits keeps its room. It
-// stays on its core of the machine, because a thread may hold addresses of that core's variables.
+// Begins the blocks of the next cluster. False if there is none.
+bool begin_cluster(size_t first, const order &clusters) {
+    if (grid.begun >= grid.blocks)
+        return false;
+    const size_t next = __atomic_fetch_add(&grid.begun, grid.cluster, __ATOMIC_RELAXED);
+    if (next >= grid.blocks)
+        return false;
+    const size_t cluster =
+        (size_t)((clusters.next + (unsigned __int128)(next / grid.cluster) * clusters.step) %
+                 clusters.n);
+    for (size_t rank = 0; rank < grid.cluster; ++rank)
+        begin_block(cluster * grid.cluster + rank, first + rank);
+    return true;
+}
+
+// Runs the blocks, as many at once as a device has room for. A block that waits keeps its room, and
+// those of a cluster begin together.
 void run_blocks() {
-    const order first = shuffle(grid.blocks, 0, 0);
+    const order clusters = shuffle(grid.blocks / grid.cluster, 0, 0);
     const size_t room = device.multiprocessors * blocks_at_once(grid.threads, grid.shared_bytes);
-    const size_t slots = min(room, grid.blocks);
+    const size_t slots = min(room / grid.cluster * grid.cluster, grid.blocks);
     size_t idle = 0, moment = 0;
     time_t progress_at = time(nullptr);
     bool moved;
@@ -355,23 +448,15 @@ void run_blocks() {
         {
             const size_t cores = (size_t)omp_get_num_threads(),
                          number = (size_t)omp_get_thread_num();
-            order order = shuffle(slots, 0, moment);
-            for (size_t i = 0; i < slots; ++i) {
-                const size_t slot = order.take();
-                if (slot % cores != number)
+            order order = shuffle(slots / grid.cluster, 0, moment);
+            for (size_t i = 0; i < slots / grid.cluster; ++i) {
+                const size_t cluster = order.take(), first = cluster * grid.cluster;
+                if (cluster % cores != number)
                     continue;
-                this_core = together[slot];
-                if (this_core && this_core->unreturned)
-                    moved = run_block() || moved;
-                size_t next;
-                while ((!this_core || !this_core->unreturned) && grid.begun < grid.blocks &&
-                       (next = __atomic_fetch_add(&grid.begun, 1, __ATOMIC_RELAXED)) <
-                           grid.blocks) {
-                    begin_block((size_t)((first.next + (unsigned __int128)next * first.step) %
-                                         grid.blocks));
-                    together[slot] = this_core;
-                    moved = run_block() || moved;
-                }
+                if (is_alive(first))
+                    moved = run_cluster(first) || moved;
+                while (!is_alive(first) && begin_cluster(first, clusters))
+                    moved = run_cluster(first) || moved;
             }
         }
         idle = moved ? 0 : idle + 1;
@@ -394,6 +479,7 @@ void launcher_main() {
 
 // Of dynamic shared memory, in bytes, by the address of a kernel that has not the usual limit.
 map<size_t> shared_limits;
+map<bool> large_clusters; // are allowed, by the address of a kernel
 
 size_t count(dim3 size) {
     return (size_t)size.x * size.y * size.z;
@@ -421,6 +507,28 @@ size_t blocks_at_once(size_t threads, size_t shared_bytes) {
     return bytes ? min(blocks, room.shared_bytes / bytes) : blocks;
 }
 
+void allow_large_clusters(const void *kernel, bool allowed) {
+    large_clusters[(size_t)kernel] = allowed;
+}
+
+cudaError_t check_clusters(const configuration &launch) {
+    const size_t blocks = count(launch.cluster);
+    if (blocks == 1)
+        return cudaSuccess;
+    if (launch.cluster.y > 1 || launch.cluster.z > 1)
+        complain(print("a cluster whose blocks are not neighbours in x is not simulated"));
+    const size_t most =
+        large_clusters[(size_t)launch.function] ? MAX_NON_PORTABLE_CLUSTER : MAX_CLUSTER;
+    const bool right = device.capability.number >= 90 && blocks == launch.cluster.x && blocks &&
+                       blocks <= most && launch.grid.x % blocks == 0;
+    return right ? cudaSuccess : cudaErrorInvalidClusterSize;
+}
+
+size_t clusters_at_once(const configuration &launch) {
+    return device.multiprocessors * blocks_at_once(count(launch.block), launch.shared_bytes) /
+           count(launch.cluster);
+}
+
 text who() {
     if (!device.in_kernel || !this_core)
         return print("the host");
@@ -428,11 +536,18 @@ text who() {
                  blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
 }
 
+// The core whose shared memory it is, or nullptr.
+static core *core_of(const void *address) {
+    const size_t number = (size_t)((const char *)address - shared_spaces) / SHARED_SPACE;
+    return shared_spaces && number < cores_made ? cores[number] : nullptr;
+}
+
 const allocation *find_shared_memory(const void *address) {
     const allocation *nearest = nullptr;
-    if (!is_shared(address))
+    const core *const core = core_of(address);
+    if (!core)
         return nullptr;
-    for (const allocation &array : this_core->arrays)
+    for (const allocation &array : core->arrays)
         if (array.start && array.start - SHARED_GAP / 2 <= address &&
             (!nearest || array.start > nearest->start))
             nearest = &array;
@@ -441,19 +556,29 @@ const allocation *find_shared_memory(const void *address) {
 
 // ---- What kernels call
 
-void wait_for_block(const char *file, int line) {
+static void wait_at_barrier(const char *what, const char *file, int line) {
     ++this_core->at_barrier;
     this_core->moved = true;
-    wait(AT_BARRIER, {"__syncthreads", file, line, nullptr});
+    wait(AT_BARRIER, {what, file, line, nullptr});
+}
+
+void wait_for_block(const char *file, int line) {
+    wait_at_barrier("__syncthreads", file, line);
 }
 
 void wait_for_grid(const char *file, int line) {
     if (!grid.cooperative)
         die(print("%s called %s in %s:%d, and cudaLaunchCooperativeKernel has not launched it",
                   who().text, GRID_BARRIER, file, line));
-    ++this_core->at_barrier;
-    this_core->moved = true;
-    wait(AT_BARRIER, {GRID_BARRIER, file, line, nullptr});
+    wait_at_barrier(GRID_BARRIER, file, line);
+}
+
+void wait_for_cluster(const char *file, int line) {
+    wait_at_barrier(CLUSTER_BARRIER, file, line);
+}
+
+unsigned cluster_blocks() {
+    return (unsigned)grid.cluster;
 }
 
 void wait_for_launch() { // here it has ended
@@ -535,20 +660,39 @@ int new_shared_array() {
     return array;
 }
 
-void *shared_memory(int number, size_t bytes) {
-    allocation &array = this_core->arrays[number];
+static void *shared_memory(core *core, int number, size_t bytes) {
+    allocation &array = core->arrays[number];
     if (!array.start) {
-        this_core->shared_bytes += bytes;
-        if (this_core->shared_bytes > grid.shared_limit)
+        core->shared_bytes += bytes;
+        if (core->shared_bytes > grid.shared_limit)
             die(print("kernel %s needs %zu bytes of shared memory for a block, found %zu",
-                      device.kernel, this_core->shared_bytes, grid.shared_limit));
-        char *const start = this_core->shared + round_up(this_core->shared_used + SHARED_GAP, 128);
+                      device.kernel, core->shared_bytes, grid.shared_limit));
+        char *const start = core->shared + round_up(core->shared_used + SHARED_GAP, 128);
         array = {start, bytes, "__shared__", true};
-        this_core->shared_used = (size_t)(start - this_core->shared) + bytes;
+        core->shared_used = (size_t)(start - core->shared) + bytes;
         unpoison(start, bytes);
         memset(start, UNINITIALISED, bytes);
     }
     return array.start;
+}
+
+void *shared_memory(int number, size_t bytes) {
+    return shared_memory(this_core, number, bytes);
+}
+
+// The same array of another block of the cluster, which may not have come to the declaration yet.
+void *shared_memory_of(unsigned rank, const void *own) {
+    const allocation *const array = core_of(own) == this_core ? find_shared_memory(own) : nullptr;
+    if (!array)
+        die(print("%s called map_shared_rank for %s: not in shared memory of its block", who().text,
+                  describe(own).text));
+    if (rank >= grid.cluster)
+        die(print("%s called map_shared_rank for block %u of a cluster of %zu", who().text, rank,
+                  grid.cluster));
+    core *const other = together[this_core->slot / grid.cluster * grid.cluster + rank];
+    char *const start =
+        (char *)shared_memory(other, (int)(array - this_core->arrays), array->bytes);
+    return start + ((const char *)own - array->start);
 }
 
 void *dynamic_shared_memory() {
@@ -571,6 +715,10 @@ cudaError_t check_launch(const configuration &launch) {
     const auto limit = shared_limits.find((size_t)launch.function);
     if (launch.shared_bytes > (limit == shared_limits.end() ? SHARED_BYTES : limit->second))
         return cudaErrorInvalidValue;
+    if (cudaError_t error = check_clusters(launch))
+        return error;
+    if (!clusters_at_once(launch))
+        return cudaErrorInvalidClusterSize;
     if (launch.cooperative &&
         count(launch.grid) >
             device.multiprocessors * blocks_at_once(count(launch.block), launch.shared_bytes))
@@ -599,15 +747,17 @@ void run(const configuration &launch) {
         grid.shared_limit = min(grid.shared_limit, room.shared_bytes / most - room.reserved_bytes);
     }
     grid.cooperative = launch.cooperative;
+    grid.cluster = count(launch.cluster);
     grid.thread = launch.thread;
 
     if (note_launch)
-        note_launch(launch.kernel, grid.blocks, grid.threads, launch.early);
+        note_launch(launch.kernel, grid.blocks, grid.threads, grid.cluster, launch.early);
     set_innermost_frame(__builtin_frame_address(0));
     if (started) {
         switch_stack(host, launcher);
     } else {
         started = true;
+        shared_spaces = reserve(MAX_CORES * SHARED_SPACE, true);
         constexpr size_t BYTES = 1 << 20;
         switch_to_new_stack(host, reserve(BYTES, true), BYTES, launcher_main);
     }
@@ -619,8 +769,15 @@ position running() {
     return {this_core->block, this_core->running};
 }
 
-bool is_shared(const void *address) {
-    return this_core && (size_t)((char *)address - this_core->shared) < SHARED_SPACE;
+owner owner_of(const void *address) {
+    const core *const core = core_of(address);
+    if (!core)
+        return {owner::NOBODY, 0, false};
+    const bool same = core->slot / grid.cluster == this_core->slot / grid.cluster;
+    return {core == this_core ? owner::SELF
+            : same            ? owner::SAME_CLUSTER
+                              : owner::STRANGER,
+            core->block, !core->unreturned};
 }
 
 } // namespace simulator

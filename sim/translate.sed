@@ -17,5 +17,8 @@ s/^(static +)?__device__ +([^()]*[;=])/\1__attribute__((section("device_variable
 # kernel<32><<<grid, block, shared_bytes, stream>>>(arguments);
 s/([A-Za-z_][A-Za-z0-9_:]*(<[^<>;]*>)?)<<<([^;]*)>>>\(/simulator::launch(\1, "\1", \3)(/g
 
+# __global__ void __cluster_dims__(8, 1, 1) kernel(arguments) {
+s/^(.*)__cluster_dims__\(([^)]*)\) *(.* )?([A-Za-z_][A-Za-z0-9_]*)\(/static const simulator::declared_clusters clusters_of_\4("\4", {\2}); \1\3\4(/
+
 # The kernel's type has its parameters, which a pointer to anything does not say.
 s/cudaLaunchCooperativeKernel\(\(const void \*\)/cudaLaunchCooperativeKernel(/

@@ -81,5 +81,5 @@ def test_a_stage_for_newer_devices_says_what_an_older_one_runs(tmp_path):
     for stage in CUDA:
         if stage.declared("CAPABILITY"):
             trainer = Trainer(tmp_path, simulated(stage))
-            trainer.fails(77, f"^{stage.name}: needs a device of compute capability 9.0, found 7.5; "
-                          "try [0-9.]+_", SIM_CAPABILITY=75)
+            trainer.fails(77, f"^{stage.name}: needs a device of compute capability 9.0, found "
+                          "7.5; try [0-9.]+_", SIM_CAPABILITY=75)

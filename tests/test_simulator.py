@@ -128,6 +128,25 @@ NEWER_FAULTS = [
     ("early_without_need_to_wait", COUNTED, "kernel add_table may begin before the launch in front "
      "of it has ended, and no thread calls cudaGridDependencySynchronize"),
     ("early_trigger", COUNTED, OVERLAP.format("loads", "stored to")),
+    # Clusters.
+    ("cluster_may_not_have_begun", COUNTED, r"kernel pass_on, block \(0,0,0\), thread \(0,0,0\) "
+     r"touches shared memory of block 1, which may not have begun, at AT(// to the next)"),
+    ("cluster_barrier_missing", COUNTED, r"block \(1,0,0\), thread \(0,0,0\) loads .* of "
+     "__shared__ at AT(// from the one), and thread 0 of block 0 stored to it at "
+     "AT(// to the next)"),
+    ("cluster_second_barrier_missing", COUNTED, r"block \(1,0,0\), thread \(0,0,0\) loads .*, and "
+     "thread 0 of block 0 stored to it"),
+    ("cluster_has_returned", COUNTED, r"block \(3,0,0\), thread \(0,0,0\) touches shared memory of "
+     "block 0, which has returned, at AT(// it may have)"),
+    ("cluster_returns", COUNTED, "kernel add_up, block 1 returns, and thread 31 of block 0 touches "
+     "its shared memory at AT(// of all blocks): nothing orders the two"),
+    ("address_of_other_cluster", COUNTED, r"block \(2,0,0\), thread \(0,0,0\) touches shared "
+     "memory of block 0, which is not of its cluster, at AT(// of the first)"),
+    ("cluster_barrier_not_reached_by_all", BOTH, "kernel wait_in_some_blocks: of 4 blocks 1 "
+     "returned, 3 wait at cluster.sync in programs/AT(// of some)"),
+    ("rank_beyond_cluster", BOTH, f"{KERNEL} called map_shared_rank for block 4 of a cluster of 4"),
+    ("address_mapped_twice", BOTH, f"{KERNEL} called map_shared_rank for .*, 0 bytes into the 4 "
+     "bytes of __shared__: not in shared memory of its block"),
 ]
 
 
@@ -191,11 +210,23 @@ def test_right_programs_are_let_through():
     start("broken.sanitized.sim", "volatile_with_fences")
 
 
-@pytest.mark.parametrize("name, expected", [("early", "131584"), ("early_in_graph", "197376")])
+BAD_SIZE = "cudaErrorInvalidClusterSize"
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("early", "131584"), ("early_in_graph", "197376"), ("cluster", "9863616"),
+    ("cluster_waits_to_return", "3168"), ("address_in_cluster", "10"), ("declared_cluster", "144"),
+    ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}")])
 def test_right_programs_of_compute_capability_9_0(name, expected):
-    results = [result(name, program=f"hopper.{build}")
-               for build in ("sim", "sanitized.sim", "counted.sim")]
-    assert results == [expected] * 3
+    results = [result(name, seed, program=f"hopper.{build}", OMP_NUM_THREADS=threads)
+               for seed, build, threads in ((0, "sim", 1), (1, "sim", 2), (2, "sanitized.sim", 2),
+                                            (3, "sanitized.sim", 1), (1, "counted.sim", 1))]
+    assert results == [expected] * 5
+
+
+# They have ended before the others touch their memory, which then holds NaNs.
+def test_what_a_returned_block_of_a_cluster_had_is_gone():
+    assert "nan" in result("cluster_returns", program="hopper.sim").replace("-", "")
 
 
 def test_the_device_has_the_compute_capability_of_the_program_or_that_of_a_variable():
