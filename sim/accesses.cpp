@@ -4,6 +4,7 @@
 // then calls before each access are here instead of in its library.
 #include "simulator.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,6 +57,7 @@ struct request {
     unsigned lanes; // that take part
     unsigned bytes; // of each
     uintptr_t addresses[warpSize];
+    size_t order; // the most accesses that one of its lanes had made since the warp began or waited
 };
 
 // An instruction, and its requests since the warp began or waited. A thread's nth access belongs to
@@ -72,6 +74,7 @@ size_t places[1 << 14]; // where in `sites` an address of code is, plus 1: a has
 // The block and the warp whose accesses these are. Threads take turns in their order, because the
 // seed is 0. So those of a warp come one after the other.
 position warp;
+size_t accesses[warpSize]; // that each lane has made since the warp began or waited
 
 site &find_site(uintptr_t place, access_kind kind, bool shared) {
     size_t slot = place * 0x9e3779b97f4a7c15 >> 50;
@@ -177,6 +180,7 @@ bool join(request *first, const request &second) {
              second.addresses[lane] != first->addresses[lane] + first->bytes))
             return false;
     first->bytes = bytes;
+    first->order = min(first->order, second.order);
     return true;
 }
 
@@ -236,30 +240,97 @@ void join_shared(access_kind kind) {
         join_pairs(&site->requests);
 }
 
+// ---- The trace of a warp in each kernel's first launch: the block and warp of SIM_BLOCK and
+// SIM_WARP, or the first.
+
+struct traced_request {
+    uintptr_t place;
+    access_kind kind;
+    bool shared;
+    request made;
+    size_t interval, sectors, misses, passes;
+    uintptr_t array; // where what its first lane wants begins
+};
+
+struct trace {
+    const char *kernel;
+    dim3 grid, block;
+    list<traced_request> requests;
+};
+list<trace> traces;
+
+size_t number_of(const char *variable) {
+    const char *const found = getenv(variable);
+    return found ? strtoul(found, nullptr, 10) : 0;
+}
+
+// The trace that the warp's requests belong to; nullptr if there is none.
+trace *find_trace(const counts &counts) {
+    static const bool wanted = getenv("SIM_TRACE");
+    static const size_t of_block = number_of("SIM_BLOCK"), of_warp = number_of("SIM_WARP");
+    if (!wanted || warp.block != of_block || warp.thread != of_warp ||
+        counts.launches + counts.nodes != 1)
+        return nullptr;
+    if (traces.empty() || traces.back().kernel != device.kernel)
+        traces.push_back({device.kernel, gridDim, blockDim, {}});
+    return &traces.back();
+}
+
+// Where the memory that an address lies in begins. A variable is its own.
+uintptr_t array_of(uintptr_t address, bool shared) {
+    const void *const memory = (void *)address;
+    const allocation *const found = shared ? find_shared_memory(memory) : find_allocation(memory);
+    return found ? (uintptr_t)found->start : address;
+}
+
+// Puts what the warp has done since it began or waited into the order in which its lanes did it.
+void sort_requests(trace *trace, size_t first) {
+    list<traced_request> &all = trace->requests;
+    std::stable_sort(all.begin() + (ptrdiff_t)first, all.end(),
+                     [](const traced_request &a, const traced_request &b) {
+                         return a.made.order < b.made.order;
+                     });
+    for (size_t i = first; i < all.size(); ++i)
+        all[i].interval = first ? all[first - 1].interval + 1 : 0;
+}
+
 // Counts what the warp has done since it began or waited.
 void count_requests() {
     counts &counts = of(device.kernel);
+    trace *const trace = find_trace(counts);
+    const size_t first_traced = trace ? trace->requests.size() : 0;
     size_t &busy = cycles[warp.block % cycles.size()];
     for (access_kind kind : {LOAD, STORE})
         join_shared(kind);
     for (site &site : sites) {
         for (const request &request : site.requests) {
+            traced_request traced = {site.place, site.kind, site.shared, request, 0, 0, 0, 0, 0};
             if (site.shared) {
                 const size_t passes = count_passes(request);
                 ++counts.shared_requests[site.kind];
                 counts.passes[site.kind] += passes;
                 counts.shared_words += site.kind == LOAD ? request.bytes / WORD : 0;
                 busy += passes;
+                traced.passes = passes;
             } else {
                 ++counts.requests[site.kind];
-                const size_t misses = count_sectors(request, &counts.sectors[site.kind],
-                                                    &counts.packed[site.kind], &busy);
+                const size_t misses =
+                    count_sectors(request, &traced.sectors, &counts.packed[site.kind], &busy);
+                counts.sectors[site.kind] += traced.sectors;
+                traced.misses = misses;
                 counts.misses += site.kind == LOAD ? misses : 0;
+            }
+            if (trace) {
+                traced.array = array_of(first_address(request), site.shared);
+                trace->requests.push_back(traced);
             }
         }
         site.requests.clear();
         memset(site.done, 0, sizeof site.done);
     }
+    memset(accesses, 0, sizeof accesses);
+    if (trace)
+        sort_requests(trace, first_traced);
 }
 
 // Adds a thread's access to the request that it belongs to.
@@ -273,9 +344,10 @@ void record(uintptr_t place, access_kind kind, bool shared, uintptr_t address, u
     site &site = find_site(place, kind, shared);
     const size_t n = site.done[lane]++;
     if (n == site.requests.size())
-        site.requests.push_back({0, bytes, {}});
+        site.requests.push_back({0, bytes, {}, 0});
     site.requests[n].lanes |= 1u << lane;
     site.requests[n].addresses[lane] = address;
+    site.requests[n].order = max(site.requests[n].order, accesses[lane]++);
 }
 
 // ---- Order
@@ -676,14 +748,50 @@ void note_copy(copy_direction direction, const void *from, size_t bytes) {
     copied[direction] += bytes;
 }
 
-// A line for each kernel, to the file that SIM_COUNTS names.
-void write_counts() {
-    const char *const path = getenv("SIM_COUNTS");
-    FILE *const file = path ? fopen(path, "w") : nullptr;
-    if (path && !file)
-        die(print("SIM_COUNTS: cannot write %s", path));
-    if (!file)
-        return;
+// A request as JSON. Each lane has its distance from where the array begins, or null if it takes no
+// part. `start` is where in 128 bytes the array begins, which are four sectors or a word of each
+// bank. `code` is an address of the program, in the call of what GCC calls before the access.
+static void write_request(FILE *file, const traced_request &traced) {
+    const char *const kind = traced.kind == LOAD    ? "load"
+                             : traced.kind == STORE ? "store"
+                                                    : "atomic";
+    Dl_info program = {};
+    dladdr((void *)traced.place, &program);
+    fprintf(
+        file,
+        "{\"code\": %zu, \"space\": \"%s\", \"kind\": \"%s\", \"bytes\": %u, \"interval\": %zu, "
+        "\"sectors\": %zu, \"misses\": %zu, \"wavefronts\": %zu, \"start\": %zu, \"lanes\": [",
+        traced.place - 1 - (uintptr_t)program.dli_fbase, traced.shared ? "shared" : "global", kind,
+        traced.made.bytes, traced.interval, traced.sectors, traced.misses, traced.passes,
+        traced.array % (BANKS * WORD));
+    for (size_t lane = 0; lane < warpSize; ++lane)
+        fprintf(file, "%s%s", lane ? ", " : "",
+                traced.made.lanes >> lane & 1
+                    ? print("%td", (ptrdiff_t)(traced.made.addresses[lane] - traced.array)).text
+                    : "null");
+    fputs("]}", file);
+}
+
+// Each kernel's trace. Its requests are in the order in which the warp makes them.
+static void write_traces(FILE *file) {
+    fputs("[", file);
+    for (const trace &trace : traces) {
+        fprintf(file,
+                "%s{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], "
+                "\"requests\": [",
+                &trace == &traces[0] ? "" : ",\n", trace.kernel, trace.grid.x, trace.grid.y,
+                trace.grid.z, trace.block.x, trace.block.y, trace.block.z);
+        for (const traced_request &traced : trace.requests) {
+            fputs(&traced == &trace.requests[0] ? "\n" : ",\n", file);
+            write_request(file, traced);
+        }
+        fputs("]}", file);
+    }
+    fputs("]\n", file);
+}
+
+// A line for each kernel.
+static void write_counts(FILE *file) {
     fputs("kernel,launches,nodes,blocks,warps,threads,threads_at_work", file);
     for (const char *kind : {"load", "store", "atomic"})
         fprintf(file, ",%s_requests,%s_sectors,%s_packed,shared_%s_requests,shared_%s_passes", kind,
@@ -703,8 +811,23 @@ void write_counts() {
     for (copy_direction direction : {TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET})
         fprintf(file, "%s,%zu,,,,,,,,,,,,,,,,,,,,,,,,,,%zu\n", DIRECTIONS[direction],
                 copies[direction], copied[direction]);
-    if (fclose(file))
-        die(print("SIM_COUNTS: cannot write %s", path));
+}
+
+// To the file that a variable of the environment names.
+static void write_to(const char *variable, void write(FILE *)) {
+    const char *const path = getenv(variable);
+    if (!path)
+        return;
+    FILE *const file = fopen(path, "w");
+    if (file)
+        write(file);
+    if (!file || fclose(file))
+        die(print("%s: cannot write %s", variable, path));
+}
+
+void write_counts() {
+    write_to("SIM_COUNTS", write_counts);
+    write_to("SIM_TRACE", write_traces);
 }
 
 } // namespace simulator

@@ -1,6 +1,7 @@
 """Tests the simulated device: right programs have the same result in every order, and wrong ones
 are found, with a message that says what is wrong and where. sim/README.md lists what it finds."""
 
+import json
 import re
 import shutil
 
@@ -239,8 +240,28 @@ def test_the_device_has_the_compute_capability_of_the_program_or_that_of_a_varia
     start("correct.sim", SIM_CAPABILITY=90)
 
 
+@pytest.mark.parametrize("block, warp", [(0, 0), (1, 1)])
+def test_a_trace_has_a_warps_requests_and_what_each_takes(tmp_path, block, warp):
+    source = (FOLDER / "programs/traced.cu").read_text()
+    expected = re.findall(r"// (global|shared) (load|store) (\d+)", source)
+    start("traced.counted.sim", SIM_TRACE=tmp_path / "trace.json", SIM_BLOCK=block, SIM_WARP=warp)
+    kernel, = json.loads((tmp_path / "trace.json").read_text())
+    requests = kernel.pop("requests")
+    assert kernel == {"kernel": "patterns", "grid": [2, 1, 1], "block": [64, 1, 1]}
+    assert [(each["space"], each["kind"], str(each["sectors"] + each["wavefronts"]))
+            for each in requests] == expected
+    assert [each["interval"] for each in requests] == [0] * 10 + [1] * 7
+    first, *_, eight = requests[:7]
+    assert first["lanes"] == [4 * lane for lane in range(32)] and first["bytes"] == 4
+    assert eight["lanes"] == [None] * 24 + [256 + at for at in first["lanes"][24:]]
+    assert requests[-1]["lanes"] == [256 * block + 128 * warp + at for at in first["lanes"]]
+    # The block's first warp has loaded all that its second one wants.
+    assert [each["misses"] for each in requests[:7]] == (
+        [0] * 7 if warp else [4, 31, 0, 0, 0, 9, 0])
+
+
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("name", ["broken", "correct", "hopper"])
+@pytest.mark.parametrize("name", ["broken", "correct", "hopper", "traced"])
 def test_nvcc_accepts_what_the_simulation_accepts(name):
     make("-C", "tests/simulator", f"build/{name}.o")
