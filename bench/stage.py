@@ -25,7 +25,7 @@ BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 # What changes no program: comments, and in a Makefile what is only read.
 COMMENT = {
     "C": re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL),
-    "Makefile": re.compile(r"#[^\n]*|^(?:PREDICTED|CELL|\w+_TITLE) *=[^\n]*", re.MULTILINE),
+    "Makefile": re.compile(r"#[^\n]*|^(?:PREDICTED|CELL|TIMES|\w+_TITLE) *=[^\n]*", re.MULTILINE),
     "Python": re.compile(r"#[^\n]*"),
 }
 

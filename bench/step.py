@@ -158,10 +158,10 @@ def folder_of(ladder, name):
 
 
 def copy_makefile(origin, folder):
-    """The text of a stage's Makefile in another folder, without what its page predicts."""
+    """The text of a stage's Makefile in another folder, without what its page says."""
     text = origin.read("Makefile").replace(os.path.relpath(ROOT, origin.folder),
                                            os.path.relpath(ROOT, folder))
-    of_origin = r"^(# What `make diff.*\n)?(ORIGIN|PREDICTED|CELL) *=.*\n"
+    of_origin = r"^(# What `make diff.*\n)?(ORIGIN|PREDICTED|CELL|TIMES) *=.*\n"
     text = re.sub(of_origin, "", text, flags=re.MULTILINE)
     return ("# What `make diff`, `step` and `check` compare it with.\n"
             f"ORIGIN = {origin.name}\n{text}")

@@ -120,8 +120,8 @@ def study(machines, folder):
 
 
 def stage(machine, each):
-    """What was measured of a stage: its grid, or the cells of a step; and of the GPU's what was
-    counted."""
+    """What was measured of a stage: its grid, or the cells of a step; the times that its Makefile
+    names; and of the GPU's what was counted."""
     own = machine.runs[machine.runs["stage"] == each.name]
     if own.empty:
         return block(*words.absent(machine, lambda other: other is each), counted(each))
@@ -130,7 +130,13 @@ def stage(machine, each):
     said = caption(machine, runs, each.folder)
     if is_grid:
         said = f"A cell has {tables.parts_of_cell(machine, each)}. {said}"
-    return block(markdown(frame), said, counted(each))
+    return block(markdown(frame), said, times(machine, each), counted(each))
+
+
+def times(machine, each):
+    """The times that a stage's Makefile names, beside those of the stage before, or ""."""
+    frame, runs = tables.times_table(machine, each)
+    return "" if frame.empty else block(markdown(frame), caption(machine, runs, each.folder))
 
 
 def counted(each):

@@ -259,6 +259,21 @@ def grid_table(machine, stage):
     return pandas.DataFrame(lines.values()).fillna(""), runs[runs["stage"] == stage.name]
 
 
+def times_table(machine, stage):
+    """(a row for each cell of the steps, for the stage before and for this one: the columns that
+    its Makefile names in TIMES; their runs)"""
+    columns = [f"{name}_s" for name in stage.declared("TIMES").split()]
+    shown = [stage.before, stage] if columns else []
+    runs = machine.of("steps")
+    runs = runs[runs["stage"].isin([each.name for each in shown])]
+    found = frames.best(machine, frames.cells(machine, runs))
+    lines = [{"cell": cell_name(machine.ladder, cell), "stage": each.number} |
+             {f"`{column}` (ms)": three_digits(1e3 * found[each.name, cell][column])
+              for column in columns}
+             for cell in cells_of(found, stage) for each in shown if (each.name, cell) in found]
+    return pandas.DataFrame(lines), runs
+
+
 def in_one(machine, found, program, cell):
     """A cell's time, its speedup over the baseline, and its share of peak, in one text."""
     here = found[program.name, cell]

@@ -124,6 +124,18 @@ def test_a_stages_grid():
     assert int(share) == pytest.approx(100 * rate / (cpu.peaks[2] / 1e9), abs=0.6)
 
 
+def test_a_stage_that_names_times_has_them_beside_those_of_the_one_before():
+    gpu = machine("gpu")
+    frame, _ = tables.times_table(gpu, gpu.ladder.find("04"))
+    assert [*frame["stage"]] == ["03", "04", "03", "04"]
+    for cell, (_, row) in zip((SMALL, SMALL, LARGE, LARGE), frame.iterrows()):
+        name = gpu.ladder.find(row["stage"]).name
+        for column in "setup_s", "warmup_s", "train_s":
+            own = 1e3 * time_of(GPU, "steps", column, stage=name, **cell)
+            assert digits(row[f"`{column}` (ms)"]) == pytest.approx(own, rel=6e-3)
+    assert tables.times_table(gpu, gpu.ladder.find("03"))[0].empty
+
+
 def test_how_the_time_grows():
     curve = plots.growth_curve(machine("cpu"), "train_samples", "train_s")
     for name, count in (("01_vectorized", "1000"), ("06_sparse", "60000")):
