@@ -61,6 +61,13 @@ def test_the_tutorials_loops_compute_the_same(tmp_path):
     compare(peer, "order_3", tmp_path / "tutorial")
 
 
+@pytest.mark.parametrize("habits", ["", "-DACROSS -DREGISTER -DNO_ATOMICS -DNO_WAITS -DNO_COPIES"],
+                         ids=["all", "none"])
+def test_the_tutorials_kernels_compute_the_same(tmp_path, habits):
+    make("-C", PEERS / "tutorial_cuda", "sim", f"OUTPUT={tmp_path / 'train'}", f"EXTRA={habits}")
+    compare(ladders.find_ladder("").find("03.2"), "order_3", tmp_path / "train.sim")
+
+
 # It averages each batch over a sample too many.
 WRONG = """#!/usr/bin/env python3
 import sys
