@@ -88,6 +88,9 @@ asm check compare profile cluster:
 profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
 	@$(BENCH) profile --gpu
 
+look: install-look ## STAGE=05 [KERNEL= WARP= STUDY= HIDDEN= ...]: its memory accesses by lane
+	@$(BENCH) report.lanes
+
 bench: install-bench ## [STAGE=02 STUDY= FILTER=]: ceilings, or a stage under them
 	@$(BENCH) bench.ceilings
 
@@ -109,7 +112,7 @@ deps: ## install all missing packages
 	@setup/deps.sh
 
 clean: ## remove what was built
-	@rm -rf report/site/_build
+	@rm -rf report/site/_build report/look
 	@for folder in $(STAGES) $(ROOMS) bench bench/machine data tests tests/simulator tests/lint; do \
 	    $(MAKE) -C $$folder clean || exit; \
 	done

@@ -22,14 +22,24 @@ def toolkit(name):
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
 
 
-def simulate(stage, options, work, apart):
-    """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
-    shared memory is joined with that of the next iteration, as nvcc does in most."""
+def program(stage):
+    """The stage's program for the simulated device that counts."""
+    return stage.folder / f"{stage.program.name}.counted.sim"
+
+
+def run(stage, options, **variables):
+    """Runs it. In the kernels that are `apart`, no load from shared memory is joined with that of
+    the next iteration, as nvcc does in most."""
+    apart = {*read(stage).query("apart == 1")["kernel"]}
+    output([program(stage), *stage.ladder.data, *options.split(), "--quiet"],
+           env={**os.environ, "SIM_APART": f",{','.join(apart)},",
+                "SIM_MULTIPROCESSORS": str(MULTIPROCESSORS), **variables})
+
+
+def simulate(stage, options, work):
+    """The counts of a run, a row for each kernel."""
     path = Path(work, "counts.csv")
-    program = stage.folder / f"{stage.program.name}.counted.sim"
-    output([program, *stage.ladder.data, *options.split(), "--quiet"],
-           env={**os.environ, "SIM_COUNTS": str(path), "SIM_APART": f",{','.join(apart)},",
-                "SIM_MULTIPROCESSORS": str(MULTIPROCESSORS)})
+    run(stage, options, SIM_COUNTS=str(path))
     return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
 
 
@@ -44,9 +54,9 @@ def count(stage, counts=None):
     frames = {}
     with tempfile.TemporaryDirectory() as work:
         for each in counts:
-            frame = simulate(stage, each["run"], work, apart)
+            frame = simulate(stage, each["run"], work)
             if each.get("less"):
-                less = simulate(stage, each["less"], work, apart)
+                less = simulate(stage, each["less"], work)
                 frame -= less.reindex(frame.index, fill_value=0)
             frame = frame[frame.any(axis=1)]
             frames[stage.name, each["cell"]] = frame.assign(

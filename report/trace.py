@@ -1,0 +1,128 @@
+"""What a warp asks of memory: its requests as the simulated device traces them (sim/README.md),
+each with the expression of the source that makes it."""
+
+import functools
+import json
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import counts
+from bench.options import given
+from bench.process import make, output
+
+WORD, BANKS, LANES, WIDEST = 4, 32, 32, 16  # the first and the last in bytes
+# A variable with its indices or members, or what a pointer leads to.
+ELEMENT = re.compile(r"\*\((?:const )?\w+ \*\)(?:\w+|\((?:[^()]|\([^()]*\))*\))"
+                     r"|\(\((?:const )?\w+ \*\)\w+\)\[[^][]*\]"
+                     r"|[A-Za-z_]\w*(?:(?:\.|->)\w+)*(?:\[[^][]*(?:\[[^][]*\][^][]*)*\])+"
+                     r"|\w+(?:->\w+)+|(?<!\w )\*\w+")
+
+
+class Place(NamedTuple):
+    """Where an access stands: an expression of a line, and the lines that call its function."""
+    line: int
+    start: int
+    end: int
+    text: str
+    functions: tuple
+    calls: tuple
+
+
+def cell(ladder):
+    """The options of the run: those of the first of [[counts]] in ladder.toml that makes least of
+    it, with what make's command line changes."""
+    first = ladder.toml["counts"][0]
+    changed = [f" --{axis['option']} {given(axis['option'])}" for axis in ladder.axes
+               if given(axis["option"])]
+    return (first.get("less") or first["run"]) + "".join(changed)
+
+
+@functools.cache
+def trace(stage):
+    """{kernel: its trace}: of the first warp, or of WARP and BLOCK, in its first launch."""
+    make("-C", stage.folder, "sim", "COUNT=1")
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work, "trace.json")
+        counts.run(stage, cell(stage.ladder), SIM_TRACE=path, SIM_BLOCK=given("BLOCK", "0"),
+                   SIM_WARP=given("WARP", "0"))
+        traced = json.loads(path.read_text(encoding="utf-8"))
+    found = {(each["code"], each["kind"]) for kernel in traced for each in kernel["requests"]}
+    place = places(stage, sorted(found))
+    for kernel in traced:
+        for each in kernel["requests"]:
+            each["place"] = place[each["code"], each["kind"]]
+    return {kernel["kernel"]: kernel for kernel in traced}
+
+
+def places(stage, found):
+    """{(address of code, kind): its Place}. Of a line of a header, the stage's own line that led to
+    it counts."""
+    lines = stage.source.read_text(encoding="utf-8").splitlines()
+    said = output(["eu-addr2line", "-i", "-f", "-C", "--pretty-print", "-e",
+                   counts.program(stage), *(f"{code:#x}" for code, _ in found)])
+    frames = re.split(r"\n(?! \(inlined by\))", said)
+    return {key: place_of(key[1], lines, frame, stage.source.name)
+            for key, frame in zip(found, frames, strict=True)}
+
+
+def place_of(kind, lines, frames, source):
+    found = re.findall(rf"(\w+)(?:<[^\n]*>)?(?:\([^\n]*)? at [^\n]*/{source}:(\d+):(\d+)", frames)
+    if not found:
+        return Place(0, 0, 0, "?", (), ())
+    functions, numbers, columns = zip(*found)
+    line, column = int(numbers[0]), int(columns[0])
+    if kind != "load" and lines[line - 2].endswith("="):  # what is stored, below where
+        line, column = line - 1, len(lines[line - 2])
+    start, end = expression(lines[line - 1], column, kind)
+    return Place(line, start, end, lines[line - 1][start:end], functions,
+                 tuple(map(int, numbers[1:])))
+
+
+def expression(text, column, kind):
+    """Where an access stands in its line. GCC's column is in it, or at the = or ? beside it."""
+    at, spans = column - 1, [found.span() for found in ELEMENT.finditer(text)]
+    inside = [span for span in spans if span[0] <= at < span[1]]
+    after = [span for span in spans if span[0] > at]
+    before = [span for span in reversed(spans) if span[1] <= at]
+    whole = [(len(text) - len(text.lstrip()), len(text))]
+    return (inside + (after if kind == "load" else before) + whole)[0]
+
+
+# ---- Which wavefront serves a word: count_passes() in sim/accesses.cpp says why
+
+
+def paired(lanes, part, bit):
+    return all(lanes.get(lane ^ bit, lanes[lane]) == lanes[lane] for lane in part)
+
+
+def parts(lanes, size):
+    """The lanes of each part of a request to shared memory that has wavefronts of its own."""
+    if size <= WORD:
+        return [[*lanes]]
+    at_once, found = LANES // 2 if size == WIDEST else LANES, []
+    for first in range(0, LANES, at_once):
+        part = [lane for lane in lanes if first <= lane < first + at_once]
+        half = [lane for lane in part if lane < first + at_once // 2]
+        together = paired(lanes, part, 1) or paired(lanes, part, 2)
+        found += [part] if together else [half, part[len(half):]]
+    return found
+
+
+def words(at, size):
+    return range(at // WORD, (at + size - 1) // WORD + 1)
+
+
+def touches(lanes, size, shared):
+    """[lane, word, wavefront] of all words that lanes want, as {lane: address}."""
+    found, first = [], 0
+    for part in parts(lanes, size) if shared else [[*lanes]]:
+        wave, of_bank = {}, Counter()
+        for word in sorted({word for lane in part for word in words(lanes[lane], size)}):
+            wave[word] = first + of_bank[word % BANKS]
+            of_bank[word % BANKS] += shared
+        found += [[lane, word, wave[word]] for lane in part for word in words(lanes[lane], size)]
+        first += max(of_bank.values(), default=0)
+    return found

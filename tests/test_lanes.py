@@ -1,0 +1,133 @@
+"""`make look`: which lane wants which word in which wavefront, whose expression it is, and the page
+that draws it, in a browser."""
+
+import json
+import re
+import shutil
+
+import pytest
+from programs import needs_full
+
+from bench import ladders
+from report import lanes, trace
+
+# The first two CUDA stages that follow each other, and the last of them.
+CUDA = [stage for stage in ladders.find_ladder("").stages
+        if stage.is_cuda and stage.before and stage.before.is_cuda]
+needs_symbols = pytest.mark.skipif(not shutil.which("eu-addr2line"), reason="found no eu-addr2line")
+
+
+# By the CUDA programming guide: 32 banks of a word, in each wavefront 128 bytes at most.
+@pytest.mark.parametrize("size, address, wavefronts", [
+    (4, lambda lane: 4 * lane, 1),
+    (4, lambda lane: 8 * lane, 2),            # stride 2: half of the banks
+    (4, lambda lane: 128 * lane, 32),         # stride 32: one bank
+    (4, lambda lane: 132 * lane, 1),          # padded to 33
+    (4, lambda lane: 0, 1),                   # a broadcast
+    (1, lambda lane: lane, 1),
+    (1, lambda lane: 128 * lane, 32),
+    (8, lambda lane: 8 * lane, 2),
+    (16, lambda lane: 16 * lane, 4),          # a float4 each
+    (16, lambda lane: 16 * (lane // 2), 2),   # two lanes share one
+    (16, lambda lane: 256 * (lane // 8), 4),  # rows in the same banks
+    (16, lambda lane: 288 * (lane // 8), 2),  # padded by two float4
+])
+def test_wavefronts_are_those_of_the_programming_guide(size, address, wavefronts):
+    found = trace.touches({lane: address(lane) for lane in range(32)}, size, shared=True)
+    assert {wave for *_, wave in found} == {*range(wavefronts)}
+    for wave in range(wavefronts):  # a bank serves one word at once
+        words = {word for _, word, at in found if at == wave}
+        assert len({word % 32 for word in words}) == len(words)
+    assert len(found) == 32 * max(1, size // 4)
+
+
+@pytest.mark.parametrize("text, kind", [
+    ("    sum += x[s * PIXELS + k@] * weights1[k * hidden + h];", "load"),
+    ("    sum[r][c] += x_tile[@row + r][i] * weights_tile[i][column + c];", "load"),
+    ("    activations[s * hidden + h] @= sum > 0 ? sum : 0;", "store"),
+    ("    *(float4 *)(tile + r * pitch + c) @= four;", "store"),
+    ("    const uchar4 four @= *(const uchar4 *)from;", "load"),
+    ("    *epoch_loss @= sum;", "store"),
+    ("    ((float4 *)to)[i] = ((const float4 *)@from)[i];", "load"),
+])
+def test_an_access_is_found_in_its_line(text, kind):
+    at, text = text.index("@"), text.replace("@", "")
+    expected = {"load": {"x[s * PIXELS + k]", "x_tile[row + r][i]", "*(const uchar4 *)from",
+                         "((const float4 *)from)[i]"},
+                "store": {"activations[s * hidden + h]", "*(float4 *)(tile + r * pitch + c)",
+                          "*epoch_loss"}}
+    start, end = trace.expression(text, at + 1, kind)
+    assert text[start:end] in expected[kind]
+
+
+@needs_symbols
+@pytest.mark.parametrize("stage", [CUDA[0], CUDA[-1]], ids=lambda stage: stage.name)
+def test_a_page_draws_what_the_simulated_device_counts(stage):
+    for kernel in trace.trace(stage).values():
+        for each in kernel["requests"]:
+            at = {lane: each["start"] + at for lane, at in enumerate(each["lanes"])
+                  if at is not None}
+            found = trace.touches(at, each["bytes"], each["space"] == "shared")
+            assert each["wavefronts"] in (0, len({wave for *_, wave in found}))
+            assert each["sectors"] in (0, len({word // 8 for _, word, _ in found}))
+            assert each["place"].text in stage.source.read_text()
+    page = lanes.page(stage)
+    data = json.loads(re.search('id="data">(.*)</script>', page)[1])
+    assert page.count('<svg class="still"') == 1 and "http" not in page
+    for pair, (side, i) in zip(data["pairs"], data["first"]):
+        cycles = [[cost if pair["sites"][site]["space"] == "shared" else -(-cost // 4)
+                   for site, *_, cost, _ in each["requests"]] for each in pair["sides"]]
+        assert cycles[side][i] == max(map(max, cycles))
+
+
+@pytest.fixture
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    driver = shutil.which("chromedriver") or pytest.skip("found no chromedriver")
+    options = webdriver.ChromeOptions()
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = pytest.importorskip("selenium.webdriver.chrome.service").Service(driver)
+    with webdriver.Chrome(service=service, options=options) as browser:
+        yield browser
+
+
+@needs_full
+@needs_symbols
+def test_the_page_in_a_browser(browser, tmp_path):
+    (tmp_path / "page.html").write_text(lanes.page(CUDA[0]))
+    browser.get(f"file://{tmp_path}/page.html")
+
+    def text(css):
+        return browser.find_element("css selector", css).text
+
+    def press(key, shift=False):
+        browser.execute_script("document.dispatchEvent(new KeyboardEvent('keydown', "
+                               f"{{key: '{key}', shiftKey: {str(shift).lower()}}}))")
+
+    first = text("#which")
+    worst, said = text(".cost"), text("aside tr.on")
+    for there, back in (("ArrowRight", "ArrowLeft"), ("ArrowDown", "ArrowUp")):
+        press(there)
+        assert text("#which") != first
+        assert (text("aside tr.on") == said) == (there == "ArrowDown")
+        press(back)
+        assert text("#which") == first
+    browser.find_element("id", "next").click()
+    assert text("#which") != first
+    browser.find_element("id", "worst").click()
+    assert (text("#which"), text(".cost")) == (first, worst)
+    assert browser.find_elements("css selector", ".row.lit")
+    press("ArrowRight", shift=True)
+    press("ArrowRight", shift=True)
+    assert text(".more").startswith("Lane 1, thread (1")
+    kernels = browser.find_elements("css selector", "#kernel option")
+    kernels[-1].click()
+    assert text("#which").startswith("request ")
+    browser.set_window_size(500, 900)  # the least of this browser
+    wide, window = browser.execute_script(
+        "return [document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= window
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource')") == []
