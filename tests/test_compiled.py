@@ -1,40 +1,54 @@
-"""Tests what nvcc makes of 05's kernels. It checks the speed as far as that can be done without a
-GPU."""
+"""Tests what nvcc makes of the kernels of 05 and its steps. It checks the speed as far as that can
+be done without a GPU."""
 
 import re
 
 import pytest
 from programs import ROOT, make, run
 
-from bench import asm
+from bench import asm, ladders
 
-STAGE = ROOT / "stages/05_cuda_shared_tiling"
+LARGE = {"hidden_layer", "hidden_sums", "weight_gradient"}
 NVCC, CUOBJDUMP = map(asm.toolkit, ("nvcc", "cuobjdump"))
 if not NVCC or not CUOBJDUMP:
     pytest.skip("found no nvcc or no cuobjdump (the CUDA toolkit)", allow_module_level=True)
 
 
-def kernels(option):
-    """(kernel, text) for each kernel and architecture in the program."""
-    text = run([CUOBJDUMP, option, STAGE / "train"]).stdout
+def kernels(number, option):
+    """(kernel, text) for each kernel and architecture in a stage's program."""
+    stage = ladders.find_ladder("").find(number)
+    make(str(stage.folder.relative_to(ROOT)))
+    text = run([CUOBJDUMP, option, stage.program]).stdout
     names = re.split(r"Function *:? _Z(\d+)", text)[1:]
     return [(code[:int(length)], code) for length, code in zip(names[::2], names[1::2])]
 
 
-def test_no_kernel_needs_local_memory():
-    make("stages/05_cuda_shared_tiling")
-    for kernel, text in kernels("-res-usage"):
+def loads_before(number, instruction):
+    """{kernel: how many loads from memory come before the first such instruction}"""
+    found = {}
+    for kernel, text in kernels(number, "-sass"):
+        names = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?\w+ +)?([A-Z][\w.]*)", text)
+        places = [i for i, each in enumerate(names) if each.startswith(instruction)]
+        if places and kernel in LARGE:
+            loads = sum(each.startswith("LDG") for each in names[:places[0]])
+            found.setdefault(kernel, set()).add(loads)
+    return found
+
+
+@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05"])
+def test_no_kernel_needs_local_memory(number):
+    for kernel, text in kernels(number, "-res-usage"):
         assert re.search(r"STACK:0\b.*LOCAL:0\b", text), kernel
+
+
+def test_a_thread_has_32_loads_under_way_before_it_multiplies():
+    """And the bias, in 05.1's hidden_layer."""
+    assert loads_before("05.1", "FFMA") == {"hidden_layer": {33}, "weight_gradient": {32}}
+    assert loads_before("05.2", "FFMA") == {"hidden_sums": {32}, "weight_gradient": {32}}
 
 
 def test_a_thread_waits_once_for_all_loads_of_its_tiles():
     """One that stores in between waits before each store."""
-    make("stages/05_cuda_shared_tiling")
-    first = {}
-    for kernel, text in kernels("-sass"):
-        instructions = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?\w+ +)?([A-Z][\w.]*)", text)
-        stores = [i for i, each in enumerate(instructions) if each.startswith("STS")]
-        if stores:
-            loads = sum(each.startswith("LDG") for each in instructions[:stores[0]])
-            first.setdefault(kernel, set()).add(loads)
-    assert first == {"hidden_sums": {14}, "weight_gradient": {8}}
+    assert loads_before("05.3", "STS") == {"weight_gradient": {16}}
+    assert loads_before("05.4", "STS") == {"hidden_sums": {16}, "weight_gradient": {16}}
+    assert loads_before("05", "STS") == {"hidden_sums": {14}, "weight_gradient": {8}}

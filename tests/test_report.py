@@ -85,7 +85,7 @@ def test_the_first_screen_has_the_speedups_of_one_machine():
 @pytest.mark.parametrize(("which", "home", "name", "before", "threads"), [
     ("cpu", CPU, "01.2_register_tile", "01.1_loop_order", "1"),
     ("cpu", CPU, "02_openmp", "02.3_own_samples", "2"),
-    ("gpu", GPU, "05.4_split_sum", "05.3_backward_tiles", "")])
+    ("gpu", GPU, "08.2_fused_update", "08.1_fused_output", "")])
 def test_a_ladders_table_has_the_ratio_of_runs_of_one_round(which, home, name, before, threads):
     on_gpu = which == "gpu"
     frame = tables.steps(machine(which), on_gpu, ROOT / "stages").set_index("")

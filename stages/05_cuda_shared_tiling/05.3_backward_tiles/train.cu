@@ -1,4 +1,5 @@
-// Stage 05.3: the backward products in tiles, too.
+// Stage 05.3: the backward products in tiles. A block copies a tile of each factor to shared
+// memory. A thread computes several outputs, so a number that it reads there serves several sums.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "stages/training_cuda.h"
@@ -6,9 +7,20 @@
 #include <math.h>
 
 enum {
-    // A block has TILE × TILE threads. A warp of 32 is two rows of them.
-    TILE = 16,
-    THREADS = TILE * TILE
+    // A block of weight_gradient computes TILE × TILE outputs, and uses each number 32 times over.
+    TILE = 32,
+    // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
+    ROWS = 2,
+    COLUMNS = 4,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs have the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart have the same rows
+    THREADS = THREADS_X * THREADS_Y,
+    // This many blocks share the pixels of a tile, or most of the GPU would be idle in a small
+    // batch. Each has 112 of the 784.
+    SLICES = 7,
+    SLICE = PIXELS / SLICES,
+    // Kernels without tiles have blocks of SIDE × SIDE threads.
+    SIDE = 16
 };
 
 struct network {
@@ -23,6 +35,7 @@ struct network {
     float *bias2, *d_bias2;       // 10
 
     // One batch's intermediate values.
+    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
@@ -36,9 +49,9 @@ static unsigned groups(size_t count, size_t size) {
     return (unsigned)((count + size - 1) / size);
 }
 
-// Returns the grid of blocks for a matrix.
-static dim3 blocks(size_t rows, size_t columns) {
-    return dim3(groups(columns, TILE), groups(rows, TILE));
+// Returns the grid of blocks of size × size for a matrix.
+static dim3 blocks(size_t rows, size_t columns, size_t size) {
+    return dim3(groups(columns, size), groups(rows, size));
 }
 
 static float *allocate(size_t count) {
@@ -80,6 +93,7 @@ static struct network create(const struct options *options) {
     network.d_bias1 = network.d_weights1 + PIXELS * hidden;
     network.d_weights2 = network.d_bias1 + hidden;
     network.d_bias2 = network.d_weights2 + hidden * CLASSES;
+    network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
@@ -104,6 +118,7 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
     CHECK(cudaFree(network->d_weights1));
+    CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
@@ -112,39 +127,51 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->epoch_loss));
 }
 
-// Copies a tile of a matrix to shared memory, a number in each thread. Rows from `rows_left` on,
-// and columns from `columns_left` on, become zeros.
+// Copies a tile of a matrix to shared memory. Rows from `rows_left` on, and columns from
+// `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts all
+// loads before the first store, and a thread waits for several at once.
 __device__ void load_tile(float tile[TILE][TILE], const float *matrix, size_t stride,
                           size_t rows_left, size_t columns_left) {
-    const int r = threadIdx.y, c = threadIdx.x;
-    tile[r][c] = (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+    const int thread = threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < TILE * TILE; first += THREADS) {
+        const int r = (first + thread) / TILE, c = (first + thread) % TILE;
+        tile[r][c] = (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+    }
 }
 
-// a = max(0, x·W1 + b1) for a tile of samples and hidden units.
-__global__ void hidden_layer(const float *x, const float *weights1, const float *bias1,
-                             float *activations, size_t n, size_t hidden) {
-    __shared__ float x_tile[TILE][TILE], weights_tile[TILE][TILE];
-    const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE;
-    const int row = threadIdx.y, column = threadIdx.x;
-    float sum = 0;
-    for (size_t k = 0; k < PIXELS; k += TILE) {
-        load_tile(x_tile, x + s * PIXELS + k, PIXELS, n - s, PIXELS - k);
-        load_tile(weights_tile, weights1 + k * hidden + h, hidden, PIXELS - k, hidden - h);
-        __syncthreads();
-        for (int i = 0; i < TILE; ++i)
-            sum += x_tile[row][i] * weights_tile[i][column];
-        __syncthreads();
-    }
-    if (s + row >= n || h + column >= hidden)
+// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on. Four blocks on a
+// multiprocessor are enough, so a thread may have 64 registers. They hold what it loads for 16
+// pixels, before the first multiply-add.
+__global__ void __launch_bounds__((SIDE * SIDE), 4)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+    const size_t s = blockIdx.y * SIDE + threadIdx.y, h = blockIdx.x * SIDE + threadIdx.x;
+    const size_t k = blockIdx.z * SLICE;
+    if (s >= n || h >= hidden)
         return;
-    sum += bias1[h + column];
-    activations[(s + row) * hidden + h + column] = sum > 0 ? sum : 0;
+    float sum = 0;
+#pragma unroll 16
+    for (size_t i = 0; i < SLICE; ++i)
+        sum += x[s * PIXELS + k + i] * weights1[(k + i) * hidden + h];
+    sums[(blockIdx.z * n + s) * hidden + h] = sum;
+}
+
+// a = max(0, Σ sums + b1), a block for each sample.
+__global__ void hidden_layer(const float *sums, const float *bias1, float *activations, size_t n,
+                             size_t hidden) {
+    const size_t s = blockIdx.x;
+    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        float sum = bias1[h];
+        for (int slice = 0; slice < SLICES; ++slice)
+            sum += sums[(slice * n + s) * hidden + h];
+        activations[s * hidden + h] = sum > 0 ? sum : 0;
+    }
 }
 
 // z = a·W2 + b2
 __global__ void output_layer(const float *activations, const float *weights2, const float *bias2,
                              float *logits, size_t n, size_t hidden) {
-    const size_t s = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * SIDE + threadIdx.y, o = blockIdx.x * SIDE + threadIdx.x;
     if (s >= n || o >= CLASSES)
         return;
     float sum = bias2[o];
@@ -175,34 +202,39 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, dW inputs × outputs.
-__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
-                                size_t n, size_t inputs, size_t outputs) {
-    __shared__ float x_tile[TILE][TILE], dy_tile[TILE][TILE];
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
+                    size_t inputs, size_t outputs) {
+    __shared__ alignas(16) float x_tile[TILE][TILE], dy_tile[TILE][TILE];
     const size_t k = blockIdx.y * TILE, o = blockIdx.x * TILE;
-    const int row = threadIdx.y, column = threadIdx.x;
-    float sum = 0, bias_sum = 0;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
+    float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t s = 0; s < n; s += TILE) {
         load_tile(x_tile, x + s * inputs + k, inputs, n - s, inputs - k);
         load_tile(dy_tile, dy + s * outputs + o, outputs, n - s, outputs - o);
         __syncthreads();
         for (int i = 0; i < TILE; ++i)
-            sum += x_tile[i][row] * dy_tile[i][column];
-        if (k + row == 0)
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < COLUMNS; ++c)
+                    sum[r][c] += x_tile[i][row + r] * dy_tile[i][column + c];
+        if (k == 0 && thread < TILE)
             for (int i = 0; i < TILE; ++i)
-                bias_sum += dy_tile[i][column];
+                bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    if (k + row < inputs && o + column < outputs)
-        d_weights[(k + row) * outputs + o + column] = sum;
-    if (k + row == 0 && o + column < outputs)
-        d_bias[o + column] = bias_sum;
+    for (int r = 0; r < ROWS && k + row + r < inputs; ++r)
+        for (int c = 0; c < COLUMNS && o + column + c < outputs; ++c)
+            d_weights[(k + row + r) * outputs + o + column + c] = sum[r][c];
+    if (k == 0 && thread < TILE && o + thread < outputs)
+        d_bias[o + thread] = bias_sum;
 }
 
 // da = (dz·W2ᵀ) ⊙ [a > 0]
 __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
-    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
+    const size_t s = blockIdx.y * SIDE + threadIdx.y, h = blockIdx.x * SIDE + threadIdx.x;
     if (s >= n || h >= hidden)
         return;
     float sum = 0;
@@ -230,12 +262,16 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(TILE, TILE);
-    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
-                                               network->activations, n, hidden);
+    const dim3 block(SIDE, SIDE);
+    dim3 grid = blocks(n, hidden, SIDE);
+    grid.z = SLICES;
+    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
-    output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
-                                                network->bias2, network->logits, n, hidden);
+    hidden_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
+                                           hidden);
+    CHECK(cudaGetLastError());
+    output_layer<<<blocks(n, CLASSES, SIDE), block>>>(network->activations, network->weights2,
+                                                      network->bias2, network->logits, n, hidden);
     CHECK(cudaGetLastError());
     softmax_gradient<<<1, THREADS>>>(network->logits, batch->labels, network->d_logits,
                                      network->losses, n);
@@ -245,18 +281,17 @@ static void forward(struct network *network, const struct batch *batch) {
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(TILE, TILE);
-    hidden_gradient<<<blocks(n, hidden), block>>>(network->d_logits, network->weights2,
-                                                  network->activations, network->d_activations, n,
-                                                  hidden);
+    hidden_gradient<<<blocks(n, hidden, SIDE), dim3(SIDE, SIDE)>>>(
+        network->d_logits, network->weights2, network->activations, network->d_activations, n,
+        hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(hidden, CLASSES), block>>>(network->activations, network->d_logits,
-                                                        network->d_weights2, network->d_bias2, n,
-                                                        hidden, CLASSES);
+    weight_gradient<<<blocks(hidden, CLASSES, TILE), THREADS>>>(
+        network->activations, network->d_logits, network->d_weights2, network->d_bias2, n, hidden,
+        CLASSES);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS, hidden), block>>>(batch->images, network->d_activations,
-                                                       network->d_weights1, network->d_bias1, n,
-                                                       PIXELS, hidden);
+    weight_gradient<<<blocks(PIXELS, hidden, TILE), THREADS>>>(
+        batch->images, network->d_activations, network->d_weights1, network->d_bias1, n, PIXELS,
+        hidden);
     CHECK(cudaGetLastError());
     update<<<groups(network->parameters, THREADS), THREADS>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);

@@ -1,5 +1,5 @@
-// Stage 05.4: the sum over the pixels is split over blocks. Each sums a slice of them, and a second
-// kernel adds up the slices.
+// Stage 05.1: loads in flight. A thread of the two large products has 32 loads under way before it
+// needs the first.
 //
 // Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
 #include "stages/training_cuda.h"
@@ -7,13 +7,10 @@
 #include <math.h>
 
 enum {
-    // A block has TILE × TILE threads. A warp of 32 is two rows of them.
-    TILE = 16,
-    THREADS = TILE * TILE,
-    // This many blocks share the pixels of a tile, or most of the GPU would be idle in a small
-    // batch. Each has 112 of the 784.
-    SLICES = 7,
-    SLICE = PIXELS / SLICES
+    // A block has TILE × TILE threads, the most that it may have. Its warps are 32 threads each,
+    // with neighbouring threadIdx.x.
+    TILE = 32,
+    THREADS = TILE * TILE
 };
 
 struct network {
@@ -28,7 +25,6 @@ struct network {
     float *bias2, *d_bias2;       // 10
 
     // One batch's intermediate values.
-    float *sums;          // SLICES × N × H: x·W1, each for a slice of the pixels
     float *activations;   // N × H: a
     float *d_activations; // N × H: da
     float *logits;        // N × 10: z
@@ -86,7 +82,6 @@ static struct network create(const struct options *options) {
     network.d_bias1 = network.d_weights1 + PIXELS * hidden;
     network.d_weights2 = network.d_bias1 + hidden;
     network.d_bias2 = network.d_weights2 + hidden * CLASSES;
-    network.sums = allocate(SLICES * n * hidden);
     network.activations = allocate(n * hidden);
     network.d_activations = allocate(n * hidden);
     network.logits = allocate(n * CLASSES);
@@ -111,7 +106,6 @@ static struct network create(const struct options *options) {
 static void destroy(struct network *network) {
     CHECK(cudaFree(network->weights1));
     CHECK(cudaFree(network->d_weights1));
-    CHECK(cudaFree(network->sums));
     CHECK(cudaFree(network->activations));
     CHECK(cudaFree(network->d_activations));
     CHECK(cudaFree(network->logits));
@@ -120,44 +114,19 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->epoch_loss));
 }
 
-// Copies a tile of a matrix to shared memory, a number in each thread. Rows from `rows_left` on,
-// and columns from `columns_left` on, become zeros.
-__device__ void load_tile(float tile[TILE][TILE], const float *matrix, size_t stride,
-                          size_t rows_left, size_t columns_left) {
-    const int r = threadIdx.y, c = threadIdx.x;
-    tile[r][c] = (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
-}
-
-// A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units.
-__global__ void hidden_sums(const float *x, const float *weights1, float *sums, size_t n,
-                            size_t hidden) {
-    __shared__ float x_tile[TILE][TILE], weights_tile[TILE][TILE];
-    const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE, end = (blockIdx.z + 1) * SLICE;
-    const int row = threadIdx.y, column = threadIdx.x;
-    float sum = 0;
-    for (size_t k = blockIdx.z * SLICE; k < end; k += TILE) {
-        load_tile(x_tile, x + s * PIXELS + k, PIXELS, n - s, end - k);
-        load_tile(weights_tile, weights1 + k * hidden + h, hidden, end - k, hidden - h);
-        __syncthreads();
-        for (int i = 0; i < TILE; ++i)
-            sum += x_tile[row][i] * weights_tile[i][column];
-        __syncthreads();
-    }
-    if (s + row < n && h + column < hidden)
-        sums[(blockIdx.z * n + s + row) * hidden + h + column] = sum;
-}
-
-// a = max(0, Σ sums + b1), a block for each sample.
-__global__ void hidden_layer(const float *sums, const float *bias1, float *activations, size_t n,
-                             size_t hidden) {
-    const size_t s = blockIdx.x;
-    for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
-        float sum = bias1[h];
-        for (int slice = 0; slice < SLICES; ++slice)
-            sum += sums[(slice * n + s) * hidden + h];
-        activations[s * hidden + h] = sum > 0 ? sum : 0;
-    }
+// a = max(0, x·W1 + b1). One block on a multiprocessor is enough, so a thread may have 64
+// registers. They hold what it loads for 16 pixels, before the first multiply-add.
+__global__ void __launch_bounds__(THREADS, 1)
+    hidden_layer(const float *x, const float *weights1, const float *bias1, float *activations,
+                 size_t n, size_t hidden) {
+    const size_t s = blockIdx.y * TILE + threadIdx.y, h = blockIdx.x * TILE + threadIdx.x;
+    if (s >= n || h >= hidden)
+        return;
+    float sum = bias1[h];
+#pragma unroll 16
+    for (size_t k = 0; k < PIXELS; ++k)
+        sum += x[s * PIXELS + k] * weights1[k * hidden + h];
+    activations[s * hidden + h] = sum > 0 ? sum : 0;
 }
 
 // z = a·W2 + b2
@@ -192,29 +161,24 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
     }
 }
 
-// dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
-// dy n × outputs, dW inputs × outputs.
-__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
-                                size_t n, size_t inputs, size_t outputs) {
-    __shared__ float x_tile[TILE][TILE], dy_tile[TILE][TILE];
-    const size_t k = blockIdx.y * TILE, o = blockIdx.x * TILE;
-    const int row = threadIdx.y, column = threadIdx.x;
+// dW = xᵀ·dy and db = Σ dy: x n × inputs, dy n × outputs, dW inputs × outputs. The threads of the
+// first row of dW compute db, too.
+__global__ void __launch_bounds__(THREADS, 1)
+    weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
+                    size_t inputs, size_t outputs) {
+    const size_t k = blockIdx.y * TILE + threadIdx.y, o = blockIdx.x * TILE + threadIdx.x;
+    if (k >= inputs || o >= outputs)
+        return;
     float sum = 0, bias_sum = 0;
-    for (size_t s = 0; s < n; s += TILE) {
-        load_tile(x_tile, x + s * inputs + k, inputs, n - s, inputs - k);
-        load_tile(dy_tile, dy + s * outputs + o, outputs, n - s, outputs - o);
-        __syncthreads();
-        for (int i = 0; i < TILE; ++i)
-            sum += x_tile[i][row] * dy_tile[i][column];
-        if (k + row == 0)
-            for (int i = 0; i < TILE; ++i)
-                bias_sum += dy_tile[i][column];
-        __syncthreads();
+#pragma unroll 16
+    for (size_t s = 0; s < n; ++s)
+        sum += x[s * inputs + k] * dy[s * outputs + o];
+    d_weights[k * outputs + o] = sum;
+    if (k == 0) {
+        for (size_t s = 0; s < n; ++s)
+            bias_sum += dy[s * outputs + o];
+        d_bias[o] = bias_sum;
     }
-    if (k + row < inputs && o + column < outputs)
-        d_weights[(k + row) * outputs + o + column] = sum;
-    if (k + row == 0 && o + column < outputs)
-        d_bias[o + column] = bias_sum;
 }
 
 // da = (dz·W2ᵀ) ⊙ [a > 0]
@@ -250,12 +214,8 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
     const dim3 block(TILE, TILE);
-    dim3 grid = blocks(n, hidden);
-    grid.z = SLICES;
-    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
-    CHECK(cudaGetLastError());
-    hidden_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
-                                           hidden);
+    hidden_layer<<<blocks(n, hidden), block>>>(batch->images, network->weights1, network->bias1,
+                                               network->activations, n, hidden);
     CHECK(cudaGetLastError());
     output_layer<<<blocks(n, CLASSES), block>>>(network->activations, network->weights2,
                                                 network->bias2, network->logits, n, hidden);

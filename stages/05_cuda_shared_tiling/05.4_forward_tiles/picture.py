@@ -1,4 +1,4 @@
-"""In which banks the rows lie that a warp reads, before this step and after."""
+"""In which banks the rows lie that a warp reads, without padding and with it."""
 
 from report.picture import LOOKS, Picture, constant
 
@@ -6,7 +6,7 @@ from report.picture import LOOKS, Picture, constant
 def draw(stage):
     tile, rows, columns = (constant(stage, name) for name in ("TILE", "ROWS", "COLUMNS"))
     x, cell, banks, warp = 52, 9, 32, [r * rows for r in range(32 * columns // tile)]
-    picture = Picture(f"{stage.before.number}: rows of {tile} floats, in {banks} banks")
+    picture = Picture(f"Rows of {tile} floats, in {banks} banks")
     for more in (0, 4):
         y = picture.head(f"{stage.number}: rows of {tile + more} floats") if more else (
             picture.height)

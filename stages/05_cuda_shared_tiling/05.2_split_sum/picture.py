@@ -25,6 +25,6 @@ def draw(stage):
     picture.rect(160, 251, 40, 26, "sum", "a")
     picture.text(206, 262, "another kernel adds", "small")
     picture.text(206, 275, "them up, in this order", "small")
-    picture.notes(f"At hidden {hidden}, batch {batch}, there are {tiles} tiles:",
-                  "a block for each would leave most of the GPU idle.")
+    picture.notes(f"At hidden {hidden}, batch {batch} the tiles are {tiles} in all: a block",
+                  "for each would leave most of the GPU idle.")
     return picture

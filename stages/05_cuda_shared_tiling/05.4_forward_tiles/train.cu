@@ -1,7 +1,8 @@
-// Stage 05.5: register blocking. A thread computes several outputs, so a number that it loads from
-// shared memory serves several sums. A few threads share a large tile.
+// Stage 05.4: the forward product in tiles, too. The rows of x's tile are four floats longer, so
+// that those that a warp reads at once begin in different banks of shared memory.
 //
-// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major.
+// Shapes: n samples in a batch, at most N; H hidden units. Arrays are row-major. H is padded to a
+// whole number of tiles. The surplus units hold zeros, and stay zero.
 #include "stages/training_cuda.h"
 
 #include <math.h>
@@ -9,11 +10,13 @@
 enum {
     // A block computes TILE × TILE outputs, so it uses each number that it loads 32 times over.
     TILE = 32,
+    // The rows of x's tile in hidden_sums are this far apart, a multiple of 16 bytes.
+    PITCH = TILE + 4,
     // A thread computes ROWS × COLUMNS of them: 8 multiply-adds for 6 numbers.
     ROWS = 2,
     COLUMNS = 4,
-    THREADS_X = TILE / COLUMNS,
-    THREADS_Y = TILE / ROWS,
+    THREADS_X = TILE / COLUMNS, // bits 1 to 3 of a thread: lanes in pairs have the same columns
+    THREADS_Y = TILE / ROWS,    // bits 0, 4, 5 and 6: lanes two apart have the same rows
     THREADS = THREADS_X * THREADS_Y,
     // This many blocks share the pixels of a tile, or most of the GPU would be idle in a small
     // batch. Each has 112 of the 784.
@@ -24,6 +27,7 @@ enum {
 };
 
 struct network {
+    size_t units;  // as asked for
     size_t hidden; // H
 
     // All parameters lie one after another, and so do their gradients. So one kernel can update all
@@ -80,12 +84,27 @@ static void copy(float *to, const float *from, size_t count, enum cudaMemcpyKind
     CHECK(cudaMemcpy(to, from, count * sizeof(float), kind));
 }
 
+// Copies a matrix of rows × columns between host and device, each with its stride.
+static void copy_matrix(float *to, size_t to_stride, const float *from, size_t from_stride,
+                        size_t rows, size_t columns, enum cudaMemcpyKind kind) {
+    CHECK(cudaMemcpy2D(to, to_stride * sizeof(float), from, from_stride * sizeof(float),
+                       columns * sizeof(float), rows, kind));
+}
+
+static float *allocate_zeroed(size_t count) {
+    float *floats = allocate(count);
+    CHECK(cudaMemset(floats, 0, count * sizeof(float)));
+    return floats;
+}
+
 static struct network create(const struct options *options) {
-    const size_t hidden = (size_t)options->hidden, n = largest_batch(options);
+    const size_t units = (size_t)options->hidden, n = largest_batch(options);
+    const size_t hidden = (units + TILE - 1) / TILE * TILE;
     struct network network = {};
+    network.units = units;
     network.hidden = hidden;
     network.parameters = PIXELS * hidden + hidden + hidden * CLASSES + CLASSES;
-    network.weights1 = allocate(network.parameters);
+    network.weights1 = allocate_zeroed(network.parameters);
     network.bias1 = network.weights1 + PIXELS * hidden;
     network.weights2 = network.bias1 + hidden;
     network.bias2 = network.weights2 + hidden * CLASSES;
@@ -101,16 +120,15 @@ static struct network create(const struct options *options) {
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
 
-    CHECK(cudaMemset(network.weights1, 0, network.parameters * sizeof(float)));
-    float *weights = allocate_floats(PIXELS * hidden);
+    float *weights = allocate_floats(PIXELS * units);
     struct pcg32 generator = pcg32_start(options->seed, 1);
-    for (size_t i = 0; i < PIXELS * hidden; ++i)
+    for (size_t i = 0; i < PIXELS * units; ++i)
         weights[i] = draw_weight(&generator, PIXELS);
-    copy(network.weights1, weights, PIXELS * hidden, cudaMemcpyHostToDevice);
+    copy_matrix(network.weights1, hidden, weights, units, PIXELS, units, cudaMemcpyHostToDevice);
     generator = pcg32_start(options->seed, 2);
-    for (size_t i = 0; i < hidden * CLASSES; ++i)
-        weights[i] = draw_weight(&generator, hidden);
-    copy(network.weights2, weights, hidden * CLASSES, cudaMemcpyHostToDevice);
+    for (size_t i = 0; i < units * CLASSES; ++i)
+        weights[i] = draw_weight(&generator, units);
+    copy(network.weights2, weights, units * CLASSES, cudaMemcpyHostToDevice);
     free(weights);
     return network;
 }
@@ -128,29 +146,31 @@ static void destroy(struct network *network) {
 }
 
 // Copies a tile of a matrix to shared memory. Rows from `rows_left` on, and columns from
-// `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts loads
-// before stores, and a thread waits for several at once.
-__device__ void load_tile(float tile[TILE][TILE], const float *matrix, size_t stride,
+// `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts all
+// loads before the first store, and a thread waits for several at once.
+__device__ void load_tile(float *tile, int pitch, const float *matrix, size_t stride,
                           size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < TILE * TILE; first += THREADS) {
         const int r = (first + thread) / TILE, c = (first + thread) % TILE;
-        tile[r][c] = (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
+        tile[r * pitch + c] =
+            (size_t)r < rows_left && (size_t)c < columns_left ? matrix[r * stride + c] : 0;
     }
 }
 
 // A slice of x·W1: the sums over SLICE pixels from blockIdx.z · SLICE on, for a tile of samples and
-// hidden units.
-__global__ void hidden_sums(const float *x, const float *weights1, float *sums, size_t n,
-                            size_t hidden) {
-    __shared__ float x_tile[TILE][TILE], weights_tile[TILE][TILE];
+// hidden units. Two blocks on a multiprocessor are enough, and leave registers for all loads.
+__global__ void __launch_bounds__(THREADS, 2)
+    hidden_sums(const float *x, const float *weights1, float *sums, size_t n, size_t hidden) {
+    __shared__ alignas(16) float x_tile[TILE][PITCH], weights_tile[TILE][TILE];
     const size_t s = blockIdx.y * TILE, h = blockIdx.x * TILE, end = (blockIdx.z + 1) * SLICE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {};
     for (size_t k = blockIdx.z * SLICE; k < end; k += TILE) {
-        load_tile(x_tile, x + s * PIXELS + k, PIXELS, n - s, end - k);
-        load_tile(weights_tile, weights1 + k * hidden + h, hidden, end - k, hidden - h);
+        load_tile(x_tile[0], PITCH, x + s * PIXELS + k, PIXELS, n - s, end - k);
+        load_tile(weights_tile[0], TILE, weights1 + k * hidden + h, hidden, end - k, TILE);
         __syncthreads();
         for (int i = 0; i < TILE; ++i)
             for (int r = 0; r < ROWS; ++r)
@@ -159,7 +179,7 @@ __global__ void hidden_sums(const float *x, const float *weights1, float *sums, 
         __syncthreads();
     }
     for (int r = 0; r < ROWS && s + row + r < n; ++r)
-        for (int c = 0; c < COLUMNS && h + column + c < hidden; ++c)
+        for (int c = 0; c < COLUMNS; ++c)
             sums[(blockIdx.z * n + s + row + r) * hidden + h + column + c] = sum[r][c];
 }
 
@@ -209,16 +229,17 @@ __global__ void softmax_gradient(const float *logits, const uint8_t *labels, flo
 
 // dW = xᵀ·dy for a tile of dW, and db = Σ dy in the blocks of its first rows: x n × inputs,
 // dy n × outputs, dW inputs × outputs.
-__global__ void weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias,
-                                size_t n, size_t inputs, size_t outputs) {
-    __shared__ float x_tile[TILE][TILE], dy_tile[TILE][TILE];
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_gradient(const float *x, const float *dy, float *d_weights, float *d_bias, size_t n,
+                    size_t inputs, size_t outputs) {
+    __shared__ alignas(16) float x_tile[TILE][TILE], dy_tile[TILE][TILE];
     const size_t k = blockIdx.y * TILE, o = blockIdx.x * TILE;
-    const int row = threadIdx.y * ROWS, column = threadIdx.x * COLUMNS;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
+    const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
+    const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
     for (size_t s = 0; s < n; s += TILE) {
-        load_tile(x_tile, x + s * inputs + k, inputs, n - s, inputs - k);
-        load_tile(dy_tile, dy + s * outputs + o, outputs, n - s, outputs - o);
+        load_tile(x_tile[0], TILE, x + s * inputs + k, inputs, n - s, inputs - k);
+        load_tile(dy_tile[0], TILE, dy + s * outputs + o, outputs, n - s, outputs - o);
         __syncthreads();
         for (int i = 0; i < TILE; ++i)
             for (int r = 0; r < ROWS; ++r)
@@ -241,7 +262,7 @@ __global__ void hidden_gradient(const float *d_logits, const float *weights2,
                                 const float *activations, float *d_activations, size_t n,
                                 size_t hidden) {
     const size_t s = blockIdx.y * SIDE + threadIdx.y, h = blockIdx.x * SIDE + threadIdx.x;
-    if (s >= n || h >= hidden)
+    if (s >= n)
         return;
     float sum = 0;
     for (int o = 0; o < CLASSES; ++o)
@@ -268,10 +289,9 @@ __global__ void sum_losses(const float *losses, size_t n, float *epoch_loss) {
 // Sets a, z and dz for a batch, and adds to the losses.
 static void forward(struct network *network, const struct batch *batch) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     dim3 grid = blocks(n, hidden, TILE);
     grid.z = SLICES;
-    hidden_sums<<<grid, block>>>(batch->images, network->weights1, network->sums, n, hidden);
+    hidden_sums<<<grid, THREADS>>>(batch->images, network->weights1, network->sums, n, hidden);
     CHECK(cudaGetLastError());
     hidden_layer<<<(unsigned)n, THREADS>>>(network->sums, network->bias1, network->activations, n,
                                            hidden);
@@ -287,18 +307,17 @@ static void forward(struct network *network, const struct batch *batch) {
 // Updates the weights by the gradient of the batch that forward() has just seen.
 static void backward(struct network *network, const struct batch *batch, float learning_rate) {
     const size_t n = batch->samples, hidden = network->hidden;
-    const dim3 block(THREADS_X, THREADS_Y);
     hidden_gradient<<<blocks(n, hidden, SIDE), dim3(SIDE, SIDE)>>>(
         network->d_logits, network->weights2, network->activations, network->d_activations, n,
         hidden);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(hidden, CLASSES, TILE), block>>>(
+    weight_gradient<<<blocks(hidden, CLASSES, TILE), THREADS>>>(
         network->activations, network->d_logits, network->d_weights2, network->d_bias2, n, hidden,
         CLASSES);
     CHECK(cudaGetLastError());
-    weight_gradient<<<blocks(PIXELS, hidden, TILE), block>>>(batch->images, network->d_activations,
-                                                             network->d_weights1, network->d_bias1,
-                                                             n, PIXELS, hidden);
+    weight_gradient<<<blocks(PIXELS, hidden, TILE), THREADS>>>(
+        batch->images, network->d_activations, network->d_weights1, network->d_bias1, n, PIXELS,
+        hidden);
     CHECK(cudaGetLastError());
     update<<<groups(network->parameters, THREADS), THREADS>>>(
         network->weights1, network->d_weights1, network->parameters, learning_rate);
@@ -373,16 +392,17 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     return (double)right / dataset->samples;
 }
 
-// Writes the weights, copied back to the host. Returns the exit status.
+// Writes the weights, copied back to the host without the padding. Returns the exit status.
 static int save(const struct network *network, const char *path) {
-    const size_t hidden = network->hidden;
-    float *weights1 = allocate_floats(PIXELS * hidden), *bias1 = allocate_floats(hidden);
-    float *weights2 = allocate_floats(hidden * CLASSES), *bias2 = allocate_floats(CLASSES);
-    copy(weights1, network->weights1, PIXELS * hidden, cudaMemcpyDeviceToHost);
-    copy(bias1, network->bias1, hidden, cudaMemcpyDeviceToHost);
-    copy(weights2, network->weights2, hidden * CLASSES, cudaMemcpyDeviceToHost);
+    const size_t units = network->units;
+    float *weights1 = allocate_floats(PIXELS * units), *bias1 = allocate_floats(units);
+    float *weights2 = allocate_floats(units * CLASSES), *bias2 = allocate_floats(CLASSES);
+    copy_matrix(weights1, units, network->weights1, network->hidden, PIXELS, units,
+                cudaMemcpyDeviceToHost);
+    copy(bias1, network->bias1, units, cudaMemcpyDeviceToHost);
+    copy(weights2, network->weights2, units * CLASSES, cudaMemcpyDeviceToHost);
     copy(bias2, network->bias2, CLASSES, cudaMemcpyDeviceToHost);
-    int status = write_weights(path, hidden, weights1, bias1, weights2, bias2);
+    int status = write_weights(path, units, weights1, bias1, weights2, bias2);
     free(weights1);
     free(bias1);
     free(weights2);
