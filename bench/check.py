@@ -12,8 +12,6 @@ from bench.base import fail
 from bench.options import given
 
 NOT_HERE = 77
-# They find more than a wrong result, and the second what a GPU may hide: a lost update.
-BUILDS = {"SANITIZE=1": ".sanitized.sim", "COUNT=1": ".counted.sim"}
 
 
 def build(stage, *flags, suffix=".sim"):
@@ -22,24 +20,32 @@ def build(stage, *flags, suffix=".sim"):
         process.make(*stage.build)
         if not stage.is_cuda or stage.program.exists():
             return stage.program
-    process.make("-C", stage.folder, "sim", *flags)
+    process.make("-C", stage.folder, *(["sim"] if stage.is_cuda else []), *flags)
     return stage.program.with_suffix(suffix)
+
+
+def builds(stage):
+    """(selection, flag, suffix) of the builds that find more than a wrong result: memory that is
+    touched outside of an array or never freed, and a lost update, which a GPU may hide."""
+    if stage.is_cuda:
+        return [("gpu", "SANITIZE=1", ".sanitized.sim"), ("gpu", "COUNT=1", ".counted.sim")]
+    return [("sanitized", "SANITIZE=1", ".sanitized")]
 
 
 def tests_of(stage, path, options):
     """Yields the tests of a stage, each as (a Tester, a test, its arguments)."""
     program = testing.tester(stage, "check", path)
     yield from ((program, testing.test, pair) for pair in program.pairs())
+    for selection in ["large"] if program.is_simulated else ["large", "epoch"]:
+        if selection in stage.ladder.toml["tests"]:
+            other = testing.tester(stage, selection, path)
+            yield from ((other, testing.test, pair) for pair in other.pairs())
     if not program.is_simulated:
-        if "epoch" in stage.ladder.toml["tests"]:
-            late = testing.tester(stage, "epoch", path)
-            yield from ((late, testing.test, pair) for pair in late.pairs())
         program, case = testing.cell_tester(stage, options, [*stage.command[:-1], path])
         yield program, testing.test_seeds, [case]
-    if stage.is_cuda:
-        for flag, suffix in BUILDS.items():
-            program = testing.tester(stage, "gpu", build(stage, flag, suffix=suffix))
-            yield from ((program, testing.test, pair) for pair in program.pairs())
+    for selection, flag, suffix in builds(stage):
+        program = testing.tester(stage, selection, build(stage, flag, suffix=suffix))
+        yield from ((program, testing.test, pair) for pair in program.pairs())
 
 
 def run_tests(stage, path, options):
@@ -60,17 +66,15 @@ def run_tests(stage, path, options):
 
 
 def explain(stage, program, case, wrong):
-    """Prints what is wrong. Of a CUDA stage, another of BUILDS may say where."""
+    """Prints what is wrong. Another build may say where."""
     print(f"{stage.name}: WRONG {wrong}")
     if isinstance(wrong, testing.Differs):
         with contextlib.suppress(testing.Wrong):
             diagnosis.explain(program, *wrong.found)
-    if not stage.is_cuda:
-        return
-    for flag, suffix in BUILDS.items():
+    for _, flag, suffix in builds(stage):
         if not program.path.name.endswith(suffix):
             other = dataclasses.replace(
-                program, command=(str(build(stage, flag, suffix=suffix)),),
+                program, command=(*program.command[:-1], str(build(stage, flag, suffix=suffix))),
                 environment=program.environment | {"SIM_UNSET": "1"})
             said = other.run(case).error
             if said and said not in str(wrong):

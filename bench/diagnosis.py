@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from bench import screen
 from bench.items import UNSET, explain_update
 
 
@@ -51,7 +52,8 @@ def short_cases(program, case, first, second):
 
 
 def show(program, case, start, run, items, what, words=()):
-    """Prints a table, and what may be the cause: memory that is not set, a race, or `words`."""
+    """Prints a table, and what may be the cause: memory that is not set, a race, or `words`, which
+    say what is wrong with the parts."""
     width = max(len(item.name) for item in items)
     print(f"{program.stage.name}: {what} ({case}{start})")
     print(f"\n{'':{width}}    error         first wrong         found     expected")
@@ -65,7 +67,23 @@ def show(program, case, start, run, items, what, words=()):
         words = [f"There are NaNs: {UNSET}."]
     elif any(program.differs_again(case, start, run, order) for order in (1, 2, 3)):
         words = ["Another run gives another result: a race, or memory that is not set."]
+    elif not any(item.slice for item in items if not item.right):
+        words = [within_bounds(items)]
     if start.threads > 1:
         words = ["With 1 thread it is right: look at what the threads share.", *words]
+    if start.multiprocessors:
+        words = ["On 16 multiprocessors it is right: look at what depends on the grid.", *words]
     for line in filter(None, words):
-        print(line)
+        screen.tell(line)
+
+
+def within_bounds(items):
+    """What may be the cause where the parts are right, and a result is not, or ""."""
+    parts = [item for item in items if item.slice]
+    if not parts:
+        return ""
+    wrong = " and ".join(item.name for item in items if not item.right)
+    furthest = max(parts, key=lambda item: item.error).name
+    return (f"All that it saves is within the bounds, but not {wrong}. So that is computed wrong, "
+            "or an update is wrong by so little that only this shows it: look at that of "
+            f"{furthest}, which is furthest off.")

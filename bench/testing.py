@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import math
 import os
+import random
 import re
 import shlex
 import signal
@@ -47,6 +48,7 @@ class Start(NamedTuple):
     threads: int = 0  # 0: not given
     many: bool = False  # it is told that there are 64 processors
     order: int = 0  # in which the simulated device runs threads
+    multiprocessors: int = 0  # of the simulated device, if not 16
 
     def __str__(self):
         words = f" --threads {self.threads}" if self.threads else ""
@@ -54,20 +56,21 @@ class Start(NamedTuple):
             words += ", as on 64 processors"
         if self.order:
             words += ", in another order of threads"
+        if self.multiprocessors:
+            words += f", on {self.multiprocessors} multiprocessors"
         return words
 
 
 AS_IT_IS = Start()
 AGAIN = Start(3, True)
-STARTS = [AS_IT_IS, Start(1), Start(17, True), AGAIN]
-if os.environ.get("FULL"):
-    STARTS += [Start(2), Start(3), Start(5), Start(17), Start(2, True), Start(5, True)]
+SEVERAL = [Start(threads, True) for threads in (2, 3, 4, 5, 7, 16, 17)]
+WIDE = Start(multiprocessors=132)  # an H100's
 
 
 def first_line(errors):
     """What was wrong, of what a program wrote to standard error: its first line, or in which line
     and function of the stage a sanitizer has found it. The simulated device adds more."""
-    fault = re.search(r"AddressSanitizer: [\w-]+|runtime error: .*", errors)
+    fault = re.search(r"AddressSanitizer: [a-z-]+|runtime error: .*|leak of \d+ byte", errors)
     if not fault:
         return errors.partition("\n")[0]
     said = re.search(r"^simulated device: (.*)", errors, re.MULTILINE)
@@ -111,11 +114,21 @@ class Tester:
         """Whether mpirun starts it, which takes a third of a second."""
         return len(self.stage.command) > 1
 
-    @property
-    def starts(self):
+    def has_work(self, case):
+        """Whether there is enough for five threads, or for many multiprocessors."""
+        return any(f" {each} " in f" {case} " for each in self.tests["all_threads"])
+
+    def starts(self, case):
+        """Where a case has enough work, it is started in all ways. Any other has two of SEVERAL."""
+        is_full = self.has_work(case) or os.environ.get("FULL")
+        if self.is_simulated:
+            return [AS_IT_IS, WIDE] if is_full else [AS_IT_IS]
         if not self.takes_threads or not self.tests["threads"]:
             return [AS_IT_IS]
-        return [AGAIN] if self.starts_slowly else STARTS
+        if self.starts_slowly:
+            return [AGAIN]
+        return [AS_IT_IS, Start(1),
+                *(SEVERAL if is_full else random.Random(case).sample(SEVERAL, 2))]
 
     def pairs(self, part=1):
         return reference.pairs(self.tests, part)
@@ -140,6 +153,8 @@ class Tester:
         environment = self.environment
         if start.order:
             environment = environment | {"SIM_SEED": str(start.order)}
+        if start.multiprocessors:
+            environment = environment | {"SIM_MULTIPROCESSORS": str(start.multiprocessors)}
         if start.many:  # by a relative path: LD_PRELOAD takes none with a space or a colon
             environment = environment | {"LD_PRELOAD": "bench/build/many_processors.so"}
         ended = process.run(command, self.limit, env=environment, cwd=ROOT)
@@ -245,7 +260,7 @@ def test(program, case, twice=False):
     if twice is None:
         program.result(case)
         return
-    for start in program.starts:
+    for start in program.starts(case):
         run, items, right = program.compare(case, start)
         if not right:
             first = next(item for item in items if not item.right)
@@ -263,8 +278,7 @@ def check_threads(program, case, start, row):
     """A stage may use fewer threads than it is asked for, but never more. With enough work and
     processors it has to use all. Otherwise 5 threads are not tested on two cores."""
     used = float(row.get("threads") or math.nan)
-    has_work = any(f" {each} " in f" {case} " for each in program.tests["all_threads"])
-    is_enough = start.many and start.threads <= 5 and has_work
+    is_enough = start.many and start.threads <= 5 and program.has_work(case)
     if not (start.threads if is_enough else 1) <= used <= start.threads:
         raise Wrong(f"with {case}{start}: used {used:g} threads, asked for {start.threads}")
 

@@ -5,8 +5,6 @@
 #     OUTPUT=file      builds elsewhere: file, file.sim, file.sanitized.sim or file.counted.sim
 #     EXTRA=flags      adds flags: nvcc's, or in `make sim` gcc's and g++'s
 #     CUDA_ARCH=sm_90  for another architecture than this machine's
-#     SANITIZE=1       builds train.sanitized.sim, with AddressSanitizer and
-#                      UndefinedBehaviorSanitizer
 #     COUNT=1          builds train.counted.sim, which counts what kernels do with memory
 
 DEVICE = gpu
@@ -40,8 +38,6 @@ SIM        := $(ROOT)/sim
 # Its programs run as fast as with -O3, which takes twice as long to compile. In DWARF 5, addr2line
 # finds no name of what came through a pipe.
 CXXFLAGS    = -std=c++17 -O2 -march=$(MARCH) -gdwarf-4 -fopenmp -Wall -Wextra -Wno-unknown-pragmas
-SANITIZE    =
-SANITIZED   = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 SIM_EXTRA   = $(if $(SANITIZE),$(SANITIZED)) $(EXTRA)
 # Where a thread may wait in a loop for a volatile word, each step of the loop calls the device.
 SPINNING    = $(if $(shell grep -wl volatile $(SOURCE)),-fsanitize-coverage=trace-pc)

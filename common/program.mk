@@ -1,5 +1,7 @@
 # What stage.mk and cuda.mk share: all stages have the same flags, so that a speedup comes from the
-# code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags.
+# code. From the command line: OUTPUT=file builds elsewhere, EXTRA=flags adds flags. SANITIZE=1 builds
+# train.sanitized, or from CUDA train.sanitized.sim, with AddressSanitizer and
+# UndefinedBehaviorSanitizer.
 #
 # Paths are relative, here and in the other Makefiles. The repository's own path may have a space in
 # it, or another sign that make or the shell reads.
@@ -17,6 +19,8 @@ $(error $(STAGE): found '$(SOURCE)', expected one source file)
 endif
 OUTPUT   = $(basename $(SOURCE))
 EXTRA    =
+SANITIZE =
+SANITIZED = -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 CPPFLAGS = -I$(ROOT) -D_GNU_SOURCE -DSTAGE='"$(STAGE)"'
 LDLIBS   = -lz -lm
 

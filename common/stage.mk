@@ -6,6 +6,11 @@ include $(ROOT)/common/program.mk
 # OPENMP = yes in a stage's Makefile.
 override CFLAGS += $(if $(OPENMP),-fopenmp)
 
+ifneq ($(SANITIZE),)
+override OUTPUT := $(OUTPUT).sanitized
+override EXTRA  += $(SANITIZED) $(ROOT)/bench/leaks_of_mpi.c
+endif
+
 # What compiles the files that are shared.
 COMPILE := $(CC) $(CFLAGS) $(filter-out %.c,$(EXTRA))
 # What the stage needs and not every machine has: NEEDS names commands.
@@ -16,7 +21,7 @@ $(OUTPUT): FORCE
 	@echo "$(STAGE): left out, found no $(MISSING) in PATH"
 else
 SHARED := $(call shared,$(COMPILE))
-$(OUTPUT): $(SOURCE) $(SHARED) Makefile $(OUTPUT).flags
+$(OUTPUT): $(SOURCE) $(SHARED) $(filter %.c,$(EXTRA)) Makefile $(OUTPUT).flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) -o $@ $(SOURCE) $(SHARED) $(LDLIBS)
 
 $(SHARED): $(COMMON)
@@ -27,6 +32,6 @@ $(OUTPUT).flags: FORCE
 	$(call record,$(CC) $(CPPFLAGS) $(CFLAGS) $(EXTRA) $(LDLIBS))
 
 clean:
-	rm -f $(OUTPUT) $(OUTPUT).flags $(SHARED)
+	rm -f $(OUTPUT) $(OUTPUT).flags $(OUTPUT).sanitized* $(SHARED)
 
 .PHONY: clean

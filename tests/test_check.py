@@ -1,6 +1,7 @@
 """Tests `make check`: it finds mistakes that are made in a copy of a stage, and says what they are.
 Also tests what decides over a stage: how it is run, and which of its rows count."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -39,7 +40,7 @@ class Checkout:
         """Makes 20_mine from a stage, with a mistake."""
         origin = LADDER.find(number)
         shutil.copytree(self.root / "stages" / origin.name, self.mine,
-                        ignore=shutil.ignore_patterns("train", "*.sim"))
+                        ignore=shutil.ignore_patterns("train", "*.sim", "*.sanitized"))
         with (self.mine / "Makefile").open("a") as file:
             file.write(f"ORIGIN = {origin.name}\n")
         source = self.mine / origin.source.name
@@ -88,9 +89,9 @@ MISTAKES = {
     "minus zero": ("00", r" = draw_weight\(&generator, PIXELS\)",
                    r"\g<0>, network.bias1[0] = -0.0f", "b1",
                    "WRONG with --hidden 33 --batch 8 --train 8 --epochs 0"),
-    # The largest size of the tests has 100 units, the cell that is timed 128.
+    # [tests.check] has 100 units at most, [tests.large] 2049.
     "wide": ("01", r"(static void backward\(.*\n.* vectors = )network->vectors",
-             r"\1network->units > 100 ? 1 : network->vectors", "W1 b1 W2", "..127] did not move."),
+             r"\1network->units > 100 ? 1 : network->vectors", "W1 b1 W2", "..2047] did not move."),
     # 33 units are an odd number of vectors on every machine.
     "no tile of one": ("01", r"backward_panels\(network, batch, learning_rate, last - 1, 1\)",
                        "(void)v", "W1", "][32..32] did not move."),
@@ -108,6 +109,55 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_mistake_is_named(checkout, name):
     checkout.finds(*MISTAKES[name], RUNS=0)
+
+
+EDGES = {
+    "a last batch of one": (
+        "01", r"(batch = batch_at\(dataset, first, options->batch\);)(?=\n *loss)",
+        r"\1 if (batch.samples == 1) continue;", "after the first batch and a second one of 1"),
+    "2048 units": ("00", r"    // da = ", r"    float row[2048]; for (size_t h = 0; h < hidden; "
+                   r"++h) row[h] = a[h]; da[0] = row[hidden / 2];\n\g<0>",
+                   "backward: runtime error: index 2048 out of bounds"),
+    "1000 images": ("00", r"^    update\(network->weights1", r"if (n > 1000) return;\n\g<0>",
+                    "--batch 1001 --train 1001"),
+    "16 threads": ("02", r"(static void backward_columns\([^{]*\{)",
+                   r"\1 if (omp_get_num_threads() == 16) return;",
+                   "With 1 thread it is right: look at what the threads share."),
+    "a leak": ("01", r"outputs \*z = network->logits;\n$",
+               r"\g<0> *(volatile char *)malloc(100000) = 1;\n", "forward: leak of "),
+    "a read": ("00", r"return loss /", r"loss += x[n * PIXELS] > 1e9f; \g<0>",
+               "forward: AddressSanitizer: heap-buffer-overflow"),
+    "a wide grid": ("10", r"h < hidden; h \+= THREADS", r"gridDim.x < 17 && \g<0>",
+                    "On 16 multiprocessors it is right"),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(
+    name, marks=[needs_full] if name == "a wide grid" else []) for name in EDGES])
+def test_a_mistake_in_what_only_one_run_has(checkout, name):
+    *mistake, text = EDGES[name]
+    checkout.test_only("--hidden 1", "--batch 4 --train 8 --epochs 1")
+    checkout.plant(*mistake)
+    assert text in checkout.check(RUNS=0, NVCC="no-nvcc")
+
+
+def test_a_mistake_within_the_bounds_shows_in_the_loss(checkout):
+    checkout.test_only(
+        "--hidden 33", "--batch 50 --train 50 --epochs 2 --seed 8 --learning-rate 25")
+    checkout.finds(
+        "00", r"network->d_bias1, hidden, learning_rate", r"\g<0> * 1.0001f", "final_loss",
+        "but not final_loss. So that is computed wrong, or an update is wrong by so little that "
+        "only this shows it: look at that of b1,")
+
+
+def test_each_number_of_threads_has_a_case():
+    program = testing.Tester(LADDER.find("02"), ("train",), reference.selected(LADDER, "check"),
+                             [], 0, {}, takes_threads=True)
+    starts = [{start.threads for start in program.starts(case)} for case, _ in program.pairs()]
+    assert set.union(*starts) == {0, 1, 2, 3, 4, 5, 7, 16, 17}
+    assert {len(each) for each in starts} == {4}
+    program = dataclasses.replace(program, command=("train.sim",))
+    assert program.starts("--hidden 2049 --batch 3") == [testing.AS_IT_IS, testing.WIDE]
 
 
 def test_a_race_is_found(checkout):  # other weights are wrong in every run
@@ -359,7 +409,21 @@ READ of size 4 at 0x7ee83f17371c thread T0
     #0 0x5 in update(float*, float const*, unsigned long, float) /a folder/20_mine/train.cu:173
     #1 0x5 in _ZZZN9simulator15with_parametersIJPfPKfmfEE ../../sim/cuda_runtime.h:442
 """
+LEAK = """\
+
+=================================================================
+==9==ERROR: LeakSanitizer: detected memory leaks
+
+Direct leak of 100000 byte(s) in 1 object(s) allocated from:
+    #0 0x7f in __interceptor_malloc ../../src/libsanitizer/asan/asan_malloc_linux.cpp:69
+    #1 0x55 in forward /a folder/20_mine/train.c:237
+
+SUMMARY: AddressSanitizer: 100000 byte(s) leaked in 1 allocation(s).
+"""
+
+
 @pytest.mark.parametrize("report, line", [
+    (LEAK, "train.c:237: forward: leak of 100000 byte"),
     (ASAN, "train.cu:173: update: kernel update, block (54,0,0), thread (711,0,0) touched 8 bytes "
            "behind the 64"),
     ("20_mine: no\nmore\n", "20_mine: no")])

@@ -18,8 +18,8 @@ from programs import TESTS as FOLDER
 
 from bench import host, ladders, measuring, testing
 
-ALWAYS = "stages", "epoch", "sanitized", "simulated", "cell"
-EXTRA = "wide", "simulated_wide", "epoch", "long"  # that a ladder need not have
+ALWAYS = "stages", "large", "epoch", "sanitized", "simulated", "cell"
+EXTRA = "large", "wide", "simulated_wide", "epoch", "long"  # that a ladder need not have
 OF_STAGES = *EXTRA, "builds", "order_2", "order_3"  # a step is like the stages beside it
 TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
          if shutil.which("compute-sanitizer")]
@@ -43,7 +43,7 @@ def all_tests():
             build = f"build/{stage.folder.relative_to(ladders.ROOT)}"
             if not stage.is_cuda or has_gpu:
                 yield from ((stage, each, "") for each in (
-                    "stages", "wide", "epoch", "long", *(TOOLS if stage.is_cuda else [])))
+                    "stages", "large", "wide", "epoch", "long", *(TOOLS if stage.is_cuda else [])))
             if stage.is_cuda:
                 yield stage, "simulated", f"{build}.sim"
                 yield stage, "simulated_wide", f"{build}.sim"

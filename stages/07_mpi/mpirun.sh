@@ -22,7 +22,7 @@ settings=(
     # A container may forbid that a process reads the memory of another.
     OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
     # Open MPI loses memory as it ends: 279 lines of AddressSanitizer, and none of them is the
-    # program's. tests/leaks_of_mpi.c looks for the program's.
+    # program's. bench/leaks_of_mpi.c looks for the program's.
     ASAN_OPTIONS=detect_leaks=0
     # OpenMP counts the cores from the first one, in each process: all would be bound to the same.
     OMP_PROC_BIND=false
