@@ -102,7 +102,7 @@ peers: ## install what `run_all.sh --peers` compares with: gigabytes
 report: install-report ## write your machine's page, or the READMEs' tables and plots
 	@$(BENCH) report.pages
 
-site: install-site ## every README as a page: report/site/_build/index.html
+site: install-site ## each README, and what `make look` draws: report/site/_build/index.html
 	@rm -rf report/site/_build
 	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c report/site . report/site/_build
 	@rm -r report/site/_build/.doctrees

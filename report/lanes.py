@@ -6,7 +6,9 @@ import functools
 import html
 import json
 import os
+import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from difflib import SequenceMatcher
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 from bench import ladders
 from bench.base import ROOT, fail
 from bench.options import given
+from bench.stage import processors
 from report import trace
 
 LINE = 128  # bytes: four sectors, or a word of each bank
@@ -33,8 +36,11 @@ def taken(kernel):
 
 
 def base(request):
-    """What it does with which array, whatever the indices are."""
-    return request["place"].text.split("[")[0], request["space"], request["kind"]
+    """What it does with which array, whatever the indices are: x, of x[i] and of
+    *(const float4 *)(x + i)."""
+    text = re.sub(r"\((const )?\w+ \*\)", "", request["place"].text)
+    name = re.search(r"[A-Za-z_]\w*((\.|->)\w+)*", text)
+    return name[0] if name else text, request["space"], request["kind"]
 
 
 def keys(kernel):
@@ -199,6 +205,23 @@ def page(stage):
                         ("DATA", json.dumps(data, separators=(",", ":")).replace("</", "<\\/"))):
         text = text.replace(f"@{name}@", value)
     return text
+
+
+def traced(stage):
+    """Whether the stage can be traced here. If not, what ended it has said why."""
+    try:
+        return bool(trace.trace(stage))
+    except SystemExit:
+        return False
+
+
+def pages(stages):
+    """{stage: its page} of those that can be traced here. Several are built and run at once."""
+    stages = [stage for stage in stages if stage.is_cuda and stage.ladder.toml["counts"]]
+    with ThreadPoolExecutor(processors()) as pool:
+        found = [stage for stage, is_there in zip(stages, pool.map(traced, stages)) if is_there]
+    return {stage: page(stage) for stage in found if not stage.before or stage.before in found
+            or not stage.before.is_cuda}
 
 
 def main():

@@ -3,6 +3,7 @@
 import html
 import re
 import runpy
+import shutil
 import sys
 
 import pytest
@@ -34,6 +35,12 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
             assert page.index('id="diff"') < page.index("<summary>The answer")
             assert f"--- {stage.before.source.relative_to(ROOT)}\n+++ " in text
             assert f"\n+++ {folder}/" in text
+        looks = re.findall('href="(look.html)"', page)  # linked from the diff, where it can be made
+        if stage.is_cuda and stage.ladder.toml["counts"] and shutil.which("eu-addr2line"):
+            assert looks == ["look.html"] * bool(stage.before)
+            assert 'class="still"' in (tmp_path / folder / "look.html").read_text()
+        else:
+            assert not looks
 
 
 def test_links_lead_to_pages():

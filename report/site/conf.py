@@ -1,5 +1,6 @@
 """`make site`: a page for each README. The site adds an order in which they are read, each stage's
-diff, solutions and source, and pages or downloads behind the links to folders and files."""
+diff, solutions and source, a page of a CUDA stage's accesses to memory, and pages or downloads
+behind the links to folders and files."""
 
 import os
 import re
@@ -12,6 +13,7 @@ from bench import options
 from bench.base import ROOT
 from bench.ladders import ladders
 from bench.stage import git_diff
+from report import lanes
 
 options.read([])
 
@@ -42,6 +44,10 @@ LINK = re.compile(r"!\[[^]]*\]\([^)]*\)|\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s#:]+)(
 ANSWERS = "## The arithmetic", "## The prediction"
 # {README: stage}, in the order in which they are read.
 STAGES = {stage.folder / "README.md": stage for ladder in ladders() for stage in ladder.stages}
+
+
+# {stage: the page of its accesses to memory}
+LOOKS = {}
 
 
 def contents(page, pages):
@@ -102,6 +108,8 @@ def parts(stage, text):
         found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
         if head == "## Predict before you measure" and stage.before:
             found += ["## Diff", diff(stage)]
+            if stage in LOOKS:
+                found += ['<a href="look.html">What a warp asks of memory, before and after</a>']
     solutions = stage.folder / "SOLUTIONS.md"
     if solutions.exists():
         head, _, body = solutions.read_text(encoding="utf-8").partition("\n")
@@ -133,14 +141,22 @@ def adapt(app, name, template, context, tree):
     context["toctree"] = lambda **options: whole(**options | {"collapse": True})
 
 
+def look(app):
+    """Traces the stages, before Sphinx reads pages in processes of its own."""
+    LOOKS.update(lanes.pages(STAGES.values()))
+
+
 def finish(app, error):
-    """Makes the page that a folder leads to."""
+    """Makes the page that a folder leads to, and those of accesses to memory."""
     if not error:
         out = Path(app.outdir)
         (out / "index.html").write_bytes((out / "README.html").read_bytes())
+        for stage, text in LOOKS.items():
+            (out / stage.folder.relative_to(ROOT) / "look.html").write_text(text, encoding="utf-8")
 
 
 def setup(app):
+    app.connect("builder-inited", look)
     app.connect("source-read", read)
     app.connect("html-page-context", adapt, priority=100)
     app.connect("build-finished", finish)
