@@ -84,8 +84,10 @@ def memory(text=""):
 
 
 def content(file):
+    """What a file has. Control characters are shown as in \\x1b: they could hide a verdict."""
     file.seek(0)
-    return file.read().decode(errors="replace").rstrip("\n")
+    text = file.read().decode(errors="replace").rstrip("\n")
+    return re.sub(r"[^\n\t -~\xa0-\U0010ffff]", lambda found: repr(found[0])[1:-1], text)
 
 
 def own_words(text, status=0):

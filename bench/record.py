@@ -69,6 +69,8 @@ class Record:
                         text = text[file.write(text):]
                 except OSError:
                     file.truncate(size)
+                    if size == 0:  # it is new, and without its rows it says nothing
+                        path.unlink()
                     raise
         except OSError as error:
             fail(f"{path}: cannot write: {error.strerror}", 1)

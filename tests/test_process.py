@@ -76,6 +76,12 @@ def test_what_a_program_says_is_kept(monkeypatch):
         127, "", "cannot start no/such/program: No such file or directory")
 
 
+def test_a_program_cannot_hide_a_line():
+    """By going back over it, or up a line and deleting that."""
+    ended = process.run(["printf", r"é\ta\nright\r\033[1A\033[2Kb\302\233"])
+    assert ended.out == "é\ta\nright\\r\\x1b[1A\\x1b[2Kb\\x9b"
+
+
 @pytest.mark.parametrize("command, status, said", [
     ("echo no >&2; exit 2", 2, "no\n"), ("echo no; exit 3", 1, "no\n"),
     ("exit 3", 1, "sh: exit status 3\n")])

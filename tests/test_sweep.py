@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -398,6 +399,14 @@ def test_a_full_disk(tree):
     assert f"\nrun_all.sh: {tree.results}/runs.csv: cannot write: File too large\n" in tree.run(
         f"bash -c 'ulimit -f 2; exec /usr/bin/{SWEEP} --repeats 9 --stages 00'", 1)
     assert 1 <= len(tree.rows("stage").split()) <= 3
+
+
+def test_a_full_disk_leaves_no_empty_file(tree):
+    added = ("from pathlib import Path; from bench.record import Record; "
+             "Record(Path('results')).add('programs.csv', ['a'], ['x' * 9999])")
+    said = tree.run(f'bash -c "ulimit -f 1; exec {sys.executable} -c \\"{added}\\""', 1)
+    assert "programs.csv: cannot write: File too large" in said
+    assert not (tree.results / "programs.csv").exists()
 
 
 def test_epochs(tree):
