@@ -50,3 +50,9 @@ def test_links_lead_to_pages():
                       (f"[a [b]]({stage})", f"[a [b]]({stage.parent}/README.md#source)"),
                       ("[a](common)", "a"), ("[a](none)",) * 2, ("![a](data)",) * 2):
         assert site["LINK"].sub(lambda match: site["lead"](ROOT / "README.md", match), link) == led
+
+
+def test_the_race_finds_its_table():
+    head = re.search("HEAD = '(.*)'", (ROOT / "report/site/race.js").read_text())[1]
+    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if head in line)
+    assert [cell.strip() for cell in row.split("|")[1:4]] == ["", "the move", "threads"]

@@ -28,7 +28,8 @@ highlight_language = "none"
 html_theme = "furo"
 # Of the styles that Debian 12 has, the two with enough contrast.
 pygments_style, pygments_dark_style = "xcode", "github-dark"
-html_static_path = html_css_files = ["style.css"]
+html_static_path, html_css_files = ["style.css", "race.js"], ["style.css"]
+html_js_files = [("race.js", {"defer": "defer"})]
 html_copy_source = html_use_index = html_show_copyright = False
 
 # Folders and pages in the order in which they are read. What is not here comes last.
