@@ -45,11 +45,13 @@ def values_of(ladder, base, given, is_quick):
 
 
 def asked(ladder, stages, first):
-    """(cell, names) of the steps whose pages ask about a CELL: theirs, and that of the one before.
-    What it leaves out is as in `first`."""
+    """(cell, names) of the steps whose pages ask about a CELL: theirs, that of the one before, and
+    the libraries for a GPU beside its steps. What it leaves out is as in `first`."""
     axes = {axis["option"] for axis in ladder.axes}
+    libraries = {stage.name for stage in stages if stage.is_peer and stage.is_gpu}
     for stage in stages:
         options = stage.question.options
         if stage.before:
+            beside = libraries if stage.is_gpu else set()
             yield (first | {axis: int(options[axis]) for axis in axes & options.keys()},
-                   {stage.before.name, stage.name})
+                   {stage.before.name, stage.name} | beside)

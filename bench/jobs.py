@@ -48,12 +48,17 @@ def rounds(kind, times, least=0, is_gpu=False, whole=0):
     return found
 
 
+def is_usual(stage, options):
+    """Whether a sweep without --stages has it: a step with --steps only, a program for several
+    machines not with --quick."""
+    if stage.is_step and options.kind != "steps":
+        return False
+    return not (options.quick and stage.declared("RUN"))
+
+
 def chosen_stages(ladder, options):
-    """Those of --stages, or all; without --steps all that are none, with --quick only those for a
-    single machine. Then the peers."""
-    found = [stage for stage in ladder.stages if options.kind == "steps" or not stage.is_step]
-    if options.quick:
-        found = [stage for stage in found if not stage.declared("RUN")]
+    """Those of --stages, or all usual ones. Then the peers."""
+    found = [stage for stage in ladder.stages if is_usual(stage, options)]
     if options.stages:
         chosen = [stage for wanted in options.stages for stage in ladder.select(wanted, "--stages")]
         found = [stage for stage in ladder.stages if stage in chosen]

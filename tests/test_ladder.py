@@ -12,7 +12,7 @@ import pytest
 from conftest import wait_until
 from programs import drawn_data, needs_full, told
 
-from bench import host, ladders
+from bench import cells, host, ladders
 from report import tables
 
 STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages]
@@ -88,6 +88,14 @@ def test_what_makefiles_predict_can_be_measured():
         known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
         cell = stage.question.options
         assert cell.keys() <= known and bool(cell) == bool(stage.declared("CELL")), stage.name
+
+
+def test_a_library_for_a_gpu_runs_where_a_gpus_step_asks():
+    main = ladders.find_ladder("")
+    asked = [names for cell, names in cells.asked(main, main.stages + main.peers, {"batch": 32})
+             if cell == {"batch": 1024, "hidden": 2048}]
+    assert len(asked) == 3 and all("peer_cublas" in names for names in asked)
+    assert not any("peer_libxsmm" in names for names in asked)
 
 
 @each_stage
