@@ -212,7 +212,9 @@ def make_tester(stage, tests, items, command, leaks=False, **options):
     # Checks run side by side, so waiting threads soon sleep, and none is bound. Tests preload
     # before a sanitizer's library, and the host's leaks are no kernel's mistake.
     environment = {"ASAN_OPTIONS": f"detect_leaks={int(leaks)}:verify_asan_link_order=0",
-                   "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000", **os.environ}
+                   "UBSAN_OPTIONS": "print_stacktrace=1", "GOMP_SPINCOUNT": "2000",
+                   "MALLOC_PERTURB_": "165",  # so that fresh memory is not 0
+                   **os.environ}
     return Tester(stage, (*map(str, command),), tests, data, items, environment, **options)
 
 

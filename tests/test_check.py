@@ -127,6 +127,12 @@ EDGES = {
                r"\g<0> *(volatile char *)malloc(100000) = 1;\n", "forward: leak of "),
     "a read": ("00", r"return loss /", r"loss += x[n * PIXELS] > 1e9f; \g<0>",
                "forward: AddressSanitizer: heap-buffer-overflow"),
+    "a rate of three digits": ("01", r"&batch, options->learning_rate", r"&batch, (float)(int)("
+                               r"1000 * options->learning_rate + 0.5f) / 1000",
+                               "--learning-rate 0.0373"),
+    "memory that is not set": (
+        "01", r"return loss / \(double\)n;", r"float *fresh = malloc(4000000); loss += "
+        r"fresh[500000]; free(fresh); \g<0>", "final_loss "),
     "a wide grid": ("10", r"h < hidden; h \+= THREADS", r"gridDim.x < 17 && \g<0>",
                     "On 16 multiprocessors it is right"),
 }
