@@ -27,19 +27,14 @@ def program(stage):
     return stage.folder / f"{stage.program.name}.counted.sim"
 
 
-def run(stage, options, **variables):
-    """Runs it. In the kernels that are `apart`, no load from shared memory is joined with that of
-    the next iteration, as nvcc does in most."""
+def simulate(stage, options, work, **variables):
+    """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
+    shared memory is joined with that of the next iteration, as nvcc does in most."""
+    path = Path(work, "counts.csv")
     apart = {*read(stage).query("apart == 1")["kernel"]}
     output([program(stage), *stage.ladder.data, *options.split(), "--quiet"],
-           env={**os.environ, "SIM_APART": f",{','.join(apart)},",
+           env={**os.environ, "SIM_COUNTS": str(path), "SIM_APART": f",{','.join(apart)},",
                 "SIM_MULTIPROCESSORS": str(MULTIPROCESSORS), **variables})
-
-
-def simulate(stage, options, work):
-    """The counts of a run, a row for each kernel."""
-    path = Path(work, "counts.csv")
-    run(stage, options, SIM_COUNTS=str(path))
     return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
 
 

@@ -24,17 +24,6 @@ PAGE = Path(__file__).with_suffix(".html")
 OUT = ROOT / "report/look"
 
 
-def cycles(request):
-    """A multiprocessor loads or stores a wavefront, or four sectors, in a cycle."""
-    return request["wavefronts"] or -(-request["sectors"] // 4)
-
-
-def taken(kernel):
-    """The cycles of all warps, if all were as the traced one."""
-    warps = kernel["grid"][0] * kernel["grid"][1] * kernel["grid"][2]
-    return warps * sum(map(cycles, kernel["requests"]))
-
-
 def base(request):
     """What it does with which array, whatever the indices are: x, of x[i] and of
     *(const float4 *)(x + i)."""
@@ -93,14 +82,15 @@ def rows(sources):
 
 def source(stage, kernel):
     """(number, text) of the lines of the kernel and of the functions in it that touch memory."""
-    lines = stage.source.read_text(encoding="utf-8").splitlines()
+    text = stage.source.read_text(encoding="utf-8")
+    lines = text.splitlines()
     places = [each["place"] for each in kernel["requests"]]
     names = dict.fromkeys(name for place in places for name in place.functions[::-1])
     found = []
     for name in names:
-        start = next((i for i, line in enumerate(lines)
-                      if f" {name}(" in line and line[0] not in " /#"), None)
-        if start is not None:
+        # It may stand in the second line, behind __launch_bounds__, and there may be several.
+        for begun in re.finditer(rf"^[^ /#}}\n](.*[^;{{\n]\n? *)?\b{name}\(", text, re.MULTILINE):
+            start = text.count("\n", 0, begun.start())
             found += [(i + 1, lines[i]) for i in range(start, lines.index("}", start) + 1)]
     return sorted(set(found))
 
@@ -125,7 +115,7 @@ def pair(stages, name):
     found = dict.fromkeys(key for _, kernel in sides for key in keys(kernel).values())
     numbers, shapes = dict(zip(found, count())), Shapes()
     sources = [source(stage, kernel) for stage, kernel in sides]
-    return {"kernel": name, "cycles": [taken(kernel) for _, kernel in sides],
+    return {"kernel": name, "cycles": [kernel["cycles"] for _, kernel in sides],
             "sites": [{"space": key[1], "kind": key[2]} for key in found],
             "sides": [side(*each, numbers, shapes) for each in sides],
             "rows": rows([sources[0], sources[-1]]), "shapes": shapes.all}
@@ -143,7 +133,7 @@ def worst(pair):
     found, sums = [], [Counter() for _ in pair["sides"]]
     for number, each in enumerate(pair["sides"]):
         for i, (site, *_, cost, _) in enumerate(each["requests"]):
-            taken = cost if is_shared[site] else -(-cost // 4)
+            taken = cost if is_shared[site] else -(-cost // trace.SECTORS_A_CYCLE)
             sums[number][site] += taken
             found.append((taken, site, number, i))
     *_, number, i = max(found, key=lambda each: (

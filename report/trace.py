@@ -14,6 +14,7 @@ from bench.options import given
 from bench.process import make, output
 
 WORD, BANKS, LANES, WIDEST = 4, 32, 32, 16  # the first and the last in bytes
+SECTORS_A_CYCLE = 4  # of global memory: a wavefront of shared memory takes a cycle
 # A variable with its indices or members, or what a pointer leads to.
 ELEMENT = re.compile(r"\*\((?:const )?\w+ \*\)(?:\w+|\((?:[^()]|\([^()]*\))*\))"
                      r"|\(\((?:const )?\w+ \*\)\w+\)\[[^][]*\]"
@@ -42,16 +43,20 @@ def cell(ladder):
 
 @functools.cache
 def trace(stage):
-    """{kernel: its trace}: of the first warp, or of WARP and BLOCK, in its first launch."""
+    """{kernel: its trace}: of the first warp, or of WARP and BLOCK, in its first launch. Its cycles
+    are those of all warps in all launches."""
     make("-C", stage.folder, "sim", "COUNT=1")
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "trace.json")
-        counts.run(stage, cell(stage.ladder), SIM_TRACE=path, SIM_BLOCK=given("BLOCK", "0"),
-                   SIM_WARP=given("WARP", "0"))
+        counted = counts.simulate(stage, cell(stage.ladder), work, SIM_TRACE=path,
+                                  SIM_BLOCK=given("BLOCK", "0"), SIM_WARP=given("WARP", "0"))
         traced = json.loads(path.read_text(encoding="utf-8"))
     found = {(each["code"], each["kind"]) for kernel in traced for each in kernel["requests"]}
     place = places(stage, sorted(found))
+    cycles = counted.filter(regex="^shared_.*_passes$").sum(axis=1) + counted.filter(
+        regex="_sectors$").sum(axis=1) // SECTORS_A_CYCLE
     for kernel in traced:
+        kernel["cycles"] = int(cycles[kernel["kernel"]])
         for each in kernel["requests"]:
             each["place"] = place[each["code"], each["kind"]]
     return {kernel["kernel"]: kernel for kernel in traced}
@@ -69,7 +74,7 @@ def places(stage, found):
 
 
 def place_of(kind, lines, frames, source):
-    found = re.findall(rf"(\w+)(?:<[^\n]*>)?(?:\([^\n]*)? at [^\n]*/{source}:(\d+):(\d+)", frames)
+    found = re.findall(rf"(\w+)(?:<[^<>\n]*>)?(?:\([^\n]*)? at [^\n]*/{source}:(\d+):(\d+)", frames)
     if not found:
         return Place(0, 0, 0, "?", (), ())
     functions, numbers, columns = zip(*found)

@@ -64,13 +64,14 @@ def test_an_access_is_found_in_its_line(text, kind):
 @pytest.mark.parametrize("stage", [CUDA[0], CUDA[-1]], ids=lambda stage: stage.name)
 def test_a_page_draws_what_the_simulated_device_counts(stage):
     for kernel in trace.trace(stage).values():
+        shown = dict(lanes.source(stage, kernel))
         for each in kernel["requests"]:
             at = {lane: each["start"] + at for lane, at in enumerate(each["lanes"])
                   if at is not None}
             found = trace.touches(at, each["bytes"], each["space"] == "shared")
             assert each["wavefronts"] in (0, len({wave for *_, wave in found}))
             assert each["sectors"] in (0, len({word // 8 for _, word, _ in found}))
-            assert each["place"].text in stage.source.read_text()
+            assert each["place"].text in shown[each["place"].line]
     page = lanes.page(stage)
     data = json.loads(re.search('id="data">(.*)</script>', page)[1])
     assert page.count('<svg class="still"') == 1 and "http" not in page
