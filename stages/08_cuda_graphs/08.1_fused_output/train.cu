@@ -219,13 +219,14 @@ __global__ void __launch_bounds__(THREADS, 2)
     const float loss = losses[s];
     float z = lane < CLASSES ? bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        // Behind the store of a, the loads of W2 would wait until the sums are there.
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, weights2 + h * PADDED_CLASSES);
         float a = bias1[h];
         for (int slice = 0; slice < SLICES; ++slice)
             a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
         activations[s * hidden + h] = a;
-        alignas(16) float w[PADDED_CLASSES];
-        load_row(w, weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
             part[o] += a * w[o];
     }

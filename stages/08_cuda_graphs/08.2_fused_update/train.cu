@@ -146,15 +146,16 @@ static void destroy(struct network *network) {
 // Copies a tile of rows × columns numbers to shared memory, four at a time. Columns and strides are
 // multiples of 4, rows × columns of 4 · THREADS. Rows from `rows_left` on, and columns from
 // `columns_left` on, become zeros. The compiler knows the number of iterations. So it puts all
-// loads before the first store, and a thread waits for memory once.
-__device__ void load_tile(float *tile, int pitch, const float *matrix, size_t stride, int rows,
-                          int columns, size_t rows_left, size_t columns_left) {
-    const int thread = threadIdx.x;
+// loads before the first store, and a thread waits for memory once. Of 32 bits, indices are quick.
+__device__ void load_tile(float *tile, int pitch, const float *matrix, unsigned stride, int rows,
+                          int columns, unsigned rows_left, unsigned columns_left) {
+    const unsigned thread = threadIdx.x;
 #pragma unroll
     for (int first = 0; first < rows * columns / 4; first += THREADS) {
-        const int r = (first + thread) / (columns / 4), c = (first + thread) % (columns / 4) * 4;
+        const unsigned r = (first + thread) / (columns / 4);
+        const unsigned c = (first + thread) % (columns / 4) * 4;
         float4 four = make_float4(0, 0, 0, 0);
-        if ((size_t)r < rows_left && (size_t)c < columns_left)
+        if (r < rows_left && c < columns_left)
             four = *(const float4 *)(matrix + r * stride + c);
         *(float4 *)(tile + r * pitch + c) = four;
     }
@@ -214,13 +215,14 @@ __global__ void __launch_bounds__(THREADS, 2)
     const float loss = losses[s];
     float z = lane < CLASSES ? bias2[lane] : -INFINITY, part[CLASSES] = {};
     for (size_t h = threadIdx.x; h < hidden; h += THREADS) {
+        // Behind the store of a, the loads of W2 would wait until the sums are there.
+        alignas(16) float w[PADDED_CLASSES];
+        load_row(w, weights2 + h * PADDED_CLASSES);
         float a = bias1[h];
         for (int slice = 0; slice < SLICES; ++slice)
             a += sums[(slice * n + s) * hidden + h];
         a = a > 0 ? a : 0;
         activations[s * hidden + h] = a;
-        alignas(16) float w[PADDED_CLASSES];
-        load_row(w, weights2 + h * PADDED_CLASSES);
         for (int o = 0; o < CLASSES; ++o)
             part[o] += a * w[o];
     }
@@ -254,11 +256,17 @@ __device__ void update_tile(const float *x, const float *dy, float *weights, flo
     const int thread = threadIdx.x, column = thread / 2 % THREADS_X * COLUMNS;
     const int row = (thread % 2 + thread / (2 * THREADS_X) * 2) * ROWS;
     float sum[ROWS][COLUMNS] = {}, bias_sum = 0;
+    // Loaded now, the weights arrive with the tiles. Behind the sums, each row would be a wait.
+    const bool is_inside = k + row < inputs && o + column < outputs; // ROWS divides the inputs
+    float4 old[ROWS] = {};
+    for (int r = 0; r < ROWS && is_inside; ++r)
+        old[r] = *(const float4 *)(weights + (k + row + r) * outputs + o + column);
     for (size_t s = 0; s < n; s += DEPTH) {
         const int depth = n - s < DEPTH ? (int)(n - s) : DEPTH;
         load_tile(x_tile[0], TILE, x + s * inputs + k, inputs, DEPTH, TILE, depth, inputs - k);
         load_tile(dy_tile[0], TILE, dy + s * outputs + o, outputs, DEPTH, TILE, depth, outputs - o);
         __syncthreads();
+#pragma unroll 16
         for (int i = 0; i < depth; ++i)
             for (int r = 0; r < ROWS; ++r)
                 for (int c = 0; c < COLUMNS; ++c)
@@ -268,12 +276,10 @@ __device__ void update_tile(const float *x, const float *dy, float *weights, flo
                 bias_sum += dy_tile[i][thread];
         __syncthreads();
     }
-    for (int r = 0; r < ROWS && k + row + r < inputs && o + column < outputs; ++r) {
-        float4 *four = (float4 *)(weights + (k + row + r) * outputs + o + column);
-        const float4 old = *four;
-        *four = make_float4(old.x - learning_rate * sum[r][0], old.y - learning_rate * sum[r][1],
-                            old.z - learning_rate * sum[r][2], old.w - learning_rate * sum[r][3]);
-    }
+    for (int r = 0; r < ROWS && is_inside; ++r)
+        *(float4 *)(weights + (k + row + r) * outputs + o + column) =
+            make_float4(old[r].x - learning_rate * sum[r][0], old[r].y - learning_rate * sum[r][1],
+                        old[r].z - learning_rate * sum[r][2], old[r].w - learning_rate * sum[r][3]);
     if (k == 0 && thread < TILE && o + thread < outputs)
         bias[o + thread] -= learning_rate * bias_sum;
 }
