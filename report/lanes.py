@@ -179,16 +179,14 @@ def picture(pair):
 
 @functools.cache
 def page(stage):
-    """Its text, or "" if no kernel's request is traced."""
+    """Its text."""
     stages = [each for each in (stage.before, stage) if each and each.is_cuda]
     pairs = sorted((pair(stages, name) for name, kernel in trace.trace(stage).items()
                     if kernel["requests"]), key=rank, reverse=True)
-    if not pairs:
-        return ""
     chosen = given("KERNEL") or pairs[0]["kernel"]
     pairs.sort(key=lambda each: each["kernel"] != chosen)
     data = {"pairs": pairs, "first": [*map(worst, pairs)], "cell": trace.cell(stage.ladder),
-            "warp": int(given("WARP", "0")), "block": int(given("BLOCK", "0"))}
+            "warp": trace.chosen("WARP"), "block": trace.chosen("BLOCK")}
     text = PAGE.read_text(encoding="utf-8")
     for name, value in (("NAME", " and ".join(each.number for each in stages)),
                         ("STILL", picture(pairs[0])),
@@ -200,7 +198,7 @@ def page(stage):
 def traced(stage):
     """Whether the stage can be traced here. If not, what ended it has said why."""
     try:
-        return bool(trace.trace(stage))
+        return any(kernel["requests"] for kernel in trace.trace(stage).values())
     except SystemExit:
         return False
 
@@ -219,15 +217,15 @@ def main():
     stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
     if not stage.is_cuda:
         fail(f"STAGE: found '{stage.name}', expected a CUDA stage")
-    kernels = trace.trace(stage)
+    kernels = [name for name, kernel in trace.trace(stage).items() if kernel["requests"]]
+    if not kernels:
+        fail(f"WARP: found {trace.chosen('WARP')} in BLOCK {trace.chosen('BLOCK')}, expected one "
+             "that loads or stores")
     if given("KERNEL") not in ("", *kernels):
         fail(f"KERNEL: found '{given('KERNEL')}', expected one of {' '.join(kernels)}")
-    text = page(stage)
-    if not text:
-        fail(f"BLOCK, WARP: found {given('BLOCK', '0')}, {given('WARP', '0')}, which no kernel has")
     path = OUT / f"{stage.name}.html"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(page(stage), encoding="utf-8")
     print(f"Open {path.relative_to(ROOT)}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import counts
+from bench.base import value
 from bench.options import given
 from bench.process import make, output
 
@@ -41,15 +42,20 @@ def cell(ladder):
     return (first.get("less") or first["run"]) + "".join(changed)
 
 
+def chosen(name):
+    """The number of the WARP or BLOCK that is drawn."""
+    return value(name, given(name, "0"), int, 0)
+
+
 @functools.cache
 def trace(stage):
-    """{kernel: its trace}: of the first warp, or of WARP and BLOCK, in its first launch. Its cycles
+    """{kernel: its trace}: of the WARP of the BLOCK, in its first launch. Its cycles
     are those of all warps in all launches."""
     make("-C", stage.folder, "sim", "COUNT=1")
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "trace.json")
         counted = counts.simulate(stage, cell(stage.ladder), work, SIM_TRACE=path,
-                                  SIM_BLOCK=given("BLOCK", "0"), SIM_WARP=given("WARP", "0"))
+                                  SIM_BLOCK=str(chosen("BLOCK")), SIM_WARP=str(chosen("WARP")))
         traced = json.loads(path.read_text(encoding="utf-8"))
     found = {(each["code"], each["kind"]) for kernel in traced for each in kernel["requests"]}
     place = places(stage, sorted(found))
@@ -68,7 +74,7 @@ def places(stage, found):
     lines = stage.source.read_text(encoding="utf-8").splitlines()
     said = output(["eu-addr2line", "-i", "-f", "-C", "--pretty-print", "-e",
                    counts.program(stage), *(f"{code:#x}" for code, _ in found)])
-    frames = re.split(r"\n(?! \(inlined by\))", said)
+    frames = re.split(r"\n(?! \(inlined by\))", said) if found else []
     return {key: place_of(key[1], lines, frame, stage.source.name)
             for key, frame in zip(found, frames, strict=True)}
 

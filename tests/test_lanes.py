@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from programs import needs_full
+from programs import ROOT, needs_full, run
 
 from bench import ladders
 from report import lanes, trace
@@ -132,3 +132,12 @@ def test_the_page_in_a_browser(browser, tmp_path):
     assert wide <= window
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource')") == []
+
+
+@needs_symbols
+def test_what_is_not_there_is_said():
+    for words, said in ((f"STAGE={CUDA[0].name} WARP=99", "found 99 in BLOCK 0, expected one that"),
+                        (f"STAGE={CUDA[0].name} WARP=x", "WARP: found 'x', expected"),
+                        (f"STAGE={CUDA[0].name} KERNEL=x", "KERNEL: found 'x', expected one of"),
+                        ("STAGE=01", "expected a CUDA stage")):
+        assert said in run(f"make look {words}", 2, cwd=ROOT).stderr
