@@ -52,8 +52,7 @@ def short_cases(program, case, first, second):
 
 
 def show(program, case, start, run, items, what, words=()):
-    """Prints a table, and what may be the cause: memory that is not set, a race, or `words`, which
-    say what is wrong with the parts."""
+    """Prints a table, and what may be the cause: `words` say what is wrong with the parts."""
     width = max(len(item.name) for item in items)
     print(f"{program.stage.name}: {what} ({case}{start})")
     print(f"\n{'':{width}}    error         first wrong         found     expected")
@@ -63,18 +62,25 @@ def show(program, case, start, run, items, what, words=()):
             verdict = f"WRONG   {item.element:12} {item.found:12.6g} {item.expected:12.6g}"
         print(f"{item.name:{width}}  {item.error:7.1e}  {verdict}")
     print()
-    if program.is_simulated and run.values is not None and np.isnan(run.values).any():
-        words = [f"There are NaNs: {UNSET}."]
-    elif any(program.differs_again(case, start, run, order) for order in (1, 2, 3)):
-        words = ["Another run gives another result: a race, or memory that is not set."]
-    elif not any(item.slice for item in items if not item.right):
-        words = [within_bounds(items)]
-    if start.threads > 1:
-        words = ["With 1 thread it is right: look at what the threads share.", *words]
-    if start.multiprocessors:
-        words = ["On 16 multiprocessors it is right: look at what depends on the grid.", *words]
-    for line in filter(None, words):
+    for line in filter(None, causes(program, case, start, run, items, words)):
         screen.tell(line)
+
+
+def causes(program, case, start, run, items, words):
+    """What may be the cause: how the program was started, memory that is not set, a race, `words`.
+    """
+    if start.threads > 1:
+        yield "With 1 thread it is right: look at what the threads share."
+    if start.multiprocessors:
+        yield "On 16 multiprocessors it is right: look at what depends on the grid."
+    if program.is_simulated and run.values is not None and np.isnan(run.values).any():
+        yield f"There are NaNs: {UNSET}."
+    elif any(program.differs_again(case, start, run, order) for order in (1, 2, 3)):
+        yield "Another run gives another result: a race, or memory that is not set."
+    elif all(item.right for item in items if item.slice):
+        yield within_bounds(items)
+    else:
+        yield from words
 
 
 def within_bounds(items):

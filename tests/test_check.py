@@ -118,8 +118,8 @@ EDGES = {
     "2048 units": ("00", r"    // da = ", r"    float row[2048]; for (size_t h = 0; h < hidden; "
                    r"++h) row[h] = a[h]; da[0] = row[hidden / 2];\n\g<0>",
                    "backward: runtime error: index 2048 out of bounds"),
-    "1000 images": ("00", r"^    update\(network->weights1", r"if (n > 1000) return;\n\g<0>",
-                    "--batch 1001 --train 1001"),
+    "1024 images": ("00", r"^    update\(network->weights1", r"if (n > 1024) return;\n\g<0>",
+                    "--batch 1025 --train 1025"),
     "16 threads": ("02", r"(static void backward_columns\([^{]*\{)",
                    r"\1 if (omp_get_num_threads() == 16) return;",
                    "With 1 thread it is right: look at what the threads share."),
