@@ -234,7 +234,8 @@ def made_up(tmp_path_factory):
     shutil.copytree(REPOSITORY / "setup", tree.root / "setup",
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(REPOSITORY / "run_all.sh", tree.root)
-    tree.write("Makefile", "stages/% studies/%: FORCE\n\t@$(MAKE) -C $@\nFORCE:\n")
+    tree.write("Makefile", "stages/%: FORCE\n\t@$(MAKE) -C $@\nstudies/%: FORCE\n\t@$(MAKE) -C $@\n"
+               "FORCE:\n")
     tree.write("stages/ladder.toml", LADDER)
     for path in ("data/mnist.py", "data/locate.py", "common/flags.mk"):
         tree.write(path, (REPOSITORY / path).read_text())
