@@ -83,6 +83,7 @@ def test_a_page_draws_what_the_simulated_device_counts(stage):
 
 @pytest.fixture
 def browser():
+    """Only where somebody has installed python3-selenium and chromium-driver, which are 290 MB."""
     webdriver = pytest.importorskip("selenium.webdriver")
     driver = shutil.which("chromedriver") or pytest.skip("found no chromedriver")
     options = webdriver.ChromeOptions()
