@@ -323,7 +323,7 @@ def number(column, value):
 
 def cores(folder, ladder):
     """What each step of the CPU gains on each machine that has run the steps, in the cell where it
-    gains most on the machine of the CPU's pages."""
+    gains most on the first machine that has it, that of the CPU's pages before others."""
     first = frames.reference("cpu")
     homes = sorted({path.parents[1] for path in frames.RESULTS.glob(f"*/{ladder.name}/runs.csv")},
                    key=lambda home: (home != first, home.name))
@@ -334,7 +334,7 @@ def cores(folder, ladder):
             gains[machine.name] = gains_of(machine)
     lines = []
     for stage in ladder.stages:
-        own = next(iter(gains.values())).get(stage, {}) if gains else {}
+        own = next((its[stage] for its in gains.values() if stage in its), {})
         if own:
             cell = max(own, key=lambda cell: own[cell].median)
             lines.append({"": link(stage.number, stage.folder, folder), MOVE: stage.move,
