@@ -161,7 +161,8 @@ __device__ void forward_units(struct network network, struct byte_batch batch, s
     const size_t n = batch.samples, hidden = network.hidden;
     const float *weights = rows_of<KEPT>(network, h);
     const int lane = threadIdx.x % WARP, odd = lane % 2;
-    __syncthreads(); // not of the cluster: a batch begins with parameters that only the block writes
+    // Not of the cluster: a batch begins with parameters that only this block writes.
+    __syncthreads();
     const float bias[UNITS] = {network.bias1[h], network.bias1[h + 1]};
     for (size_t s = threadIdx.x / WARP * SAMPLES; s < n; s += THREADS / WARP * SAMPLES) {
         float sum[SAMPLES / 2][UNITS] = {};
@@ -379,7 +380,8 @@ static void set_blocks(struct network *network) {
         // More than 48 KiB have to be asked for.
         CHECK(cudaFuncSetAttribute(run_epoch, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    (int)launch.dynamicSmemBytes));
-        if (cudaOccupancyMaxActiveClusters(&clusters, run_epoch, &launch) == cudaSuccess && clusters)
+        if (cudaOccupancyMaxActiveClusters(&clusters, run_epoch, &launch) == cudaSuccess &&
+            clusters)
             return;
         cudaGetLastError(); // or the next call that asks would get it
     }
