@@ -156,7 +156,8 @@ def test_a_mistake_within_the_bounds_shows_in_the_loss(checkout):
         "only this shows it: look at that of b1,")
 
 
-def test_each_number_of_threads_has_a_case():
+def test_each_number_of_threads_has_a_case(monkeypatch):
+    monkeypatch.delenv("FULL", raising=False)
     program = testing.Tester(LADDER.find("02"), ("train",), reference.selected(LADDER, "check"),
                              [], 0, {}, takes_threads=True)
     starts = [{start.threads for start in program.starts(case)} for case, _ in program.pairs()]
