@@ -180,7 +180,7 @@ def steps(machine, on_gpu, folder):
     found = frames.best(machine, frames.cells(machine, runs))
     cells = shared_cells(machine, found)
     unit, scale = unit_of(found, machine.ladder.time)
-    pairs_of = {cell: rungs(machine, found, cell) for cell in cells}
+    rungs_of = {cell: rungs(machine, found, cell) for cell in cells}
     lines = []
     row_above = None
     for stage in machine.ladder.stages:
@@ -188,7 +188,7 @@ def steps(machine, on_gpu, folder):
             continue
         line = {"": link(stage.number, stage.folder, folder), MOVE: move_of(stage)}
         for cell in cells:
-            own, above = pairs_of[cell][stage]
+            own, above = rungs_of[cell][stage]
             if not own:
                 continue
             here = found[stage.name, cell]
