@@ -1,12 +1,12 @@
-// Linked into a stage that is built with AddressSanitizer, which reports memory that nobody freed.
-// MPI loses some when it begins, and more when it ends and unloads its libraries. So the first is
-// left out, and leaks are looked for before MPI ends, but after main() has: until then, its
-// variables point to all that they should have freed. A stage without MPI calls nothing of this.
+// Linked into a stage of several processes that is built with AddressSanitizer, which reports
+// memory that nobody freed. MPI loses some when it begins, and more when it ends and unloads its
+// libraries. So the first is left out, and leaks are looked for before MPI ends, but after main()
+// has: until then, its variables point to all that they should have freed.
 #include <sanitizer/lsan_interface.h>
 #include <stdlib.h>
 
-int PMPI_Init_thread(int *, char ***, int, int *) __attribute__((weak));
-int PMPI_Finalize(void) __attribute__((weak));
+int PMPI_Init_thread(int *, char ***, int, int *);
+int PMPI_Finalize(void);
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     __lsan_disable(); // for this thread

@@ -8,7 +8,7 @@ override CFLAGS += $(if $(OPENMP),-fopenmp)
 
 ifneq ($(SANITIZE),)
 override OUTPUT := $(OUTPUT).sanitized
-override EXTRA  += $(SANITIZED) $(ROOT)/bench/leaks_of_mpi.c
+override EXTRA  += $(SANITIZED) $(LEAKS)
 endif
 
 # What compiles the files that are shared.
