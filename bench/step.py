@@ -45,9 +45,10 @@ def measured(ladder, question, sides):
 
 
 def read_page(stage):
-    """{heading: text} of its README, and its title as "". Without pictures, comments and the
-    targets of links, which nobody can follow on a terminal."""
+    """{heading: text} of its README, and its title as "". Without the record's tables, pictures,
+    comments and the targets of links, which nobody can follow on a terminal."""
     text = stage.read("README.md") or f"# {stage.name}\n"
+    text = re.sub(r"<!-- table: begin -->.*<!-- table: end -->", "", text, flags=re.DOTALL)
     text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
@@ -77,16 +78,17 @@ def step(ladder):
     page = read_page(stage)
     print(f"{page['']}\n")
     show(page, "The idea")
-    for picture in re.findall(r"^!\[.*\]\((.*)\)$", stage.read("README.md"), re.MULTILINE):
-        print(f"picture: {(stage.folder / picture).resolve().relative_to(ROOT)}\n")
-    show(page, "Predict before you measure")
+    for shown, picture in re.findall(r"^!\[(.*)\]\((.*)\)$", stage.read("README.md"), re.MULTILINE):
+        screen.tell(f"Picture: {shown}")
+        print(f"{(stage.folder / picture).resolve().relative_to(ROOT)}\n")
+    show(page, "Predict")
     answer = ask(stage.question)
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
-    show(page, "What the diff shows", "The arithmetic", "The prediction")
+    show(page, "What the diff shows", "The arithmetic")
     show_answers(stage, answer)
-    show(page, "The roof", "What the profile shows")
+    show(page, "Measured, and why")
     show_ways_on(stage, page)
 
 
@@ -111,9 +113,8 @@ def ask(question):
 
 
 def show_ways_on(stage, page):
-    exercises = [name for name in page if name.startswith("Exercise")]
-    if exercises:
-        print(f"{exercises[0]}: {(stage.folder / 'README.md').relative_to(ROOT)}")
+    if "Exercises" in page:
+        print(f"Exercises: {(stage.folder / 'README.md').relative_to(ROOT)}")
     ladder = stage.ladder
     later = ladder.stages[ladder.stages.index(stage) + 1:]
     if later:

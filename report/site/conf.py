@@ -41,8 +41,8 @@ ORDER = ["stages", "NETWORK", "PAPER", "ASSEMBLY", "peers", "profiles", "studies
 LINKS = options.given("LINKS")
 # An image, which stays as it is, or a link's text, path and heading.
 LINK = re.compile(r"!\[[^]]*\]\([^)]*\)|\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
-# The sections that answer a page's question.
-ANSWERS = "## The arithmetic", "## The prediction"
+# The section that answers a page's question.
+ANSWER = "## The arithmetic"
 # {README: stage}, in the order in which they are read.
 STAGES = {stage.folder / "README.md": stage for ladder in ladders() for stage in ladder.stages}
 
@@ -106,8 +106,8 @@ def parts(stage, text):
     found = []
     for part in re.split("^(?=## )", text, flags=re.MULTILINE):
         head, _, body = part.partition("\n")
-        found += [f"{head}\n\n{folded('The answer', body)}" if head in ANSWERS else part]
-        if head == "## Predict before you measure" and stage.before:
+        found += [f"{head}\n\n{folded('The answer', body)}" if head == ANSWER else part]
+        if head == "## Predict" and stage.before:
             found += ["## Diff", diff(stage)]
             if stage in LOOKS:
                 found += ['<a href="look.html">What a warp asks of memory, before and after</a>']
