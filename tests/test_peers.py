@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROGRAM
-from programs import ROOT, Trainer, built, make, needs_full, run, script
+from programs import ROOT, Trainer, built, drawn_data, make, needs_full, run, script
 
 from bench import ladders, testing
 
@@ -163,3 +163,22 @@ def test_run_all_has_the_installed_ones_and_a_line_for_each_other(tree):
         "00_one,4", "peer_here,4", "00_one,3", "peer_here,3"] * 2
     assert tree.notes()["peer_gone"] == "left out: not installed: nothing"
     assert ",peers,here 1.0\n" in Path("results/sweeps.csv").read_text()
+
+
+def test_digits_round_less_than_floats_and_a_librarys_bytes_more():
+    folder = ROOT / "stages/12_exact_digits/errors"
+
+    def errors(program):
+        make("-C", folder, f"build/{program}")
+        ended = run(f"{folder}/build/{program} --hidden 33 --batch 17 --train 640 --test 64"
+                    f" --data {drawn_data()}", None)
+        if ended.returncode == 77:
+            pytest.skip(ended.stderr)
+        return [float(line.split()[-1]) for line in ended.stdout.splitlines()[1:]]
+
+    floats, two, three = errors("errors")
+    assert three < floats < two
+    if not Path("/usr/include/libxsmm.h").exists():
+        pytest.skip("found no LIBXSMM")
+    floats, bf16, in_bytes = errors("library")
+    assert 100 * floats < bf16 < in_bytes
