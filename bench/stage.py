@@ -22,9 +22,10 @@ SPINNING = {"GOMP_SPINCOUNT": "20000"}
 BINDING = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "true"}
 
 
-# What changes no program: comments, and in a Makefile what is only read.
+# What changes nothing that is timed: comments, what is said of an error, and in a Makefile what is
+# only read.
 COMMENT = {
-    "C": re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL),
+    "C": re.compile(r'//[^\n]*|/\*.*?\*/|report_error\((?:"(?:\\.|[^"\\])*"|[^";])*\)', re.DOTALL),
     "Makefile": re.compile(r"#[^\n]*|^(?:PREDICTED|CELL|TIMES|\w+_TITLE) *=[^\n]*", re.MULTILINE),
     "Python": re.compile(r"#[^\n]*"),
 }
@@ -151,7 +152,8 @@ class Stage:
     @functools.cached_property
     def sources(self):
         """A hash of its source and its Makefile, and of all that they include or import of the
-        repository, without comments and white space: has it changed since it was measured?"""
+        repository, without comments and white space: has it changed since it was measured? The
+        .c files in common/ read options and data and write results: none of that is timed."""
         found = {}
         left = [self.source, self.folder / "Makefile"]
         for path in left:
@@ -160,9 +162,11 @@ class Stage:
             text = path.read_text(encoding="utf-8", errors="replace")
             found[path] = bare(path)
             for name in re.findall(r'^(?:#include "|import |from )([\w./]+)', text, re.MULTILINE):
-                left += [(folder / name).with_suffix(suffix)
-                         for folder in (path.parent, ROOT, ROOT / "bench/peers")
-                         for suffix in (".h", ".cuh", ".c", ".py", ".pyx")]
+                suffixes = [".h", ".cuh", ".c", ".py", ".pyx"]
+                if name.startswith("common/"):
+                    suffixes.remove(".c")
+                left += [(folder / name).with_suffix(suffix) for suffix in suffixes
+                         for folder in (path.parent, ROOT, ROOT / "bench/peers")]
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
     @property

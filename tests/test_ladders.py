@@ -96,6 +96,27 @@ def test_what_a_makefile_declares(root):
         "01.2_wide", "01.1_order", "00_serial"]
 
 
+def test_what_changes_the_hash_of_sources(root):
+    """The program's own file, what it includes, and what a ladder's stages share. Not what is said
+    of an error, and not what all ladders share to read and write."""
+    source = root / "stages/00_serial/run.c"
+    (root / "common").mkdir()
+
+    def changed(path, text):
+        before = ladders.ladders()[0].stages[0].sources
+        (root / path).write_text(text)
+        ladders.ladders.cache_clear()
+        return ladders.ladders()[0].stages[0].sources != before
+
+    assert changed(source, '#include "common/data.h"\n#include "stages/run.h"\n')
+    assert changed("common/data.h", "enum { PIXELS };")
+    assert not changed("common/data.c", "int load;")
+    assert changed("stages/run.h", 'void fail() { return report_error(NAME, "%d; try 09", 1); }')
+    assert not changed("stages/run.h", 'void fail() { return report_error(NAME, ""); } // try 08')
+    assert changed("stages/run.c", "int shared;")
+    assert changed("stages/00_serial/Makefile", "OPENMP = yes")
+
+
 @pytest.mark.parametrize(("old", "new", "says"), [
     ('title = "Pi', 'tilte = "Pi', "Toml.__init__() got an unexpected keyword argument 'tilte'"),
     ('program = "run"', "", "Toml.__init__() missing 1 required positional argument: 'program'"),
