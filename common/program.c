@@ -1,6 +1,7 @@
 #include "common/program.h"
 
 #include <argp.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -79,7 +80,7 @@ static void parse_value(const struct field *field, const char *text, void *value
         *(const char **)value = text;
         return;
     }
-    if (end == text || *end || !is_right)
+    if (end == text || *end || isspace((unsigned char)*text) || !is_right)
         exit(report_error(stage_name, "--%s: found '%s', expected %s", field->option, text,
                           expected));
 }

@@ -112,15 +112,15 @@ def test_damaged_csv(serial, change, said):
 WHOLE_NUMBER = "expected a whole number from"
 LONG = "x" * 256
 OPTIONS = [
-    *[(f"--{name}={text}", f"--{name}: found '{text}', {WHOLE_NUMBER} {least} to [0-9]*$")
-      for name, least, texts in (("hidden", 1, ("0", "8x", "", "9" * 20, "2147483648")),
+    *[(f"--{name}='{text}'", f"--{name}: found '{text}', {WHOLE_NUMBER} {least} to [0-9]*$")
+      for name, least, texts in (("hidden", 1, ("0", "8x", " 8", "", "9" * 20, "2147483648")),
                                  ("batch", 1, ("-1",)), ("epochs", 0, ("abc", "-1")),
                                  ("train", 1, ("0",)), ("test", 1, ("0",)),
                                  ("threads", 1, ("0", "2")),
                                  ("seed", 0, ("-1", "18446744073709551616")))
       for text in texts],
-    *[(f"--learning-rate={text}", f"--learning-rate: found '{text}', expected a number above 0$")
-      for text in ("nan", "inf", "-0.1", "0", "1e99", "0.1x", "")],
+    *[(f"--learning-rate='{text}'", f"--learning-rate: found '{text}', expected a number above 0$")
+      for text in ("nan", "inf", "-0.1", "0", "1e99", "0.1x", "\t1", "")],
     *[(f"--{name} {path}", f"--{name}: cannot write {said}; expected a file in a writable dir")
       for name in ("csv", "save-weights")
       for path, said in (("data", "data: Is a directory"), ("no/file", "no/file: No such file.*"),
