@@ -2,6 +2,7 @@
 
 #include <argp.h>
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -173,15 +174,38 @@ void check_rows(const char *option, const char *path, const struct field *fields
     fclose(file);
 }
 
-static void check_saved_file(const char *option, const char *path) {
+// Whether a file is one of a directory, also by another name.
+static bool is_in(const char *directory, const struct stat *file) {
+    struct stat each;
+    bool is_found = false;
+    DIR *const entries = opendir(directory);
+    for (struct dirent *entry; !is_found && entries && (entry = readdir(entries));)
+        is_found = fstatat(dirfd(entries), entry->d_name, &each, 0) == 0 &&
+                   each.st_dev == file->st_dev && each.st_ino == file->st_ino;
+    if (entries)
+        closedir(entries);
+    return is_found;
+}
+
+// The result may take the place of an earlier one, but not of data.
+static void check_saved_file(const char *option, const char *path, const struct parse *parse) {
     char partial[PATH_MAX];
     struct stat file;
     snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid());
     check_writable(option, path);
     check_writable(option, partial);
-    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
+    if (stat(path, &file) < 0)
+        return;
+    if (!S_ISREG(file.st_mode))
         exit(report_error(stage_name, "--%s: found %s, expected a regular file or a new one",
                           option, path));
+    for (int i = 0; i < parse->count; ++i) {
+        const struct field *field = parse->fields[i];
+        const void *value = (char *)parse->values[i] + field->offset;
+        if (field->kind == DIRECTORY && is_in(*(char *const *)value, &file))
+            exit(report_error(stage_name, "--%s: found %s, a file of --%s; expected another",
+                              option, path, field->option));
+    }
 }
 
 // Whether two names are of one file, which may be new. Its folder is there.
@@ -247,7 +271,7 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     if (values.csv)
         check_rows("csv", values.csv, command_line->fields);
     if (values.save)
-        check_saved_file(command_line->save, values.save);
+        check_saved_file(command_line->save, values.save, &parse);
     return values;
 }
 

@@ -129,6 +129,8 @@ OPTIONS = [
                          (LONG, f"{LONG}: File name too long"))],
     ("--csv people", "--csv: people begins with other columns than a result row; exp"),
     ("--save-weights device", "--save-weights: found device, expected a regular file or a new one"),
+    *[(f"--save-weights {name}", f"--save-weights: found {name}, a file of --data; expected")
+      for name in (f"data/{IMAGES}", "link")],
     ("stray", "found 'stray', expected options only: see --help"),
     *[(f"--csv {name} --save-weights {other}",
        f"--save-weights: found {other}, the same file as --csv; expected")
@@ -143,6 +145,7 @@ def test_bad_option(serial, options, said):
     (serial.folder / "people").write_text("name,age\n")
     (serial.folder / "device").symlink_to("/dev/null")
     (serial.folder / "gone").symlink_to("no/file")
+    (serial.folder / "link").symlink_to(f"data/{IMAGES}")
     before = sorted(serial.folder.iterdir())
     serial.fails(2, f"^{SERIAL.name}: {said}", options)
     assert sorted(serial.folder.iterdir()) == before
