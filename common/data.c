@@ -1,4 +1,5 @@
 #include "common/data.h"
+#include "common/gzip.h"
 #include "common/program.h"
 
 #include <ctype.h>
@@ -46,9 +47,12 @@ static int check_end(const struct source *source) {
         return report_error(source->path, "found more than the %lld bytes its header announces",
                             source->expected);
     const char *words = strchr(gzerror(source->file, &error), ' '); // the first is its number
-    if (error == Z_OK || error == Z_STREAM_END)
-        return 0;
-    return report_error(source->path, "%s; expected a whole file, raw or gzipped", words + 1);
+    if (error != Z_OK && error != Z_STREAM_END)
+        return report_error(source->path, "%s; expected a whole file, raw or gzipped", words + 1);
+    if (has_more_than_a_member(source->file, source->path))
+        return report_error(source->path,
+                            "found more than a gzip member; expected nothing behind it");
+    return 0;
 }
 
 // Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.

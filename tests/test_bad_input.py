@@ -48,6 +48,8 @@ DAMAGES = [
     (f"{IMAGES}.gz", lambda old: old[:-1], f"unexpected end of file{WHOLE}"),
     (f"{TEST_IMAGES}.gz", lambda old: old[:5], f"unexpected end of file{WHOLE}"),
     (f"{TEST_LABELS}.gz", lambda old: old[:-8] + b"checksum", f"incorrect data check{WHOLE}"),
+    *[(f"{IMAGES}.gz", lambda old, more=more: old + more, "found more than a gzip member; expected")
+      for more in (b"garbage", b"\0", gzip.compress(b""))],
     (IMAGES, lambda old: old[:15], "truncated: found 15 bytes, expected at least 16$"),
     (LABELS, lambda old: old[:7], "truncated: found 7 bytes, expected at least 8$"),
     (TEST_IMAGES, lambda old: old[:-1], "truncated: found 3151 bytes, expected at least 3152$"),
@@ -99,6 +101,7 @@ def found(line, column, text):
     (lambda lines: lines.append("7" * 100000), "line 12: not text, or over 16382 characters"),
     (lambda lines: lines.append("1,\0,2"), "line 12: not text, or over 16382 characters"),
     (lambda lines: gzip.compress("\n".join(lines).encode())[:-1], f"unexpected end of file{WHOLE}"),
+    (lambda lines: gzip.compress("\n".join(lines).encode()) + b"7", "found more than a gzip m"),
 ])
 def test_damaged_csv(serial, change, said):
     lines, data = csv_lines(), serial.folder / "data"

@@ -1,5 +1,7 @@
 #include "studies/galaxy/training.h"
 
+#include "common/gzip.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -218,8 +220,10 @@ static int load_csv(const char *directory, const char *name, int samples, const 
         memcpy(dataset->images + dataset->samples * PIXELS, image, sizeof image);
         dataset->labels[dataset->samples++] = label;
     }
-    gzclose(csv.file);
     csv.row = 0;
+    if (!status && has_more_than_a_member(csv.file, csv.path))
+        status = complain(&csv, "found more than a gzip member; expected nothing behind it");
+    gzclose(csv.file);
     if (!status && dataset->samples < (size_t)samples)
         status = complain(&csv, "found %zu rows, expected the %d of --%s", dataset->samples,
                           samples, option);

@@ -98,6 +98,8 @@ def test_a_file_that_is_no_file_or_damaged_is_one_line(serial):
     serial.fails(2, "train.csv: No such file or directory; expected the galaxies")
     Path(f"{path}.gz").write_bytes(packed[:200])
     serial.fails(2, "train.csv.gz: row 1: damaged or truncated gzip file")
+    Path(f"{path}.gz").write_bytes(packed + b"garbage")
+    serial.fails(2, "train.csv.gz: found more than a gzip member; expected nothing behind it")
 
 
 def test_the_references_gradient_is_that_of_central_differences(serial, tmp_path):
