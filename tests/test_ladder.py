@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from programs import drawn_data, needs_full, told
+from programs import ROOT, drawn_data, needs_full, told
 
 from bench import cells, host, ladders
 from report import tables
@@ -39,6 +39,15 @@ def test_functions_keep_their_order(stage):
         before = functions(stage.before)
         assert [name for name in after if name in before] == [
             name for name in before if name in after]
+
+
+def test_no_pointer_is_restrict_where_threads_meet():
+    """In a function with a barrier, all threads reach what a pointer of the network points to:
+    `restrict` would promise that none writes there."""
+    for source in [*ROOT.glob("st[au]*/**/*.c"), *ROOT.glob("st[au]*/**/*.h")]:
+        for body in re.findall(r"^\w[^;{}]*\)\s*\{\n(.*?)^\}", source.read_text(), re.M | re.S):
+            if "#pragma omp barrier" in body:
+                assert not re.search(r"^    \w.*\*restrict \w+ = network->", body, re.M), source
 
 
 def test_a_chapters_readme_declares_which_functions_are_new_or_gone():

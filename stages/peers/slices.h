@@ -171,7 +171,7 @@ static const struct products *products_for(const struct network *network, const 
 static double forward(struct network *network, struct part *part, const struct batch *batch) {
     const size_t n = batch->samples, share = network->sizes[0] * CLASSES;
     const struct products *products = products_for(network, part, n);
-    float *z = network->shares + part->thread * share, *restrict p = network->outputs;
+    float *z = network->shares + part->thread * share, *p = network->outputs;
     part->begin = n * part->thread / part->threads;
     part->end = n * (part->thread + 1) / part->threads;
 
@@ -219,7 +219,7 @@ static void backward(struct network *network, struct part *part, const struct ba
                      float learning_rate) {
     const size_t n = batch->samples, width = network->width;
     const struct products *products = products_for(network, part, n);
-    float *restrict dz = network->outputs, *restrict da = part->d_hidden;
+    float *dz = network->outputs, *restrict da = part->d_hidden;
 
     for (size_t s = part->begin; s < part->end; ++s)
         dz[s * CLASSES + batch->labels[s]] -= 1;
