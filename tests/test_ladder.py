@@ -158,8 +158,8 @@ def test_step(repository):
     """It prints the README and the diff, and measures."""
     readme = Path("stages/00_serial/README.md").read_text()
     output = repository.run(f"make -s step STAGE=00 {QUICK}")
-    parts = ("# 00_serial", "## The idea", "## Predict\n", "## The arithmetic", "## On this machine",
-             "## Measured, and why")
+    parts = ("# 00_serial", "## The idea", "## Predict\n", "## The arithmetic",
+             "## On this machine", "## Measured, and why")
     places = [output.index(f"\n{text}" if text[1] == "#" else text) for text in parts]
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--|A cell has", output)  # nor the record's table
