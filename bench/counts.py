@@ -72,9 +72,10 @@ def summed(frame, by):
     frame = frame[frame["bytes"] == 0]
     sums = frame.groupby(by, sort=False).sum(numeric_only=True)
     stored = sums["store_sectors"] + sums["atomic_sectors"]
+    mma = {"mma": sums["mma"].astype(int)} if "mma" in sums else {}
     return pandas.DataFrame({
         "launches": sums["launches"] + sums["nodes"],
         "sectors": sums["load_sectors"] + stored,
         "L2 sectors": sums["misses"] + stored,
         "wavefronts": sums.filter(regex="^shared_.*_passes$").sum(axis=1),
-        "cycles": sums["busiest"]}).apply(lambda column: column.map("{:,}".format))
+        "cycles": sums["busiest"], **mma}).apply(lambda column: column.map("{:,}".format))

@@ -30,7 +30,8 @@ struct counts {
     // Cycles of the load and store unit of the busiest multiprocessor, between two launches or
     // barriers of the grid: one for each pass, and for each four sectors of a request.
     size_t busiest;
-    size_t misses; // sectors of loads that L1 does not have
+    size_t misses;          // sectors of loads that L1 does not have
+    size_t multiplications; // by tensor cores
 };
 list<std::pair<const char *, counts>> kernels;
 // Of each multiprocessor, since the launch or the last barrier of the grid. They get blocks in
@@ -724,6 +725,10 @@ void note_exchange(size_t warp) {
         hand_over_of({first.block, first.thread + t}).known = known;
 }
 
+void note_multiplication() {
+    ++of(device.kernel).multiplications;
+}
+
 void note_wait_for_launch() {
     overlap.waited = true;
     if (overlap.early)
@@ -790,21 +795,26 @@ static void write_traces(FILE *file) {
     fputs("]\n", file);
 }
 
-// A line for each kernel.
+// A line for each kernel. Few programs have the last column.
 static void write_counts(FILE *file) {
+    bool multiply = false;
+    for (const auto &[kernel, c] : kernels)
+        multiply = multiply || c.multiplications;
     fputs("kernel,launches,nodes,blocks,warps,threads,threads_at_work", file);
     for (const char *kind : {"load", "store", "atomic"})
         fprintf(file, ",%s_requests,%s_sectors,%s_packed,shared_%s_requests,shared_%s_passes", kind,
                 kind, kind, kind, kind);
-    fputs(",shared_words,barriers,grid_barriers,busiest,misses,bytes\n", file);
+    fprintf(file, ",shared_words,barriers,grid_barriers,busiest,misses,bytes%s\n",
+            multiply ? ",mma" : "");
     for (const auto &[kernel, c] : kernels) {
         fprintf(file, "\"%s\",%zu,%zu,%zu,%zu,%zu,%zu", kernel, c.launches, c.nodes, c.blocks,
                 c.warps, c.threads, c.threads_at_work);
         for (access_kind kind : {LOAD, STORE, ATOMIC})
             fprintf(file, ",%zu,%zu,%zu,%zu,%zu", c.requests[kind], c.sectors[kind], c.packed[kind],
                     c.shared_requests[kind], c.passes[kind]);
-        fprintf(file, ",%zu,%zu,%zu,%zu,%zu,\n", c.shared_words, c.barriers, c.grid_barriers,
+        fprintf(file, ",%zu,%zu,%zu,%zu,%zu,", c.shared_words, c.barriers, c.grid_barriers,
                 c.busiest, c.misses);
+        fputs(multiply ? print(",%zu\n", c.multiplications).text : "\n", file);
     }
     const char *const DIRECTIONS[] = {"to the device", "to the host", "within the device",
                                       "memset"};

@@ -165,6 +165,12 @@ void trigger();
 uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
                   int line);
 int lane();
+// For common/tensor_cores.h.
+enum number_format { F16, BF16 };
+void multiply(number_format format, float *sum, const uint32_t *a, const uint32_t *b,
+              const char *what, const char *file, int line);
+uint32_t pack_f16(float first, float second);
+float2 unpack_f16(uint32_t word);
 int new_shared_array();
 void *shared_memory(int array, size_t bytes);
 void *dynamic_shared_memory();

@@ -179,6 +179,17 @@ struct owner {
 };
 owner owner_of(const void *address);
 
+// ---- Tensor cores: tensor_cores.cpp
+
+// What a lane brings to a multiplication, laid out as in common/tensor_cores.h.
+struct fragments {
+    float *sum;
+    const uint32_t *a, *b;
+};
+
+// Adds a·b to the sum that the lanes of a warp have together.
+void multiply(number_format format, const fragments *const *lanes);
+
 // ---- Accesses: accesses.cpp, in programs that count
 
 enum copy_direction { TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET };
@@ -195,6 +206,7 @@ IF_COUNTING void note_barrier(size_t block);
 IF_COUNTING void note_cluster_barrier(size_t first); // of the blocks from this one on
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
+IF_COUNTING void note_multiplication();      // of a warp
 // The running thread has waited until the launch in front has ended, or lets the next one begin.
 IF_COUNTING void note_wait_for_launch();
 IF_COUNTING void note_trigger();

@@ -612,19 +612,25 @@ int lane() {
     return (int)(this_core->running % warpSize);
 }
 
-uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
-                  int line) {
+// The lanes that the running thread's warp has. A block's last warp may have fewer than others.
+static unsigned lanes_there() {
+    const size_t threads = grid.threads - this_core->running / warpSize * warpSize;
+    return threads < warpSize ? (1u << threads) - 1 : 0xffffffff;
+}
+
+// The running thread waits until all lanes of the mask are at the same place, each with a value.
+// The last one of them calls finish(lanes, there), which may change the values. Returns the
+// thread's.
+template <class Finish>
+static uint64_t meet(unsigned mask, uint64_t value, int source, const place &at, Finish finish) {
     const size_t warp = this_core->running / warpSize;
     thread *const lanes = &this_core->threads[warp * warpSize], &self = lanes[lane()];
-    const unsigned there = grid.threads - warp * warpSize < warpSize
-                               ? (1u << (grid.threads - warp * warpSize)) - 1
-                               : 0xffffffff;
-    const unsigned expected = mask & there;
+    const unsigned expected = mask & lanes_there();
     if (!(expected >> lane() & 1))
         die(print("%s called %s in %s:%d with the mask 0x%08x, which it is not in", who().text,
-                  what, file, line, mask));
+                  at.what, at.file, at.line, mask));
     this_core->moved = true;
-    self.at = {what, file, line, nullptr};
+    self.at = at;
     self.mask = mask;
     self.source = source;
     self.value = value;
@@ -634,22 +640,50 @@ uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, c
         if (expected >> i & 1)
             complete = complete && lanes[i].mask == mask && same(lanes[i].at, self.at);
     if (complete) {
-        uint64_t values[warpSize];
-        for (int i = 0; i < warpSize; ++i) // the value of a lane that is not there is undefined
-            values[i] = expected >> i & 1 ? lanes[i].value : UINT64_MAX;
+        finish(lanes, expected);
         for (int i = 0; i < warpSize; ++i) {
             if (!(expected >> i & 1))
                 continue;
-            lanes[i].value = values[lanes[i].source];
             lanes[i].state = READY;
             ++this_core->ready;
         }
         this_core->exchanging[warp] &= ~expected;
-        if (note_exchange)
-            note_exchange(warp);
     }
-    wait(complete ? READY : IN_EXCHANGE, self.at);
+    wait(complete ? READY : IN_EXCHANGE, at);
     return self.value;
+}
+
+uint64_t exchange(unsigned mask, uint64_t value, int source, const char *what, const char *file,
+                  int line) {
+    const auto finish = [](thread *lanes, unsigned there) {
+        uint64_t values[warpSize];
+        for (int i = 0; i < warpSize; ++i) // the value of a lane that is not there is undefined
+            values[i] = there >> i & 1 ? lanes[i].value : UINT64_MAX;
+        for (int i = 0; i < warpSize; ++i)
+            if (there >> i & 1)
+                lanes[i].value = values[lanes[i].source];
+        if (note_exchange)
+            note_exchange(this_core->running / warpSize);
+    };
+    return meet(mask, value, source, {what, file, line, nullptr}, finish);
+}
+
+// Unlike an exchange, this orders no accesses to memory.
+void multiply(number_format format, float *sum, const uint32_t *a, const uint32_t *b,
+              const char *what, const char *file, int line) {
+    if (lanes_there() != 0xffffffff)
+        die(print("%s called %s in %s:%d, and its warp has %d of %d threads", who().text, what,
+                  file, line, __builtin_popcount(lanes_there()), warpSize));
+    const fragments own = {sum, a, b};
+    const auto finish = [format](thread *lanes, unsigned) {
+        const fragments *all[warpSize];
+        for (int i = 0; i < warpSize; ++i)
+            all[i] = (const fragments *)lanes[i].value;
+        multiply(format, all);
+        if (note_multiplication)
+            note_multiplication();
+    };
+    meet(0xffffffff, (uint64_t)&own, 0, {what, file, line, nullptr}, finish);
 }
 
 int new_shared_array() {

@@ -4,7 +4,9 @@ are found, with a message that says what is wrong and where. sim/README.md lists
 import json
 import re
 import shutil
+import struct
 
+import pandas
 import pytest
 from programs import FULL, TESTS, make, needs_full, run
 
@@ -151,9 +153,23 @@ NEWER_FAULTS = [
 ]
 
 
+# The same of tensor_cores.cu.
+MMA_FAULTS = [
+    ("lane_missing", BOTH, r"kernel go_wrong, block \(0,0,0\): of 32 threads 1 returned, 31 wait "
+     "at mma_f16 in programs/AT(// of the others)"),
+    ("lanes_at_two_places", BOTH, "0 returned, 16 wait at mma_f16 in programs/AT(// of some), 16 "
+     "wait at mma_f16 in programs/AT(// of the others)"),
+    ("warp_too_small", BOTH, r"thread \(3[2-9],0,0\) called mma_f16 in programs/AT(// of the "
+     "others), and its warp has 8 of 32 threads"),
+    ("order_expected", COUNTED, r"thread \(0,0,0\) loads .* at AT(// another lane's).*, and thread "
+     "1 of block 0 stored to it"),
+]
+
+
 @pytest.mark.parametrize("source, name, build, said", [
     pytest.param(source, name, build, said, id=f"{name}-{build}")
-    for source, faults in (("broken", FAULTS), ("hopper", NEWER_FAULTS))
+    for source, faults in (("broken", FAULTS), ("hopper", NEWER_FAULTS),
+                           ("tensor_cores", MMA_FAULTS))
     for name, builds, said in faults for build in builds])
 def test_a_fault_is_found(source, name, build, said):
     def place(found):
@@ -225,6 +241,41 @@ def test_right_programs_of_compute_capability_9_0(name, expected):
     assert results == [expected] * 5
 
 
+def weighted(values):
+    """What print() of programs.h prints."""
+    return f"{sum(value * i for i, value in enumerate(values, 1)):.10g}"
+
+
+def halves():
+    """What `convert` stores."""
+    for i in range(256):
+        scale = 2.0 ** (i % 33 - 29)
+        number = (i * 7919 % 4099 - 2048) * scale
+        first, second = struct.unpack("<2e", struct.pack("<2e", number, -2 * number))
+        yield (first + 4 * second) / scale
+
+
+PRODUCT = [
+    row - column + sum(((row * 5 + k * 3) % 17 - 8) * ((k * 7 + column * 11) % 13 - 6)
+                       for k in range(16)) for row in range(16) for column in range(8)]
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("multiply_f16", weighted(PRODUCT)), ("multiply_bf16", weighted(PRODUCT)),
+    ("truncation", "0 0 4 0 4.76837e-07"), ("convert", weighted(halves())),
+    ("convert_bytes", weighted(i + 1000 * (255 - i) + 2 * (i // 2) + 21 for i in range(256)))])
+def test_tensor_cores(name, expected):
+    results = [result(name, seed, program=f"tensor_cores.{build}")
+               for seed, build in ((0, "sim"), (1, "sanitized.sim"), (2, "counted.sim"))]
+    assert results == [expected] * 3
+
+
+def test_multiplications_are_counted(tmp_path):
+    path = tmp_path / "counts.csv"
+    result("multiply_f16", program="tensor_cores.counted.sim", SIM_COUNTS=path)
+    assert pandas.read_csv(path, index_col="kernel")["mma"]["multiply"] == 1
+
+
 # They have ended before the others touch their memory, which then holds NaNs.
 def test_what_a_returned_block_of_a_cluster_had_is_gone():
     assert "nan" in result("cluster_returns", program="hopper.sim").replace("-", "")
@@ -262,6 +313,6 @@ def test_a_trace_has_a_warps_requests_and_what_each_takes(tmp_path, block, warp)
 
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("name", ["broken", "correct", "hopper", "traced"])
+@pytest.mark.parametrize("name", ["broken", "correct", "hopper", "tensor_cores", "traced"])
 def test_nvcc_accepts_what_the_simulation_accepts(name):
     make("-C", "tests/simulator", f"build/{name}.o")
