@@ -141,6 +141,11 @@ def test_wrong_options_are_one_line_from_all_processes_together(processes, seria
         assert three.succeeds(option).count("\n") == serial.succeeds(option).count("\n")
 
 
+def test_more_weights_than_mpi_can_count(processes):
+    processes(2, DATA).fails(2, "^07.0_data_parallel: --hidden: found 2701233, expected at most 27",
+                             "--hidden 2701233")
+
+
 def test_a_run_that_fails_says_so_in_one_line(processes):
     two = processes(2)
     two.fails(1, "^07_mpi: the loss became -?(nan|inf): try a --learning-rate below",

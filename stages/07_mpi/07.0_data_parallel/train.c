@@ -503,7 +503,11 @@ int main(int argc, char **argv) {
     struct result result = {.device = "cpu"};
     struct data data;
 
-    int status = load_same_data(&options, &data);
+    const int most = (INT_MAX - CLASSES) / STEPS / LANES * LANES; // MPI counts numbers in an int
+    const bool is_small = options.hidden <= most;
+    if (!is_small && process_number() == 0)
+        report_error(stage_name, "--hidden: found %d, expected at most %d", options.hidden, most);
+    int status = is_small ? load_same_data(&options, &data) : EXIT_BAD_INPUT;
     if (status) {
         MPI_Finalize();
         return status;
