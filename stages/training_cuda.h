@@ -32,7 +32,7 @@ static inline int cooperative_blocks(const void *kernel, int threads) {
     CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
     if (!is_able || blocks == 0) {
-        report_error(STAGE, "this device can't launch blocks that wait for each other; try 09");
+        report_error(STAGE, "this device can't launch blocks that wait for each other; try 08");
         exit(EXIT_NO_DEVICE);
     }
     return multiprocessors;

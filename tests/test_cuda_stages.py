@@ -83,3 +83,9 @@ def test_a_stage_for_newer_devices_says_what_an_older_one_runs(tmp_path):
             trainer = Trainer(tmp_path, simulated(stage))
             trainer.fails(77, f"^{stage.name}: needs a device of compute capability 9.0, found "
                           "7.5; try [0-9.]+_", SIM_CAPABILITY=75)
+
+
+def test_the_stage_that_an_error_names_instead_runs_on_every_device():
+    ladder = ladders.find_ladder("")
+    names = re.findall(r"try ([0-9.]+)\"", (ROOT / "stages/training_cuda.h").read_text())
+    assert names and not [name for name in names if ladder.find(name).declared("CAPABILITY")]
