@@ -22,7 +22,9 @@ enum {
     BLOCKS = 512,
     // A float sums at most so many triplets. So few that the rounding errors of float32 do not add
     // up.
-    LONGEST = 4096
+    LONGEST = 4096,
+    // A grid has at most so many slices.
+    MOST_SLICES = 65535
 };
 
 struct tensor {
@@ -207,6 +209,9 @@ int main(int argc, char **argv) {
     struct options options =
         parse_options(argc, argv, "Averages outer products on a GPU, in tiles.", 1);
     struct result result = {};
+    if (tiles((size_t)options.triplets, LONGEST) > MOST_SLICES)
+        return report_error(STAGE, "--triplets: found %d, expected at most %d", options.triplets,
+                            MOST_SLICES * LONGEST);
 
     // The first pass loads the kernels, and is not measured.
     double clock = seconds();
