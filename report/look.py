@@ -1,8 +1,4 @@
-"""How plots look, and how they are written: as SVG, where the same input gives the same bytes.
-
-A stage keeps its colour and marker in all plots. The markers differ enough to tell stages apart in
-grey too.
-"""
+"""How plots look, and how they are written: as SVG, where the same input gives the same bytes."""
 
 import io
 import re
@@ -11,16 +7,15 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
 
 from bench import rows
 
-# Those of the stages, by number, and that of all peers.
-STAGES = ("#76808c", "#0b78d1", "#d1620a", "#159a52", "#c3367f", "#8757d6", "#d12c2c", "#0d9aa8",
-          "#a2790b", "#5b8a12", "#a3574a", "#4d63c9")
-PEERS = "#6f7f92"
+# What a program is: of the ladder on a CPU or a GPU, or a library's. Seen on light and dark.
+CPU, GPU, LIBRARY = "#2f81d8", "#d9700e", "#7d8793"
+KINDS = {CPU: "CPU", GPU: "GPU", LIBRARY: "library"}
 INK = "#1f2328"
 GRID = "#dddddd"
-MARKERS = "osD^vPX*<>hp"
 
 plt.rcParams.update({
     "font.family": "DejaVu Sans", "font.size": 9, "lines.markersize": 5,
@@ -29,9 +24,9 @@ plt.rcParams.update({
                      "ytick.color"), INK),
     "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False,
     "axes.spines.right": False, "grid.color": GRID, "grid.linewidth": 0.6,
-    "text.parse_math": False,  # a $ in a name stays a $
+    "legend.frameon": False, "text.parse_math": False,  # a $ in a name stays a $
 })
-# Ink and grid where the reader's system is dark. Colours of stages are seen on both.
+# Ink and grid where the reader's system is dark.
 DARK = "@media (prefers-color-scheme: dark) {" + "".join(
     f'[style*="{what}: {light}"] {{ {what}: {dark} !important }} '
     for what in ("fill", "stroke") for light, dark in ((INK, "#e6edf3"), (GRID, "#3d444d"))) + "}"
@@ -49,10 +44,16 @@ def save(figure, path):
         rows.write(path, picture)
 
 
-def place(name):
-    """(number, colour) of a stage or a peer. A step has those of the stage that it leads to."""
-    number = int(name[:2]) if name[:2].isdigit() else 0
-    return number, STAGES[number % len(STAGES)] if name[:2].isdigit() else PEERS
+def colour(ladder, name):
+    """That of a stage or a peer of this name."""
+    if name.startswith("peer_"):
+        return LIBRARY
+    return GPU if any(each.name == name and each.is_gpu for each in ladder.stages) else CPU
+
+
+def key(colours):
+    """What these colours mean, as the handles of a legend."""
+    return [Patch(color=each, label=name) for each, name in KINDS.items() if each in colours]
 
 
 def log_axis(axes, which):

@@ -25,8 +25,9 @@ def markdown(frame):
     return frame.to_markdown(index=False, disable_numparse=True, colalign=align)
 
 
-def picture(path, title, folder):
-    return f"!{words.link(title, path, folder)}" if path.is_file() else ""
+def picture(path, finding, folder, *of):
+    """A picture, if it is there. For those who do not see it, what it shows is said in words."""
+    return f"!{words.link(finding(*of), path, folder)}" if path.is_file() else ""
 
 
 def block(*parts):
@@ -53,8 +54,8 @@ def caption(machine, runs, folder):
 def front(machine, folder):
     """The first screen: the picture, the answer in a sentence, the table."""
     frame, cells, runs = tables.front(machine)
-    shown = picture(machine.folder / "plots/front.svg",
-                    "How many times as fast as the serial textbook each stage is", folder)
+    shown = picture(machine.folder / "plots/front.svg", plots.answer, folder, frame, cells[-1],
+                    machine)
     said = (f"With {cells[-1]}, and set-up not in the time: "
             f"{plots.answer(frame, cells[-1], machine)}.")
     return block(shown, said, markdown(tables.front_table(machine, folder)),
@@ -89,7 +90,7 @@ def steps(machine, on_gpu, folder):
     runs = machine.of(machine.best_kind)
     runs = runs[runs["on_gpu"] == on_gpu]
     plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
-    return block(picture(plot, "The time of each step, and what it would be at peak", folder),
+    return block(picture(plot, plots.of_ladder, folder, machine, on_gpu),
                  markdown(tables.steps(machine, on_gpu, folder)), caption(machine, runs, folder),
                  *absent)
 
@@ -110,10 +111,11 @@ def study(machines, folder):
         said = f"With {cells[-1]}:" if machine.axes else ""
         parts += [said, markdown(tables.front_table(machine, folder)),
                   caption(machine, runs, folder)]
-    plot = machines[0][0].folder / "plots"
-    return block(picture(plot / "epochs.svg", "Time, throughput and accuracy by epoch", folder),
+    cpu = machines[0][0]
+    plot = cpu.folder / "plots"
+    return block(picture(plot / "epochs.svg", plots.of_epochs, folder, cpu),
                  *parts, ladder(machines, folder),
-                 picture(plot / "growth.svg", "Time over each option, by program", folder))
+                 picture(plot / "growth.svg", plots.of_growth, folder, cpu))
 
 
 # --- a stage's page ---
@@ -153,7 +155,7 @@ def counted(each):
 
 def paper(machine, folder):
     runs = machine.of("grid")
-    return block(picture(machine.folder / "plots/paper.svg", "The paper's times, and ours", folder),
+    return block(picture(machine.folder / "plots/paper.svg", plots.against_paper, folder, machine),
                  f"Dashed: the paper's. {words.heading(machine.ladder, runs)}; "
                  f"{words.origin(machine, runs)}.")
 

@@ -2,7 +2,7 @@
 
 The picture.py of a stage has a draw(stage) that returns a Picture, with sizes from the sources.
 `make report` writes it to picture.svg, as wide as a telephone: 360 pixels. What is read has
-stripes, what is summed is dark, and a thick line goes around what belongs together: no colours.
+stripes, what is summed is blue, and a thick line goes around what belongs together.
 """
 
 import re

@@ -5,9 +5,12 @@ import pandas
 
 from bench import rows
 from report import frames, roofline, tables, words
-from report.look import INK, MARKERS, log_axis, place, save
+from report.look import INK, colour, key, log_axis, save
 
 DASHED = "the paper: "  # begins the name of a line of its figures
+
+
+# --- the front page, and a ladder's ---
 
 
 def answer(frame, cell, machine):
@@ -25,32 +28,51 @@ def front(machine):
     frame, cells, _ = tables.front(machine)
     cell = cells[-1]
     gains = frame[("speedup", cell)].dropna()
-    figure, panel = plt.subplots(figsize=(7.2, 0.7 + 0.3 * len(gains)), layout="constrained")
+    colours = [colour(machine.ladder, program.name) for program in gains.index]
+    figure, panel = plt.subplots(figsize=(6, 0.7 + 0.3 * len(gains)), layout="constrained")
+    panel.barh(range(len(gains)), gains - 1, left=1, height=0.6, color=colours)
     for y, (program, gain) in enumerate(gains.items()):
-        panel.barh(y, gain - 1, left=1, height=0.6, color=place(program.name)[1])
         time = 1e3 * frame["epoch_s", cell][program]
         panel.text(1.05 * gain, y, f"{words.times(gain)}, {words.three_digits(time)} ms",
                    va="center")
     panel.set_yticks(range(len(gains)), [program.title for program in gains.index])
     panel.set_ylim(len(gains) - 0.5, -0.5)
-    panel.set_xlim(1, 8 * panel.get_xlim()[1])
+    panel.set_xlim(1, 12 * panel.get_xlim()[1])
     baseline = machine.ladder.toml["baseline"]
     best = gains.idxmax()
     panel.set(title=f"{best.title}: {gains[best]:,.0f} times {baseline}",
               xlabel=f"times as fast as {baseline}, {cell}")
+    panel.legend(handles=key(colours), loc="upper right")
     log_axis(panel, "x")
     panel.grid(visible=False, axis="y")
     return figure
 
 
-def ladder(machine, on_gpu):
-    """The time of each step of the CPU or the GPU in a cell, beside the one before and the peak."""
+def rungs(machine, on_gpu):
+    """(the runs, the best of each cell, the cell that is drawn, {stage: (its line, that of the one
+    before)} on the CPU or the GPU)"""
     runs = machine.of(machine.best_kind)
     found = frames.best(machine, frames.cells(machine, runs))
     cell = tables.shared_cells(machine, found)[-1]
     lines = {stage: pair for stage, pair in tables.rungs(machine, found, cell).items()
              if pair[0] and stage.is_gpu == on_gpu}
-    figure, panel = plt.subplots(figsize=(7.2, 1.4 + 0.25 * len(lines)), layout="constrained")
+    return runs, found, cell, lines
+
+
+def of_ladder(machine, on_gpu):
+    """What its picture shows, in words."""
+    _, found, cell, lines = rungs(machine, on_gpu)
+    unit, scale = tables.unit_of(found, machine.ladder.time)
+    time = {stage: scale * found[stage.name, cell][machine.ladder.time] for stage in lines}
+    first, fastest = next(iter(time)), min(time, key=time.get)
+    return (f"From {first.name}, {words.three_digits(time[first])} {unit}, to {fastest.name}, "
+            f"{words.three_digits(time[fastest])} {unit}: {words.cell_name(machine.ladder, cell)}")
+
+
+def ladder(machine, on_gpu):
+    """The time of each step of the CPU or the GPU in a cell, beside the one before and the peak."""
+    runs, found, cell, lines = rungs(machine, on_gpu)
+    figure, panel = plt.subplots(figsize=(6.4, 1.4 + 0.25 * len(lines)), layout="constrained")
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_yticks(range(len(lines)), [stage.name for stage in lines])
     unit, scale = tables.unit_of(found, machine.ladder.time)
@@ -81,48 +103,52 @@ def ladder(machine, on_gpu):
 
 def draw_rung(panel, y, stage, time, start, share):
     """A row of the picture: a bar from the other's time to its own, and its time at peak."""
-    number, colour = place(stage.name)
-    panel.barh(y, start - time, left=time, height=0.6, color=colour, alpha=0.5,
+    its = colour(stage.ladder, stage.name)
+    panel.barh(y, start - time, left=time, height=0.6, color=its, alpha=0.5,
                hatch="///" if time > start else "")
     if share == share:
         panel.plot([time * share] * 2, [y - 0.5, y + 0.5], color=INK, linewidth=1.3)
-    panel.plot(time, y, marker=MARKERS[number % len(MARKERS)], color=colour, markersize=6)
+    panel.plot(time, y, "o", color=its, markersize=3.5 if stage.is_step else 6)
 
 
 # --- lines over an option ---
 
 
-def lines(axis, table, x, y, log):
+def lines(ladder, axis, table, x, y, log):
     """Draws a line of {(stage, x): y} for each stage. `log` names the logarithmic axes."""
     for name, points in table.groupby(level=0):
         is_other = name.startswith(("peer_", DASHED))
-        axis.plot(points.index.droplevel(0), points, color=place(name.removeprefix(DASHED))[1],
-                  marker="o", markersize=2.5, linestyle="--" if is_other else "-")
+        axis.plot(points.index.droplevel(0), points, marker="o", markersize=2.5,
+                  color=colour(ladder, name.removeprefix(DASHED)),
+                  linewidth=0.8 if is_other else 1.5, linestyle="--" if is_other else "-")
     axis.set(xlabel=x, ylabel=y)
     log_axis(axis, log)
 
 
-def label_ends(axis, table):
-    """Names the lines of a finished panel at their ends, one above another where they meet."""
+def label_ends(ladder, axis, table):
+    """Names the lines of a finished panel at their ends, one above another where they meet. Of the
+    libraries, the fastest and the slowest have room."""
     axis.get_ylim()  # from here on the scale of transData is right
     to_panel = axis.transData + axis.transAxes.inverted()
     ends = sorted((to_panel.transform((points.index[-1][1], points.iloc[-1]))[1], name)
                   for name, points in table.groupby(level=0))
+    peers = [each for each in ends if each[1].startswith("peer_")]
+    named = [each for each in ends if each not in peers[1:-1]]
     free = 0
-    for end, name in ends:
-        free = max(end, free)
+    for above, (end, name) in zip(reversed(range(len(named))), named):
+        free = max(min(end, 1 - 0.07 * above), free)
         text = name.removeprefix(DASHED)
         text = text.removeprefix("peer_") if text.startswith("peer_") else text.split("_")[0]
-        axis.text(1.02, free, text, transform=axis.transAxes, fontsize=7, va="center",
-                  color=place(name.removeprefix(DASHED))[1])
-        free += 0.06
+        axis.text(1.02, free, text, transform=axis.transAxes, fontsize=8, va="center",
+                  color=colour(ladder, name.removeprefix(DASHED)))
+        free += 0.07
 
 
 def panels(count, **options):
-    """A figure of panels side by side, three in a row, and those that are needed."""
-    height = -(-count // 3)
-    figure, axes = plt.subplots(height, 3, squeeze=False, layout="constrained",
-                                figsize=(8, 2.7 * height), **options)
+    """A figure of panels side by side, two in a row, and those that are needed."""
+    height = -(-count // 2)
+    figure, axes = plt.subplots(height, 2, squeeze=False, layout="constrained",
+                                figsize=(6.4, 0.3 + 2.6 * height), **options)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
     return figure, axes.flat[:count]
@@ -149,29 +175,51 @@ def growth_curve(machine, column, value):
     return runs.groupby(["stage", column])[value].median()
 
 
+def growth_curves(machine):
+    """{column: growth_curve() of the time} over each option of [growth] and the threads, where it
+    has more than two points."""
+    columns = *map(machine.ladder.column, machine.ladder.toml["growth"]["values"]), "threads"
+    found = {column: growth_curve(machine, column, machine.ladder.time) for column in columns}
+    return {column: curve for column, curve in found.items()
+            if curve.groupby(level=0).size().max() > 2}
+
+
+def of_growth(machine):
+    """What its picture shows, in words: how the time of the fastest program grows."""
+    curves = growth_curves(machine)
+    stages = next(iter(curves.values()))
+    stages = stages[~stages.index.get_level_values(0).str.startswith("peer_")]
+    fastest = stages.groupby(level=0).last().idxmin()
+    said = []
+    for column, curve in curves.items():
+        if fastest in curve.index:
+            own = curve[fastest]
+            said.append(f"{words.three_digits(own.iloc[-1] / own.iloc[0])} times as long with "
+                        f"{own.index[-1] / own.index[0]:,.0f} times the {column.replace('_', ' ')}")
+    return f"{fastest} takes {words.listed(said)}"
+
+
 def growth(machine):
     """The time against each option of [growth], and the threads, while the others are the base's;
-    with more epochs the loss, and the accuracy over the time of the fastest for each size."""
+    with more epochs the accuracy over the time of the fastest for each size."""
     ladder = machine.ladder
-    values = ladder.toml["growth"]["values"]
-    curves = [(column, ladder.time) for column in (*map(ladder.column, values), "threads")]
-    if "epochs" in values:
-        curves.append(("epochs", "final_loss"))
-    figure, axes = panels(len(curves) + ("epochs" in values))
-    shown = []
-    for axis, (column, value) in zip(axes, curves):
-        is_time = value == ladder.time
-        if is_time and axis is not axes[0]:
+    curves = growth_curves(machine)
+    has_epochs = "epochs" in ladder.toml["growth"]["values"]
+    figure, axes = panels(len(curves) + has_epochs)
+    for axis, (column, curve) in zip(axes, curves.items()):
+        if axis is not axes[0]:
             axis.sharey(axes[0])
-        shown.append(growth_curve(machine, column, value))
-        lines(axis, shown[-1], column.replace("_", " "),
-              "time (s)" if is_time else "final loss", "xy" if is_time else "")
-    for axis, table in zip(axes, shown):
-        label_ends(axis, table)
-    if "epochs" in values:
+        lines(ladder, axis, curve, column.replace("_", " "), "time (s)", "xy")
+    for axis, curve in zip(axes, curves.values()):
+        label_ends(ladder, axis, curve)
+    if has_epochs:
         accuracy(machine, axes[-1])
-    figure.suptitle("The others are " + ", ".join(
-        f"{name} {value}" for name, value in growth_base(ladder).items()))
+    base = ", ".join(f"{name.replace('_', ' ')} {value}"
+                     for name, value in growth_base(ladder).items())
+    said = f"The time as one option grows. The others stay at\n{base}"
+    if any(name.startswith("peer_") for name, _ in next(iter(curves.values())).index):
+        said += "\nDashed: libraries, of which the slowest and the fastest have names"
+    figure.suptitle(said)
     return figure
 
 
@@ -187,53 +235,83 @@ def accuracy(machine, axis):
     best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
     for each, curve in best.groupby(level=0):
         axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-        axis.annotate(f"{each}", curve.iloc[-1], xytext=(0, 4), fontsize=7, ha="center",
+        axis.annotate(f"{size} {each}", curve.iloc[-1], xytext=(0, -12), fontsize=8, ha="right",
                       textcoords="offset points")
-    axis.set(xlabel="time of the fastest (s)", ylabel=f"test accuracy with {size} units")
+    axis.set(xlabel="time of the fastest (s)", ylabel="test accuracy")
     log_axis(axis, "x")
+
+
+def of_paper(machine):
+    """The paper's times and this machine's as a frame, {(stage, axes): time}."""
+    theirs = tables.paper(machine.ladder)
+    runs = machine.of("grid")
+    runs = runs[runs["stage"] <= theirs["stage"].max()]
+    ours = pandas.DataFrame(frames.best(machine, frames.cells(machine, runs)).values())
+    place = ["stage", *machine.axes]
+    return tuple(each.set_index(place)[machine.ladder.time].dropna() for each in (theirs, ours))
+
+
+def against_paper(machine):
+    """What its picture shows, in words."""
+    theirs, ours = of_paper(machine)
+    gains = (theirs / ours).dropna().groupby(level=0).median()
+    return ("In the median of all cells, " + words.listed([
+        f"our {name.split('_')[0]} is {words.times(gain)}" for name, gain in gains.items()])
+        + " as fast as the paper's")
 
 
 def paper(machine):
     """The paper's times beside this machine's: a panel for each value of the first axis."""
-    ladder = machine.ladder
-    theirs = tables.paper(ladder)
-    runs = machine.of("grid")
-    runs = runs[runs["stage"] <= theirs["stage"].max()]
-    ours = pandas.DataFrame(frames.best(machine, frames.cells(machine, runs)).values())
-    theirs["stage"] = DASHED + theirs["stage"]
-    both = pandas.concat([ours, theirs])
-    page, column = machine.axes
-    first, last = ladder.axes
+    theirs, ours = of_paper(machine)
+    both = pandas.concat([ours, theirs.rename(lambda name: DASHED + name, level=0)])
+    page, _ = machine.axes
+    first, last = machine.ladder.axes
     figure, axes = panels(len(first["values"]), sharey=True)
-    shown = []
-    for axis, value in zip(axes, first["values"]):
-        here = both[both[page] == value].set_index(["stage", column])[ladder.time].dropna()
-        here = here.sort_index()
-        lines(axis, here, f"{last['name']}, {first['option']} {value}", "time (s)", "xy")
-        shown.append(here)
-    for axis, here in zip(axes, shown):
-        label_ends(axis, here)
+    shown = {value: both.xs(value, level=page).sort_index() for value in first["values"]}
+    for axis, (value, here) in zip(axes, shown.items()):
+        lines(machine.ladder, axis, here, f"{last['name']}, {first['option']} {value}", "time (s)",
+              "xy")
+    for axis, here in zip(axes, shown.values()):
+        label_ends(machine.ladder, axis, here)
+    names = {name.removeprefix(DASHED) for name in both.index.get_level_values(0)}
+    figure.legend(handles=key({colour(machine.ladder, name) for name in names}),
+                  loc="lower right")
     return figure
 
 
-def epochs(machine):
-    """Time, throughput and accuracy of each epoch, by program."""
+def read_epochs(machine):
+    """The rows of epochs.csv of whole runs with the ladder's settings."""
     frame = rows.read_rows(machine.folder / "epochs.csv", machine.ladder,
                            ["stage", "device", "threads", "dataset", *rows.EPOCHS])
     settings = machine.settings("grid")
     count = frame.groupby("run")["epoch"].transform("size")
     frame = frame[count == settings.get("epochs", count)]  # none that was interrupted
     shared = {name: value for name, value in settings.items() if name in frame}
-    frame = frames.usual(frame, shared)
+    return frames.usual(frame, shared)
+
+
+def of_epochs(machine):
+    """What its picture shows, in words."""
+    frame = read_epochs(machine)
+    time = frame.groupby("stage")["epoch_s"].median()
+    last = frame[frame["epoch"] == frame["epoch"].max()].groupby("stage")["test_accuracy"].median()
+    return (f"{time.idxmin().removeprefix('peer_')} takes {words.three_digits(time.min())} s an "
+            f"epoch, {time.idxmax().removeprefix('peer_')} {words.three_digits(time.max())}; the "
+            f"last accuracy is {100 * last.min():.2f} to {100 * last.max():.2f} %")
+
+
+def epochs(machine):
+    """Time, throughput and accuracy of each epoch, by program."""
+    frame = read_epochs(machine)
     figure, axes = panels(3)
     for axis, (column, factor, title, log) in zip(axes, (
             ("epoch_s", 1, "time of an epoch (s)", "y"),
             ("samples_per_s", 1 / 1000, "thousand images a second", "y"),
             ("test_accuracy", 100, "test accuracy (%)", ""))):
         points = frame.groupby(["stage", "epoch"])[column].median() * factor
-        lines(axis, points, "epoch", title, log)
+        lines(machine.ladder, axis, points, "epoch", title, log)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        label_ends(axis, points)
+        label_ends(machine.ladder, axis, points)
     return figure
 
 

@@ -7,11 +7,11 @@ import matplotlib.pyplot as plt
 
 from bench import rows
 from report import frames, tables
-from report.look import INK, MARKERS, PEERS, log_axis, place
+from report.look import CPU, INK, LIBRARY, log_axis
 from report.words import cell_name
 
 LEVEL_ROOFS = {"flops": "multiply-adds, cores: {}", "addition": "one sum that waits for itself"}
-LOWEST = 0.2  # operations for each byte, at the left
+LOWEST, HIGHEST = 0.3, 3000  # operations for each byte, at the left and at the right
 
 
 def roofs_of(machine):
@@ -31,17 +31,21 @@ def roofline(machine):
     runs = machine.of(machine.best_kind)
     found = frames.best(machine, frames.cells(machine, runs[~runs["on_gpu"]]))
     cells = tables.shared_cells(machine, found)
-    figure, axes = plt.subplots(1, len(cells), squeeze=False, sharex=True, sharey=True,
-                                figsize=(8, 5.6), layout="constrained")
+    figure, axes = plt.subplots(len(cells), 1, squeeze=False, sharex=True,
+                                figsize=(6.4, 4.6 * len(cells)), layout="constrained")
     top = max(machine.peaks.values()) / 1e9
     for axis, cell in zip(axes.flat, cells):
-        draw_roofs(axis, roofs_of(machine), top)
-        for (x, phase), points in columns(machine, found, cell, top).items():
-            draw_column(axis, x, points, is_left=phase != machine.ladder.phases[0])
-            axis.text(x, 0.5, phase, fontsize=7, rotation=90, ha="center", va="bottom")
-        axis.set(title=cell_name(machine.ladder, cell), xlabel="operations for each byte",
-                 ylabel="GFLOP/s" if axis is axes[0, 0] else "", ylim=(0.45, 2 * top))
+        shown = columns(machine, found, cell, top)
+        axis.set(title=cell_name(machine.ladder, cell), xlim=(LOWEST, HIGHEST),
+                 ylim=(0.9, 1.6 * top), ylabel="GFLOP/s",
+                 xlabel="operations for each byte" if axis is axes[-1, 0] else "")
         log_axis(axis, "xy")
+        draw_roofs(axis, roofs_of(machine), top)
+        for (x, phase), points in shown.items():
+            is_left = x == min(shown)[0]
+            axis.text(x * (0.93 if is_left else 1.07), 1, phase, fontsize=8,
+                      ha="right" if is_left else "left", va="bottom")
+            draw_column(axis, x, points, is_left)
     return figure
 
 
@@ -71,23 +75,28 @@ def draw_roofs(axis, roofs, top):
         if level in LEVEL_ROOFS:
             if level == "addition":  # with the multiplication before each
                 rate *= 2
-            axis.plot((LOWEST, 2000), (rate, rate), color=INK, linewidth=1.2)
-            axis.text(2000, rate, LEVEL_ROOFS[level].format(threads), va="bottom", ha="right",
-                      fontsize=7)
+            axis.plot((LOWEST, HIGHEST), (rate, rate), color=INK, linewidth=1.2)
+            axis.text(HIGHEST, rate, LEVEL_ROOFS[level].format(threads), va="bottom", ha="right",
+                      fontsize=8)
         elif threads == 1 and level in ("L1", "L2", "L3", "memory"):
-            axis.plot((LOWEST, top / rate), (LOWEST * rate, top), color=PEERS, linewidth=0.8)
-            axis.text(1.2 * LOWEST, LOWEST * rate, level, color=PEERS, va="center", fontsize=7)
+            axis.plot((LOWEST, top / rate), (LOWEST * rate, top), color=LIBRARY, linewidth=0.6)
+            axis.text(1.15 * LOWEST, LOWEST * rate, level, color=LIBRARY, va="center", fontsize=8)
 
 
 def draw_column(axis, x, points, is_left):
-    """The programs in a phase, with the chapters' numbers to one side. None covers another."""
-    free = math.inf
+    """The programs in a phase, with their names to one side, one below another, none on a roof."""
+    to_panel = axis.transData + axis.transAxes.inverted()
+    roofs = [to_panel.transform((x, line.get_ydata()[0]))[1] for line in axis.lines
+             if len({*line.get_ydata()}) == 1 and len(line.get_ydata()) > 1]
+    free = 0.98
     for y, name in sorted(points, reverse=True):
-        number, colour = place(name)
-        is_step = "." in name
-        axis.plot(x, y, MARKERS[number % len(MARKERS)], color=colour,
-                  markersize=3 if is_step else 6)
-        if not is_step:
-            free = min(y, free / 1.2)
-            axis.text(x * (0.85 if is_left else 1.17), free, name.split("_")[0], fontsize=7,
-                      color=colour, va="top", ha="right" if is_left else "left")
+        at, own = to_panel.transform((x, y))
+        free = min(own, free)
+        while any(abs(free - roof) < 0.014 for roof in roofs):
+            free -= 0.001
+        axis.plot(x, y, "o", color=CPU, markersize=3.5 if "." in name else 6)
+        axis.annotate(name, (x, y), (at - 0.05 if is_left else at + 0.05, free),
+                      textcoords="axes fraction", fontsize=7, va="center",
+                      ha="right" if is_left else "left",
+                      arrowprops={"arrowstyle": "-", "color": LIBRARY, "linewidth": 0.5})
+        free -= 0.027

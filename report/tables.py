@@ -128,10 +128,11 @@ def front_table(machine, folder=None):
     for program, row in frame.iterrows():
         here = row.xs(main, level=1)
         threads = here["threads"]
-        line = {"": name_of(program, folder), MOVE: move_of(program),
-                "threads": f"{threads:.0f}" if threads and threads == threads else "",
-                what: known(here["epoch_s"], lambda time: three_digits(1e3 * time)),
+        line = {"": name_of(program, folder),
                 "speedup": known(here.get("speedup"), speedup),
+                what: known(here["epoch_s"], lambda time: three_digits(1e3 * time)),
+                MOVE: move_of(program),
+                "threads": f"{threads:.0f}" if threads and threads == threads else "",
                 "share of peak": known(here["share"], percent)}
         for cell in others:
             line[f"speedup at {cell}"] = known(row.get(("speedup", cell)), speedup)

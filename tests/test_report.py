@@ -12,10 +12,10 @@ from programs import ROOT, script
 
 from bench import ladders, rows, stage
 
-for package in ("matplotlib", "tabulate"):
-    pytest.importorskip(package)
+matplotlib = pytest.importorskip("matplotlib")
+pytest.importorskip("tabulate")
 
-from report import frames, pages, plots, roofline, tables, terminal  # noqa: E402
+from report import frames, look, pages, plots, roofline, tables, terminal  # noqa: E402
 
 CPU = ROOT / "report/results/amd-epyc-family-26-model-2-2-cores"
 GPU = ROOT / "report/results/intel-xeon-family-6-model-207-16-cores-nvidia-h200"
@@ -142,6 +142,22 @@ def test_how_the_time_grows():
         expected = time_of(CPU, "growth", stage=name, train_samples=count, epochs="1", hidden="64",
                            batch="64", threads="1" if name[1] == "1" else "2")
         assert curve[name, float(count)] == pytest.approx(expected, rel=1e-3)
+
+
+def test_no_axis_has_two_points_and_the_growth_is_said_in_words():
+    assert [*plots.growth_curves(machine("cpu"))] == ["train_samples", "hidden", "batch", "epochs"]
+    least, most = (time_of(CPU, "growth", stage="06_sparse", train_samples=count, epochs="1",
+                           hidden="64", batch="64", threads="2") for count in ("1000", "60000"))
+    assert plots.of_growth(machine("cpu")).startswith(
+        f"06_sparse takes {most / least:.1f} times as long with 60 times the train samples, ")
+
+
+def test_a_colour_means_cpu_gpu_or_library():
+    ladder = ladders.find_ladder("")
+    names = "02_openmp", "05.2_split_sum", "peer_cublas"
+    assert [look.colour(ladder, name) for name in names] == [look.CPU, look.GPU, look.LIBRARY]
+    bars = plots.front(machine("gpu")).axes[0].patches
+    assert {matplotlib.colors.to_hex(bar.get_facecolor()) for bar in bars} == {*look.KINDS}
 
 
 def test_the_points_of_the_roofline():
@@ -426,7 +442,7 @@ def test_a_machine_of_ones_own_has_a_page_and_changes_no_readme(lab, monkeypatch
     ladders.ladders.cache_clear()
     pages.main()
     page = words((lab.home / "README.md").read_text())
-    assert "| [01_fast](../stages/01_fast) | a move | 1 | 200 | 4.00× |" in page
+    assert "| [01_fast](../stages/01_fast) | 4.00× | 200 | a move | 1 |" in page
     assert "stages/plots/cpu.svg" in page and not (lab.root / "README.md").exists()
     lab.home.rename(lab.root / "machine-quick")
     assert pages.own_machine() == lab.root / "machine-quick"

@@ -7,11 +7,11 @@ const table = [...document.querySelectorAll('article table')].find(each =>
   cells(each.rows[0]).some(cell => cell.textContent === HEAD))
 
 function runner(row, column) {
-  const [name, move] = cells(row), ms = Number(row.cells[column].textContent.replaceAll(',', ''))
+  const [name] = cells(row), ms = Number(row.cells[column].textContent.replaceAll(',', ''))
   const lane = document.createElement('div')
   lane.className = 'lane'
   lane.innerHTML = '<span></span><div><i></i></div><output></output>'
-  lane.title = `${move.textContent.trim()}: ${row.cells[column].textContent.trim()} ms`
+  lane.title = `${row.cells[column + 1].textContent.trim()}: ${row.cells[column].textContent.trim()} ms`
   lane.firstChild.innerHTML = name.innerHTML
   return { lane, ms, bar: lane.querySelector('i'), epochs: lane.lastChild }
 }

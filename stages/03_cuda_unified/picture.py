@@ -20,6 +20,6 @@ def draw(stage):
         picture.notes(*([f"{lanes} numbers in one sector: all of it is used."] if along else
                         [f"{lanes} numbers in {lanes} sectors of {sector} (a thick line).",
                          f"An {sector}th of what memory moves is used.", ""]))
-    picture.notes("Dark: what a load wants. Stripes: what comes along.",
+    picture.notes("Blue: what a load wants. Stripes: what comes along.",
                   f"{lanes} of a warp's 32 lanes are shown.")
     return picture

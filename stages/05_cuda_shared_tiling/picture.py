@@ -31,6 +31,6 @@ def draw(stage):
     picture.arrow(right + column * side, y + middle, 184, y + middle)
     picture.notes(f"The block fetches its slice of x and of W1 at once: {tile} ×",
                   f"{pixels // slices} numbers each. Its threads wait for memory once.",
-                  f"Each number then serves {tile} sums (dark). {slices - 1} other blocks",
+                  f"Each number then serves {tile} sums (blue). {slices - 1} other blocks",
                   "have the same sums over the other pixels (pale).")
     return picture

@@ -52,7 +52,7 @@ def draw(table, path):
                                        sharey="row", layout="constrained")
     for axes, (names, runs) in zip(panels.flat, groups):
         axes.set_title(" ".join(["hidden {}, batch {}".format(*names), *names[2:]]), fontsize=8)
-        for marker, (key, each) in zip(look.MARKERS, runs.groupby(line)):
+        for marker, (key, each) in zip("osD^vP", runs.groupby(line)):
             each = each.sort_values("nodes")
             shown, = axes.plot(each["nodes"], each["us_a_batch"], marker, ls="-",
                                label=f"{key}{unit}")

@@ -25,7 +25,7 @@ def draw(stage):
             picture.arrow(x, y + 51, x + 58, y + 25)
         if "wait" in parts:
             picture.head(f"{stage.number}: they compute while it travels")
-    picture.notes("Arrows: the shares on their way. Dark: the second layer.",
+    picture.notes("Arrows: the shares on their way. Blue: the second layer.",
                   f"Stripes: the correction of x⁺·W1. In {stage.number}, the step is",
                   "that of the batch before.", "",
                   "Time runs to the right, not to scale.")

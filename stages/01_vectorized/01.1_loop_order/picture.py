@@ -20,7 +20,7 @@ def draw(stage):
                      lambda _, column, read=read: "sum" if read(2, column) else "rest")
         picture.notes(*([f"{line} sums, none waits for another: one vector.",
                          f"All {line} numbers of a cache line are used at once.", "",
-                         "Stripes: what the inner loop reads. Dark: where it adds."] if along else
+                         "Stripes: what the inner loop reads. Blue: where it adds."] if along else
                         ["One sum. Each addition waits for the one before.",
                          "Each number of W1 is in another cache line."]))
     return picture

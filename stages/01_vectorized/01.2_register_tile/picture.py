@@ -18,7 +18,7 @@ def draw(stage):
             picture.grid(x, y, 1, lanes, (width - 4) / lanes, 16, lambda *_, look=look: look)
             picture.rect(x, y, width - 4, 16, "round")
     picture.notes("Stripes: loaded for this k.",
-                  f"Dark: {rows} × {columns} vectors of sums. They stay in registers",
+                  f"Blue: {rows} × {columns} vectors of sums. They stay in registers",
                   f"for all {pixels} pixels, and are stored once, at the end.",
                   "A single sum would need 2 loads for 1 multiply-add.")
     return picture

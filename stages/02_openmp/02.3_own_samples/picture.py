@@ -19,6 +19,6 @@ def draw(stage):
     picture = Picture(f"{stage.before.number}: thread 0 has all samples")
     panel(picture, picture.height, 100, "rest")
     panel(picture, picture.head(f"{stage.number}: each has its own"), 25, "sum")
-    picture.notes("Dark: z, p and dz. Time runs to the right, not to",
+    picture.notes("Blue: z, p and dz. Time runs to the right, not to",
                   "scale. A vertical line is a barrier.")
     return picture

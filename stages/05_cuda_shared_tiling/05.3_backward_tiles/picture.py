@@ -20,7 +20,7 @@ def draw(stage):
     picture.notes(f"The block's {tile} × {tile} sums belong to "
                   f"{tile // columns * (tile // rows)} threads.",
                   f"For each i a thread reads {rows} + {columns} numbers from shared",
-                  f"memory (stripes), for {rows * columns} multiply-adds (dark).",
+                  f"memory (stripes), for {rows * columns} multiply-adds (blue).",
                   "A thread with a single sum reads 2 for 1.", "")
     across = tile // columns
     picture.head("Banks of da: other columns in each thread")

@@ -111,10 +111,10 @@ def draw(path):
     figure, panels = look.plt.subplots(1, len(ways), sharey=True, squeeze=False,
                                        figsize=(2.4 * len(ways), 2.8), layout="constrained")
     for way, axes in zip(ways, panels[0], strict=True):
-        for name, marker in zip(NAMES, "os", strict=True):
+        for name, style in zip(NAMES, ("o--", "s-"), strict=True):
             runs = table[(table["network"] == way) & (table["stage"] == name)]
             times = runs.groupby("latency_us")["us_a_batch"].agg(["median", "min", "max"])
-            axes.errorbar(times.index, times["median"], marker=marker, color=look.place(name)[1],
+            axes.errorbar(times.index, times["median"], fmt=style, color=look.CPU,
                           yerr=[times["median"] - times["min"], times["max"] - times["median"]],
                           label=name)
         axes.set_title(way)

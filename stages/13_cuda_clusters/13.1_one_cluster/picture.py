@@ -24,7 +24,7 @@ def draw(stage):
     y = picture.head(f"{stage.number}: a barrier of the cluster")
     gpu(picture, y, lambda gpc, place: "sum" if gpc == 1 and place < blocks else "rest")
     picture.rect(96, y + 6, 80, 60, "round")
-    picture.notes("Dark: blocks that have units at hidden 32. Pale: those",
-                  "that wait with them. White: idle. 16 multiprocessors",
+    picture.notes("Blue: blocks that have units at hidden 32. Pale: those",
+                  "that wait with them. Empty: idle. 16 multiprocessors",
                   "of each GPC are shown.")
     return picture
