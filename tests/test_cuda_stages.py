@@ -4,7 +4,7 @@ programs."""
 import re
 
 import pytest
-from programs import FULL, ROOT, Trainer, simulated
+from programs import FULL, ROOT, Trainer, drawn_data, make, run, simulated
 
 from bench import ladders
 
@@ -89,3 +89,15 @@ def test_the_stage_that_an_error_names_instead_runs_on_every_device():
     ladder = ladders.find_ladder("")
     names = re.findall(r"try ([0-9.]+)\"", (ROOT / "stages/training_cuda.h").read_text())
     assert names and not [name for name in names if ladder.find(name).declared("CAPABILITY")]
+
+
+def test_two_halves_round_no_more_than_floats():
+    folder = ROOT / "stages/14_cuda_tensor_cores/errors"
+    make("-C", folder, "build/errors")
+    said = run(f"{folder}/build/errors --hidden 33 --batch 60 --train 640 --test 64"
+               f" --data {drawn_data()}").stdout
+    forward, backward = ({name.strip(): float(error) for name, error in re.findall(
+        r"^(.{10}) .* ([0-9].*)$", table, re.M)} for table in said.split("xᵀ"))
+    for rms in forward, backward:
+        assert rms["two fp16"] < 1.1 * rms["FFMA"] and rms["three bf16"] < 1.1 * rms["FFMA"]
+        assert 10 * rms["FFMA"] < rms["two bf16"] < rms["fp16"] / 10 < rms["TF32"] / 8
