@@ -28,6 +28,10 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
     assert [folder for folder in order if folder in folders] == folders
     for stage, folder in zip(stages, folders):
         page = (tmp_path / folder / "README.html").read_text()
+        is_below = stage.is_step and (stage.folder.parent / "README.md").exists()
+        # In the list of all pages, a chapter's steps are below it, and a study below the studies.
+        level = max(map(int, re.findall("toctree-l([1-9]) current", page)))
+        assert level == 2 + is_below + bool(stage.ladder.chosen_by("of "))
         assert page.count("<summary>Solution") == (stage.folder / "SOLUTIONS.md").exists()
         text = html.unescape(re.sub("<.*?>", "", page))
         assert stage.source.read_text().strip() in text
@@ -41,6 +45,12 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
             assert 'class="still"' in (tmp_path / folder / "look.html").read_text()
         else:
             assert not looks
+
+
+    style, script = ((tmp_path / "_static" / name).read_text()
+                     for name in ("styles/furo.css", "scripts/furo.js"))
+    assert "@import" not in style and "prefers-color-scheme" in style
+    assert not re.search("^import ", script, re.MULTILINE)
 
 
 def test_links_lead_to_pages():

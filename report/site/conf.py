@@ -2,6 +2,7 @@
 diff, solutions and source, a page of a CUDA stage's accesses to memory, and pages or downloads
 behind the links to folders and files."""
 
+import functools
 import os
 import re
 import subprocess
@@ -24,7 +25,7 @@ include_patterns = ["**.md"]
 exclude_patterns = [".*", "**/.*", "**/build", "**/env", "**/SOLUTIONS.md", "report/site"]
 myst_heading_anchors = 4
 smartquotes = False
-highlight_language = "none"
+highlight_language = "text"  # of a fence without one; commands, which are indented, have "none"
 html_theme = "furo"
 # Of the styles that Debian 12 has, the two with enough contrast.
 pygments_style, pygments_dark_style = "xcode", "github-dark"
@@ -52,11 +53,9 @@ LOOKS = {}
 
 
 def contents(page, pages):
-    """The pages whose nearest README above is this page, in the order in which they are read. All
-    stages are of their ladder's page, wherever they lie: a step is read before its stage."""
+    """The pages whose nearest README above is this page, as the list of all pages has them."""
     def above(other):
         folder = other.parent if other.name != "README.md" else other.parent.parent
-        folder = STAGES[other].ladder.folder if other in STAGES else folder
         return next(top / "README.md" for top in (folder, *folder.parents)
                     if top / "README.md" in pages)
 
@@ -68,6 +67,20 @@ def contents(page, pages):
 
     return sorted((other for other in pages - {ROOT / "README.md"} if above(other) == page),
                   key=place)
+
+
+@functools.cache
+def order(page, pages):
+    """This page and those below it, as they are read: a stage comes after its steps."""
+    before, after = [], []
+    for other in contents(page, pages):
+        part = before if {page, other} <= STAGES.keys() else after
+        part += order(other, pages)
+    return [*before, page, *after]
+
+
+def all_pages(app):
+    return frozenset(Path(app.env.doc2path(name)) for name in app.env.found_docs)
 
 
 def lead(page, match):
@@ -90,7 +103,7 @@ def lead(page, match):
 def read(app, name, source):
     """Adds to a page's text what only the site has."""
     page = Path(app.env.doc2path(name))
-    pages = {Path(app.env.doc2path(other)) for other in app.env.found_docs}
+    pages = all_pages(app)
     text = parts(STAGES[page], source[0]) if page in STAGES else [source[0]]
     text = [LINK.sub(lambda match: lead(page, match), part) for part in text]
     below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
@@ -133,11 +146,18 @@ def folded(title, text):
 
 def adapt(app, name, template, context, tree):
     """Opens the list of all pages only where the page is in it: the whole one would be most of each
-    page, and most of the time to build it. The first page leads to the first stage."""
-    if name == root_doc:
-        first = app.env.path2doc(str(next(iter(STAGES))))
-        title = app.env.titles[first].astext()
-        context["next"] = {"link": context["pathto"](first), "title": title}
+    page, and most of the time to build it. Leads from page to page in the order of reading, and
+    from the first page to the first stage."""
+    page = Path(app.env.doc2path(name))
+    pages = order(ROOT / "README.md", all_pages(app))
+    if page in pages:
+        at = pages.index(page)
+        following = [next(iter(STAGES))] if not at else pages[at + 1:at + 2]
+        for which, others in (("prev", pages[:at][-1:]), ("next", following)):
+            context[which] = None
+            for other in map(app.env.path2doc, map(str, others)):
+                context[which] = {"link": context["pathto"](other),
+                                  "title": app.env.titles[other].astext()}
     whole = context["toctree"]
     context["toctree"] = lambda **options: whole(**options | {"collapse": True})
 
@@ -151,9 +171,26 @@ def finish(app, error):
     """Makes the page that a folder leads to, and those of accesses to memory."""
     if not error:
         out = Path(app.outdir)
+        bundle(out / "_static")
         (out / "index.html").write_bytes((out / "README.html").read_bytes())
         for stage, text in LOOKS.items():
             (out / stage.folder.relative_to(ROOT) / "look.html").write_text(text, encoding="utf-8")
+
+
+def bundle(static):
+    """What furo's authors do before they publish it, and Debian 12 leaves to a web server of its
+    own: no style is asked for that is not there, a script is in the one that imports it, and its
+    dark colours are those of a dark system, too."""
+    style, script = static / "styles/furo.css", static / "scripts/furo.js"
+    text = re.sub(r"@import url\(/[^)]*\);", "", style.read_text(encoding="utf-8"))
+    if "prefers-color-scheme" not in text:
+        colours = re.search(r'body\[data-theme="dark"\] ({[^}]*})', text)[1]
+        text += ("@media screen and (prefers-color-scheme: dark) { "
+                 f'body:not([data-theme="light"]) {colours} }}')
+    style.write_text(text, encoding="utf-8")
+    text = re.sub(r'^import \w+ from "\./(.*)";', lambda found: (
+        script.parent / found[1]).read_text(encoding="utf-8"), script.read_text(encoding="utf-8"))
+    script.write_text(text, encoding="utf-8")
 
 
 def setup(app):
