@@ -1,5 +1,5 @@
-// Stage 02: pixels for each thread in the place of hidden units, where these are too few. A thread
-// then sums its pixels' part of a for all hidden units, and the threads exchange these sums.
+// Stage 02: the threads as a grid of U parts of the hidden units × P parts of the pixels. A thread
+// sums its pixels' part of a for its units, and those with the same units exchange these sums.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -42,30 +42,30 @@ struct network {
     size_t units;   // the hidden units that were asked for
     size_t vectors; // V
     vec *weights1;  // V × 784: a panel for each vector of hidden units, read from end to end
-    vec *bias1;     // C × V
-    vec *weights2;  // C × V × 10: panels, too
+    vec *bias1;     // P × V
+    vec *weights2;  // P × V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
     // One batch's intermediate values.
     size_t stride;      // N
     vec *activations;   // V × N: a
-    vec *d_activations; // C × V × N: da
-    vec *sums;          // C × V × N: what each thread's pixels add to a
+    vec *d_activations; // P × V × N: da
+    vec *sums;          // P × V × N: what each part of the pixels adds to a
     outputs *logits;    // N × 10: z, then p, then dz
-    outputs *shares;    // T × N × 10: what each thread's hidden units add to z
+    outputs *shares;    // U × N × 10: what each part of the units adds to z
     double *losses;     // T: of each thread's samples in an epoch
 
     size_t threads; // T
-    bool by_pixels; // the threads divide the pixels: there are T copies C, or else one
+    size_t copies;  // P: the threads that have the same hidden units and divide the pixels
 
-    // In a thread's own struct, whose arrays begin at its copies:
-    size_t first_pixel, last_pixel;
-    vec *own_sums;
+    // In a thread's own struct, whose b1, W2 and da begin at its copies:
+    size_t copy, first_pixel, last_pixel; // 0 to P − 1; its pixels: first_pixel to last_pixel − 1
 };
 
 // A thread's part of the network.
 struct slice {
     size_t thread, threads; // 0 to T − 1, T
+    size_t part, parts;     // its part of the hidden units: 0 to U − 1, U
     size_t first, last;     // its vectors of hidden units: first to last − 1
     size_t begin, end;      // its samples of the batch: begin to end − 1
     outputs bias2;          // the same in all threads
@@ -90,14 +90,12 @@ static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units, or a dozen that add up their sums, gain nothing: README.md, Many cores.
+    // of hidden units, or than pairs, divide pixels: tiles of one vector need a load for each FMA.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
-    const bool is_even = vectors == threads && threads > 2; // slices of one, and no thread idle
-    const bool by_pixels = vectors < 2 * threads && vectors < 7 && !is_even;
-    const size_t most = by_pixels ? 12 : vectors;
-    threads = threads < most ? threads : most;
-    const size_t copies = by_pixels ? threads : 1;
+    size_t copies = 1; // as few as leave each part of the units two vectors
+    while (copies < threads && (threads % copies || vectors * copies < 2 * threads))
+        ++copies;
     struct network network = {
         .units = units,
         .vectors = vectors,
@@ -112,7 +110,7 @@ static struct network create(const struct options *options) {
         .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .losses = allocate_array(threads, sizeof(double)),
         .threads = threads,
-        .by_pixels = by_pixels,
+        .copies = copies,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
@@ -141,22 +139,26 @@ static void destroy(struct network *network) {
     free(network->losses);
 }
 
-// Returns the calling thread's slice, and makes *network, a copy, that of the thread.
-// The runtime may have granted fewer threads than wanted.
+// Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
+// Makes *network, a copy, the thread's own.
 static struct slice take_slice(struct network *network) {
     const size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
-    // It has part i of the units and part j of the pixels: whole tiles, and the last one the rest.
-    const size_t i = network->by_pixels ? 0 : thread, parts = network->by_pixels ? 1 : threads;
-    const size_t j = thread - i, tiles = PIXELS / TILE_ROWS;
-    network->first_pixel = tiles * j / threads * TILE_ROWS;
-    network->last_pixel = j + parts < threads ? tiles * (j + 1) / threads * TILE_ROWS : PIXELS;
+    // Threads with the same units are neighbours. Fewer threads than wanted may make no grid.
+    const size_t copies = threads % network->copies ? 1 : network->copies;
+    const size_t i = thread / copies, parts = threads / copies;
+    const size_t j = thread % copies, tiles = PIXELS / TILE_ROWS;
+    network->copies = copies;
+    network->copy = j;
+    network->first_pixel = tiles * j / copies * TILE_ROWS; // whole tiles, and the last one the rest
+    network->last_pixel = j + 1 < copies ? tiles * (j + 1) / copies * TILE_ROWS : PIXELS;
     network->bias1 += j * network->vectors;
     network->weights2 += j * network->vectors * CLASSES;
     network->d_activations += j * network->vectors * network->stride;
-    network->own_sums = network->sums + j * network->vectors * network->stride;
     return (struct slice){
         .thread = thread,
         .threads = threads,
+        .part = i,
+        .parts = parts,
         .first = network->vectors * i / parts,
         .last = network->vectors * (i + 1) / parts,
         .bias2 = network->bias2,
@@ -170,6 +172,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
+    vec *sums = network->sums + (network->copy * network->vectors + v) * network->stride + s;
     vec sum[TALL_ROWS][TILE_COLUMNS] = {0};
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
     for (size_t k = network->first_pixel; k < network->last_pixel; ++k) {
@@ -182,7 +185,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
-            network->own_sums[(v + c) * network->stride + s + r] = sum[r][c];
+            sums[c * network->stride + r] = sum[r][c];
 }
 
 // The same for all samples: the last in tiles of SHORT_ROWS, of which the last may compute some
@@ -307,18 +310,17 @@ static float softmax(outputs *z, uint8_t label) {
 static double forward(struct network *network, struct slice *slice, const struct batch *batch) {
     const size_t n = batch->samples;
     outputs *z = network->logits;
-    outputs *share = network->shares + slice->thread * network->stride;
+    outputs *share = network->shares + slice->part * network->stride;
     slice->begin = n * slice->thread / slice->threads;
     slice->end = n * (slice->thread + 1) / slice->threads;
-    const size_t size = network->vectors * network->stride;
-    const size_t copies = network->by_pixels ? slice->threads : 1;
+    const size_t size = network->vectors * network->stride, copies = network->copies;
 
     for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
         forward_columns(network, batch, v, slice->last);
 
-    const size_t begin = network->by_pixels ? slice->begin : 0;
-    const size_t end = network->by_pixels ? slice->end : n;
-    if (network->by_pixels) { // all sums are complete
+    // The threads that have the same units divide the samples of all that follows from the sums.
+    const size_t begin = n * network->copy / copies, end = n * (network->copy + 1) / copies;
+    if (copies > 1) { // all sums are complete
 #pragma omp barrier
     }
     for (size_t v = slice->first; v < slice->last; ++v)
@@ -328,23 +330,19 @@ static double forward(struct network *network, struct slice *slice, const struct
                 a += network->sums[c * size + v * network->stride + s];
             network->activations[v * network->stride + s] = (vec)((vec_mask)a & (a > 0));
         }
-
     for (size_t s = begin; s < end; ++s)
         share[s] = (outputs){0};
     for (size_t v = slice->first; v < slice->last; ++v)
         add_logits(network, v, share, begin, end);
 
-    if (!network->by_pixels) {
+    if (slice->parts > 1) { // all shares are complete
 #pragma omp barrier
     }
     // Apart from softmax no turn waits for another, so many of the others' lines travel at once.
     for (size_t s = slice->begin; s < slice->end; ++s) {
         z[s] = slice->bias2;
-        if (network->by_pixels)
-            z[s] += share[s];
-        else
-            for (size_t t = 0; t < slice->threads; ++t)
-                z[s] += network->shares[t * network->stride + s];
+        for (size_t p = 0; p < slice->parts; ++p)
+            z[s] += network->shares[p * network->stride + s];
     }
     double loss = 0;
     for (size_t s = slice->begin; s < slice->end; ++s)
