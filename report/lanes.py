@@ -60,7 +60,8 @@ class Shapes:
         key = request["bytes"], request["space"], *lanes.items()
         if key not in self.numbers:
             self.numbers[key] = len(self.all)
-            touched = trace.touches(lanes, request["bytes"], request["space"] == "shared")
+            touched = [[lane, at // trace.WORD + i, wavefront] for lane, at in lanes.items()
+                       for i, wavefront in enumerate(request["by"][lane])]
             self.all.append({"bytes": request["bytes"], "lanes": [*lanes.items()],
                              "touches": touched})
         return self.numbers[key], start

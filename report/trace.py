@@ -5,7 +5,6 @@ import functools
 import json
 import re
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from bench.base import value
 from bench.options import given
 from bench.process import make, output
 
-WORD, BANKS, LANES, WIDEST = 4, 32, 32, 16  # the first and the last in bytes
+WORD, LANES = 4, 32  # the first in bytes
 SECTORS_A_CYCLE = 4  # of global memory: a wavefront of shared memory takes a cycle
 # A variable with its indices or members, or what a pointer leads to.
 ELEMENT = re.compile(r"\*\((?:const )?\w+ \*\)(?:\w+|\((?:[^()]|\([^()]*\))*\))"
@@ -100,40 +99,3 @@ def expression(text, column, kind):
     before = [span for span in reversed(spans) if span[1] <= at]
     whole = [(len(text) - len(text.lstrip()), len(text))]
     return (inside + (after if kind == "load" else before) + whole)[0]
-
-
-# ---- Which wavefront serves a word: count_passes() in sim/accesses.cpp says why
-
-
-def paired(lanes, part, bit):
-    return all(lanes.get(lane ^ bit, lanes[lane]) == lanes[lane] for lane in part)
-
-
-def parts(lanes, size):
-    """The lanes of each part of a request to shared memory that has wavefronts of its own."""
-    if size <= WORD:
-        return [[*lanes]]
-    at_once, found = LANES // 2 if size == WIDEST else LANES, []
-    for first in range(0, LANES, at_once):
-        part = [lane for lane in lanes if first <= lane < first + at_once]
-        half = [lane for lane in part if lane < first + at_once // 2]
-        together = paired(lanes, part, 1) or paired(lanes, part, 2)
-        found += [part] if together else [half, part[len(half):]]
-    return found
-
-
-def words(at, size):
-    return range(at // WORD, (at + size - 1) // WORD + 1)
-
-
-def touches(lanes, size, shared):
-    """[lane, word, wavefront] of all words that lanes want, as {lane: address}."""
-    found, first = [], 0
-    for part in parts(lanes, size) if shared else [[*lanes]]:
-        wave, of_bank = {}, Counter()
-        for word in sorted({word for lane in part for word in words(lanes[lane], size)}):
-            wave[word] = first + of_bank[word % BANKS]
-            of_bank[word % BANKS] += shared
-        found += [[lane, word, wave[word]] for lane in part for word in words(lanes[lane], size)]
-        first += max(of_bank.values(), default=0)
-    return found

@@ -125,16 +125,25 @@ size_t count_sectors(const request &request, size_t *sectors, size_t *packed, si
     return count_misses(found, n);
 }
 
-// Passes over the banks for some lanes at once: as many as words are wanted of one bank.
-size_t passes_of(const request &request, unsigned lanes) {
+// Of each lane and each word that it wants, the pass that serves it.
+using served = size_t[warpSize][LARGEST / WORD];
+
+// Passes over the banks for some lanes at once: as many as words are wanted of one bank. `before`
+// of the request's passes have served other lanes.
+size_t passes_of(const request &request, unsigned lanes, size_t before, served *served) {
     uintptr_t words[warpSize * LARGEST / WORD];
-    size_t n = 0, in_bank[BANKS] = {};
+    size_t n = 0, in_bank[BANKS] = {}, pass[warpSize * LARGEST / WORD];
     for (size_t lane = 0; lane < warpSize; ++lane)
         for (unsigned byte = 0; lanes >> lane & 1 && byte < request.bytes; byte += WORD)
             words[n++] = (request.addresses[lane] + byte) / WORD;
     n = distinct(words, n);
     for (size_t i = 0; i < n; ++i)
-        ++in_bank[words[i] % BANKS];
+        pass[i] = before + in_bank[words[i] % BANKS]++;
+    for (size_t lane = 0; served && lane < warpSize; ++lane)
+        for (unsigned byte = 0; lanes >> lane & 1 && byte < request.bytes; byte += WORD)
+            (*served)[lane][byte / WORD] =
+                pass[std::lower_bound(words, words + n, (request.addresses[lane] + byte) / WORD) -
+                     words];
     return *std::max_element(in_bank, in_bank + BANKS);
 }
 
@@ -149,18 +158,20 @@ bool paired(const request &request, unsigned lanes, unsigned bit) {
 
 // A pass serves at most 128 bytes: a half of the warp with 8 bytes each, a quarter with 16. Two
 // such parts go together where neighbouring lanes, or those two apart, want the same.
-size_t count_passes(const request &request) {
+size_t count_passes(const request &request, served *served) {
     if (request.bytes <= WORD)
-        return passes_of(request, request.lanes);
+        return passes_of(request, request.lanes, 0, served);
     size_t passes = 0;
     const unsigned lanes_at_once = request.bytes == LARGEST ? 16 : warpSize;
     for (unsigned first = 0; first < warpSize; first += lanes_at_once) {
         const unsigned part = request.lanes & ALL_LANES >> (warpSize - lanes_at_once) << first;
         const unsigned half = part & ALL_LANES >> (warpSize - lanes_at_once / 2) << first;
-        if (paired(request, part, 1) || paired(request, part, 2))
-            passes += passes_of(request, part);
-        else
-            passes += passes_of(request, half) + passes_of(request, part & ~half);
+        if (paired(request, part, 1) || paired(request, part, 2)) {
+            passes += passes_of(request, part, passes, served);
+        } else {
+            passes += passes_of(request, half, passes, served);
+            passes += passes_of(request, part & ~half, passes, served);
+        }
     }
     return passes;
 }
@@ -251,6 +262,7 @@ struct traced_request {
     request made;
     size_t interval, sectors, misses, passes;
     uintptr_t array; // where what its first lane wants begins
+    served by;       // zeros of global memory
 };
 
 struct trace {
@@ -305,9 +317,10 @@ void count_requests() {
         join_shared(kind);
     for (site &site : sites) {
         for (const request &request : site.requests) {
-            traced_request traced = {site.place, site.kind, site.shared, request, 0, 0, 0, 0, 0};
+            traced_request traced = {site.place, site.kind, site.shared, request, 0,
+                                     0,          0,         0,           0,       {}};
             if (site.shared) {
-                const size_t passes = count_passes(request);
+                const size_t passes = count_passes(request, trace ? &traced.by : nullptr);
                 ++counts.shared_requests[site.kind];
                 counts.passes[site.kind] += passes;
                 counts.shared_words += site.kind == LOAD ? request.bytes / WORD : 0;
@@ -755,7 +768,8 @@ void note_copy(copy_direction direction, const void *from, size_t bytes) {
 
 // A request as JSON. Each lane has its distance from where the array begins, or null if it takes no
 // part. `start` is where in 128 bytes the array begins, which are four sectors or a word of each
-// bank. `code` is an address of the program, in the call of what GCC calls before the access.
+// bank. `by` has the wavefront that serves each of a lane's words. `code` is an address of the
+// program, in the call of what GCC calls before the access.
 static void write_request(FILE *file, const traced_request &traced) {
     const char *const kind = traced.kind == LOAD    ? "load"
                              : traced.kind == STORE ? "store"
@@ -774,6 +788,13 @@ static void write_request(FILE *file, const traced_request &traced) {
                 traced.made.lanes >> lane & 1
                     ? print("%td", (ptrdiff_t)(traced.made.addresses[lane] - traced.array)).text
                     : "null");
+    fputs("], \"by\": [", file);
+    for (size_t lane = 0; lane < warpSize; ++lane) {
+        fputs(lane ? ", [" : "[", file);
+        for (unsigned word = 0; word * WORD < traced.made.bytes; ++word)
+            fprintf(file, "%s%zu", word ? ", " : "", traced.by[lane][word]);
+        fputs("]", file);
+    }
     fputs("]}", file);
 }
 

@@ -17,30 +17,6 @@ CUDA = [stage for stage in ladders.find_ladder("").stages
 needs_symbols = pytest.mark.skipif(not shutil.which("eu-addr2line"), reason="found no eu-addr2line")
 
 
-# By the CUDA programming guide: 32 banks of a word, in each wavefront 128 bytes at most.
-@pytest.mark.parametrize("size, address, wavefronts", [
-    (4, lambda lane: 4 * lane, 1),
-    (4, lambda lane: 8 * lane, 2),            # stride 2: half of the banks
-    (4, lambda lane: 128 * lane, 32),         # stride 32: one bank
-    (4, lambda lane: 132 * lane, 1),          # padded to 33
-    (4, lambda lane: 0, 1),                   # a broadcast
-    (1, lambda lane: lane, 1),
-    (1, lambda lane: 128 * lane, 32),
-    (8, lambda lane: 8 * lane, 2),
-    (16, lambda lane: 16 * lane, 4),          # a float4 each
-    (16, lambda lane: 16 * (lane // 2), 2),   # two lanes share one
-    (16, lambda lane: 256 * (lane // 8), 4),  # rows in the same banks
-    (16, lambda lane: 288 * (lane // 8), 2),  # padded by two float4
-])
-def test_wavefronts_are_those_of_the_programming_guide(size, address, wavefronts):
-    found = trace.touches({lane: address(lane) for lane in range(32)}, size, shared=True)
-    assert {wave for *_, wave in found} == {*range(wavefronts)}
-    for wave in range(wavefronts):  # a bank serves one word at once
-        words = {word for _, word, at in found if at == wave}
-        assert len({word % 32 for word in words}) == len(words)
-    assert len(found) == 32 * max(1, size // 4)
-
-
 @pytest.mark.parametrize("text, kind", [
     ("    sum += x[s * PIXELS + k@] * weights1[k * hidden + h];", "load"),
     ("    sum[r][c] += x_tile[@row + r][i] * weights_tile[i][column + c];", "load"),
@@ -66,11 +42,6 @@ def test_a_page_draws_what_the_simulated_device_counts(stage):
     for kernel in trace.trace(stage).values():
         shown = dict(lanes.source(stage, kernel))
         for each in kernel["requests"]:
-            at = {lane: each["start"] + at for lane, at in enumerate(each["lanes"])
-                  if at is not None}
-            found = trace.touches(at, each["bytes"], each["space"] == "shared")
-            assert each["wavefronts"] in (0, len({wave for *_, wave in found}))
-            assert each["sectors"] in (0, len({word // 8 for _, word, _ in found}))
             assert each["place"].text in shown[each["place"].line]
     page = lanes.page(stage)
     data = json.loads(re.search('id="data">(.*)</script>', page)[1])

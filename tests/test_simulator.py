@@ -306,6 +306,12 @@ def test_a_trace_has_a_warps_requests_and_what_each_takes(tmp_path, block, warp)
     assert first["lanes"] == [4 * lane for lane in range(32)] and first["bytes"] == 4
     assert eight["lanes"] == [None] * 24 + [256 + at for at in first["lanes"][24:]]
     assert requests[-1]["lanes"] == [256 * block + 128 * warp + at for at in first["lanes"]]
+    for each in requests[7:-1]:
+        words = {(wave, (each["start"] + at) // 4 + i)
+                 for at, waves in zip(each["lanes"], each["by"]) for i, wave in enumerate(waves)}
+        assert {wave for wave, _ in words} == {*range(each["wavefronts"])}
+        # In a wavefront, a bank serves one word.
+        assert len({(wave, word % 32) for wave, word in words}) == len(words)
     # The block's first warp has loaded all that its second one wants.
     assert [each["misses"] for each in requests[:7]] == (
         [0] * 7 if warp else [4, 31, 0, 0, 0, 9, 0])
