@@ -46,16 +46,22 @@ def test_the_ceiling_of_more_threads_is_printed():
         assert re.fullmatch(r"[1-9][.0-9]*e\+\d+\n", said)
 
 
-ROWS = ["launch", "launch_wait", "node", "grid_barrier", "load_shared", "read_L2", "load_L2",
-        "read_memory", "load_memory", "fma", "clock", "copy_pageable", "copy_pinned"]
+ROWS = ["launch", "launch_wait", "dependent_node", "grid_barrier", "flag", "load_shared", "read_L2",
+        "load_L2", "read_memory", "load_memory", "fma", "clock", "copy_pageable", "copy_pinned",
+        "page_fault"]
+NEWER = ["mma_f16", "mma_bf16", *(
+    f"{name}_{size}" for size in (2, 4, 8, 16)
+    for name in ("clusters", "read_remote", "cluster_barrier", "load_remote"))]
 
 
-def test_a_gpus_ceilings_are_printed():
-    make("-C", "bench/machine", "build/calibrate.sim")
-    said = run([ROOT / "bench/machine/build/calibrate.sim"]).stdout
+@pytest.mark.parametrize("program, wanted", [
+    ("calibrate.sim", ROWS), ("calibrate90.sim", ROWS + NEWER)])
+def test_a_gpus_ceilings_are_printed(program, wanted):
+    make("-C", "bench/machine", f"build/{program}")
+    said = run([ROOT / "bench/machine/build" / program]).stdout
     head, *found = [line.split(",") for line in said[said.index("what,"):].splitlines()]
     assert head == ["what", "unit", "value", "least", "most"]
-    assert [each[0] for each in found] == ROWS
+    assert sorted(each[0] for each in found) == sorted(wanted)
     for _, unit, value, least, most in found:
         assert unit and 0 < float(least) <= float(value) <= float(most) < float("inf")
 
