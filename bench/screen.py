@@ -8,6 +8,7 @@ import textwrap
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 
 def tell(text, indent=""):
@@ -19,14 +20,27 @@ def tell(text, indent=""):
 
 
 def markdown(text):
-    """Prints a part of a README: its paragraphs and lists, and tables and code as they are."""
+    """Prints a part of a README: its paragraphs and lists, tables, and code as it is."""
     for block in re.split(r"\n\s*\n", text.strip("\n")):
-        for line in re.split(r"\n(?=\||    |\s*(?:-|\d+\.) )", block):
+        lines = re.split(r"\n(?=\||    |\s*(?:-|\d+\.) )", block)
+        if block.startswith("|") and sys.stdout.isatty():
+            table(lines)
+            lines = []
+        for line in lines:
             if line.startswith(("|", "    ")):
                 print(line)
             else:
                 tell(line, "  " if re.match(r"- |\d+\.", line) else "")
         print()
+
+
+def table(lines):
+    """Prints a table of a README. Its columns wrap to the terminal's width."""
+    first, *rows = ([cell.strip("* ") for cell in line.split("|")[1:-1]] for line in lines)
+    found = Table(*first, box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        found.add_row(*row)
+    Console(markup=False, highlight=False).print(found)
 
 
 class Bar(Progress):
