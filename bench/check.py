@@ -59,24 +59,24 @@ def run_tests(stage, path, options):
                 test(program, *arguments)
             except testing.Wrong as wrong:
                 bar.stop()
-                explain(stage, program, arguments[0], wrong)
+                explain(stage, program, wrong)
                 return False
     print(f"{stage.name}: right, {count} tests")
     return True
 
 
-def explain(stage, program, case, wrong):
-    """Prints what is wrong. Another build may say where."""
+def explain(stage, program, wrong):
+    """Prints what is wrong. Another build, started as this one was, may say where."""
     print(f"{stage.name}: WRONG {wrong}")
     if isinstance(wrong, testing.Differs):
         with contextlib.suppress(testing.Wrong):
-            diagnosis.explain(program, *wrong.found)
+            diagnosis.explain(program, wrong.case, wrong.start, *wrong.found)
     for _, flag, suffix in builds(stage):
         if not program.path.name.endswith(suffix):
             other = dataclasses.replace(
                 program, command=(*program.command[:-1], str(build(stage, flag, suffix=suffix))),
                 environment=program.environment | {"SIM_UNSET": "1"})
-            said = other.run(case).error
+            said = other.run(wrong.case, wrong.start).error
             if said and said not in str(wrong):
                 print(f"{flag} says: {said}")
                 return

@@ -27,15 +27,28 @@ def program(stage):
     return stage.folder / f"{stage.program.name}.counted.sim"
 
 
-def simulate(stage, options, work, **variables):
+def simulate(command, work, apart=(), **variables):
     """The counts of a run, a row for each kernel. In the kernels that are `apart`, no load from
     shared memory is joined with that of the next iteration, as nvcc does in most."""
     path = Path(work, "counts.csv")
-    apart = {*read(stage).query("apart == 1")["kernel"]}
-    output([program(stage), *stage.ladder.data, *options.split(), "--quiet"],
+    output([*command, "--quiet"],
            env={**os.environ, "SIM_COUNTS": str(path), "SIM_APART": f",{','.join(apart)},",
                 "SIM_MULTIPROCESSORS": str(MULTIPROCESSORS), **variables})
     return pandas.read_csv(path, index_col="kernel").fillna(0).astype(int)
+
+
+def difference(command, run, less, work, apart=()):
+    """The counts of a program with the options `run`, without those with `less`, if it has any."""
+    frame = simulate([*command, *run.split()], work, apart)
+    if less:
+        other = simulate([*command, *less.split()], work, apart)
+        frame -= other.reindex(frame.index, fill_value=0)
+    return frame[frame.any(axis=1)]
+
+
+def apart_in(stage):
+    """The kernels that are `apart` in the repository's counts of a stage."""
+    return {*read(stage).query("apart == 1")["kernel"]}
 
 
 def count(stage, counts=None):
@@ -45,15 +58,12 @@ def count(stage, counts=None):
         fail(f"{stage.name}: found no GPU (nvidia-smi lists none), and no [[counts]] in "
              f"{stage.ladder.file.relative_to(ROOT)}, which say what to count", 77)
     make("-C", stage.folder, "sim", "COUNT=1")
-    apart = {*read(stage).query("apart == 1")["kernel"]}
+    apart = apart_in(stage)
     frames = {}
     with tempfile.TemporaryDirectory() as work:
         for each in counts:
-            frame = simulate(stage, each["run"], work)
-            if each.get("less"):
-                less = simulate(stage, each["less"], work)
-                frame -= less.reindex(frame.index, fill_value=0)
-            frame = frame[frame.any(axis=1)]
+            frame = difference([program(stage), *stage.ladder.data], each["run"], each.get("less"),
+                               work, apart)
             frames[stage.name, each["cell"]] = frame.assign(
                 apart=frame.index.isin(apart).astype(int))
     return pandas.concat(frames, names=["stage", "cell"]).reset_index()

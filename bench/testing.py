@@ -28,16 +28,17 @@ CELL_SEEDS = 1, 2, 3
 
 
 class Wrong(Exception):
+    """What is wrong with a program in a case that was started in some way."""
     status = 1  # of the program that could not run here, or not with these options
+
+    def __init__(self, case, start, said, *found):
+        super().__init__(f"with {case}{start}: {said}")
+        self.case, self.start, self.found = case, start, found
 
 
 class Differs(Wrong):
-    """The program computes something else than the reference. `found` is (the case, the Start, the
-    Run, its Items), for diagnosis.py."""
-
-    def __init__(self, message, *found):
-        super().__init__(message)
-        self.found = found
+    """The program computes something else than the reference. `found` is (the Run, its Items), for
+    diagnosis.py."""
 
 
 class Skipped(Exception):
@@ -164,24 +165,23 @@ class Tester:
 
     def result(self, case, start=AS_IT_IS):
         """A run that has ended well, and saved as many numbers as the reference."""
-        where = f"with {case}{start}"
         run = self.run(case, start)
         if run.status == process.TOO_SLOW:
-            raise Wrong(f"{where}: hangs, or takes over {self.limit} s")
+            raise Wrong(case, start, f"hangs, or takes over {self.limit} s")
         if run.status < 0:
             said = filter(None, [signal.strsignal(-run.status), run.error])
-            raise Wrong(f"{where}: ended by a signal: {': '.join(said)}")
+            raise Wrong(case, start, f"ended by a signal: {': '.join(said)}")
         if run.status or run.error:
             hint = f"; {UNSET}" if self.is_simulated and " became " in run.error else ""
-            wrong = Wrong(f"{where}: exit status {run.status}: {run.error}{hint}")
+            wrong = Wrong(case, start, f"exit status {run.status}: {run.error}{hint}")
             if run.status in (2, NOT_HERE):
                 wrong.status = run.status
             raise wrong
         _, expected = self.expected(case)
         found = 0 if run.values is None else run.values.size
         if expected is not None and found != expected.size:
-            raise Wrong(f"{where}: --{self.ladder.save}: found {found} numbers, "
-                        f"expected {expected.size}")
+            raise Wrong(case, start, f"--{self.ladder.save}: found {found} numbers, "
+                                     f"expected {expected.size}")
         return run
 
     def compare(self, case, start=AS_IT_IS):
@@ -266,14 +266,14 @@ def test(program, case, twice=False):
         run, items, right = program.compare(case, start)
         if not right:
             first = next(item for item in items if not item.right)
-            raise Differs(f"with {case}{start}: the first that differs is "
+            raise Differs(case, start, "the first that differs is "
                           f"{first.element or first.name}: found {first.found:.9g}, "
-                          f"expected {first.expected:.9g}", case, start, run, items)
+                          f"expected {first.expected:.9g}", run, items)
         if start.threads:
             check_threads(program, case, start, run.row)
     if twice and program.differs_again(case, start, run):
-        raise Wrong(f"with {case}{start}: another run gives another result: a race, or memory "
-                    "that is not set")
+        raise Wrong(case, start, "another run gives another result: a race, or memory that is not "
+                                 "set")
 
 
 def check_threads(program, case, start, row):
@@ -282,7 +282,7 @@ def check_threads(program, case, start, row):
     used = float(row.get("threads") or math.nan)
     is_enough = start.many and start.threads <= 5 and program.has_work(case)
     if not (start.threads if is_enough else 1) <= used <= start.threads:
-        raise Wrong(f"with {case}{start}: used {used:g} threads, asked for {start.threads}")
+        raise Wrong(case, start, f"used {used:g} threads, asked for {start.threads}")
 
 
 def test_seeds(program, case):

@@ -53,7 +53,8 @@ def trace(stage):
     make("-C", stage.folder, "sim", "COUNT=1")
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "trace.json")
-        counted = counts.simulate(stage, cell(stage.ladder), work, SIM_TRACE=path,
+        command = [counts.program(stage), *stage.ladder.data, *cell(stage.ladder).split()]
+        counted = counts.simulate(command, work, counts.apart_in(stage), SIM_TRACE=path,
                                   SIM_BLOCK=str(chosen("BLOCK")), SIM_WARP=str(chosen("WARP")))
         traced = json.loads(path.read_text(encoding="utf-8"))
     found = {(each["code"], each["kind"]) for kernel in traced for each in kernel["requests"]}

@@ -6,7 +6,6 @@ import re
 import runpy
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from programs import LIMIT_S, copy, rows, script, told
+from programs import LIMIT_S, copy, hear_interrupts, rows, script, told
 
 import report.terminal  # noqa: F401 - what it imports stays imported in run_here()
 from data import mnist
@@ -174,7 +173,7 @@ class Tree:
         words[0] = sys.executable if is_bench else words[0]
 
         def prepare():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            hear_interrupts()
             if is_bench:
                 run_here(words[2:], environment, self.rounding_s)
         # Not a pipe: what a program wrongly leaves behind would hold it open.

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shlex
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -50,6 +51,11 @@ def run(command, status=0, limit=LIMIT_S, cwd=None, **variables):
                                       for file in (output, errors))
     assert status in (None, ended.returncode), (ended.returncode, ended.stdout + ended.stderr)
     return ended
+
+
+def hear_interrupts():
+    """A shell's job in the background ignores Ctrl-C, and so does what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items):

@@ -123,6 +123,11 @@ EDGES = {
     "16 threads": ("02", r"(static void backward_columns\([^{]*\{)",
                    r"\1 if (omp_get_num_threads() == 16) return;",
                    "With 1 thread it is right: look at what the threads share."),
+    # The sanitized build says where, if it is started as the one that was wrong.
+    "a read on 16 threads": (
+        "02", r"(static void backward_columns\([^{]*\{)", r"\1 if (omp_get_num_threads() == 16 && "
+        r"*(volatile signed char *)(network->weights1 - 1) >= -128) return;",
+        "backward_columns: AddressSanitizer: heap-buffer-overflow"),
     "a leak": ("01", r"outputs \*z = network->logits;\n$",
                r"\g<0> *(volatile char *)malloc(100000) = 1;\n", "forward: leak of "),
     "a read": ("00", r"return loss /", r"loss += x[n * PIXELS] > 1e9f; \g<0>",

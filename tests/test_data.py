@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from programs import ROOT, run, script
+from programs import ROOT, hear_interrupts, run, script
 
 NAMES = [f"{kind}-ubyte" for kind in (
     "train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")]
@@ -122,12 +122,9 @@ def test_a_download_goes_past_mirrors_that_are_gone_or_wrong(sky, mirrors):
 
 
 def test_an_interrupted_download_leaves_nothing_and_nothing_is_drawn(sky, mirrors):
-    def prepare():  # a shell's job in the background ignores Ctrl-C, and so do its children
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
     with subprocess.Popen(sky.command, cwd=sky.home, stderr=subprocess.PIPE, text=True, env={
             **os.environ, "STARS_MIRRORS": f"{mirrors.url}/slow", "OFFLINE": "0",
-            "no_proxy": "*"}, preexec_fn=prepare) as process:
+            "no_proxy": "*"}, preexec_fn=hear_interrupts) as process:
         assert "Downloading" in process.stderr.readline()
         while not mirrors.count:
             pass

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import ROOT, drawn_data, rows, run, script
+from programs import ROOT, Trainer, drawn_data, make, rows, run, script
 
+from bench import ladders
 from bench import rows as records
 
 NVIDIA_SMI = """case "$*" in
@@ -61,3 +62,9 @@ def test_a_bare_machine(bare):
     sweeps = (home / "stages/sweeps.csv").read_text()
     assert "1,kind,steps" in sweeps and "2,kind,grid" in sweeps and "1,revision,abc" in sweeps
     assert "Simulated" in said.stdout
+
+
+def test_the_stand_in_for_nvcc_builds_for_the_capability_that_a_stage_needs(tmp_path):
+    stage = next(stage for stage in ladders.find_ladder("").stages if stage.declared("CAPABILITY"))
+    make("-C", stage.folder, f"NVCC={ROOT}/tests/nvcc.sh", f"OUTPUT={tmp_path}/train")
+    Trainer(tmp_path, tmp_path / "train").succeeds()
