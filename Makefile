@@ -14,7 +14,6 @@ BENCH := exec "$(PYTHON)" -m bench
 
 # The folders of the stages of all ladders. Empty on a new machine, where there is no python3 yet.
 STAGES := $(shell $(BENCH) ladders stages 2>/dev/null)
-CUDA    = $(shell $(BENCH) ladders stages --cuda)
 ROOMS   = $(dir $(wildcard $(foreach ladder,$(shell $(BENCH) ladders ladders),\
               $(ladder)/peers/Makefile $(ladder)/data/Makefile)))
 
@@ -37,8 +36,7 @@ all: $(STAGES) ## build every stage that this machine can build
 	    setup/deps.sh run && stages=$$($(BENCH) ladders stages) && [ "$$stages" ] && \
 	        $(MAKE) all STAGES="$$stages"; \
 	elif ! command -v $(NVCC) >/dev/null; then \
-	    echo 'Without nvcc: `make sim` builds the CUDA stages for a simulated device,'; \
-	    echo 'and `make check STAGE=NAME` tests one of them on it.'; \
+	    echo 'Without nvcc: `make check STAGE=NAME` tests a CUDA stage on a simulated device.'; \
 	fi
 
 $(STAGES):
@@ -51,12 +49,6 @@ test: install-test ## install what tests need, build, test (FULL=1: in all ways)
 lint: install-lint ## faults that no test finds: layout, kinds of bugs, prose
 	@$(MAKE) --keep-going -C tests/lint
 
-test-gpu: all ## test the CUDA stages on a GPU, also under compute-sanitizer
-	$(MAKE) -C tests test-gpu
-
-sim: install-compare ## build the CUDA stages for a simulated device: train.sim
-	@for stage in $(CUDA); do $(MAKE) -C $$stage sim || exit; done
-
 ##@ A GPU
 
 gpu: install-compare ## [LIMIT=480 RUNS= HIDDEN= ...]: what is right on it, and how fast
@@ -64,7 +56,7 @@ gpu: install-compare ## [LIMIT=480 RUNS= HIDDEN= ...]: what is right on it, and 
 
 ##@ Learn a stage, and write your own
 
-# From here to profile-gpu, STUDY=name means the stages of that study, and HIDDEN=32 sets their
+# From here to look, STUDY=name means the stages of that study, and HIDDEN=32 sets their
 # option --hidden.
 
 step: install-compare ## STAGE=01 [STUDY=]: a stage's idea, its diff, its gain here
@@ -80,13 +72,10 @@ step diff export new-stage new-study:
 asm: install-profile ## STAGE=01 [FUNCTION= STUDY=]: the hottest loop, a function
 check: install-compare ## STAGE=20 [TARGET=50%|1.2x PHASE= RUNS= HIDDEN= ...]: is it right
 compare: install-compare ## A=01 B=02 [STUDY= RUNS= HIDDEN= ...]: how much faster is B
-profile: install-profile ## [STAGE=01 STUDY=]: where a stage's time and memory go
+profile: install-run ## [STAGE=01 STUDY=]: where time and memory go, what kernels do
 cluster: install-cluster ## [STAGE=11 NODES=64 LATENCY=10us BANDWIDTH=]: nodes, simulated
 asm check compare profile cluster:
 	@$(BENCH) $@
-
-profile-gpu: ## STAGE=05 [STUDY=]: its kernels; without a GPU, counted
-	@$(BENCH) profile --gpu
 
 look: install-look ## STAGE=05 [KERNEL= WARP= STUDY= HIDDEN= ...]: its memory accesses by lane
 	@$(BENCH) report.lanes

@@ -149,7 +149,7 @@ def work_of(stage, program, options):
 def measure_stage(work):
     stage = ladders.find_ladder(given("STUDY")).find(given("STAGE"))
     if stage.is_gpu:
-        fail(f"STAGE: found '{stage.name}', expected one for the CPU; `make profile-gpu` looks at "
+        fail(f"STAGE: found '{stage.name}', expected one for the CPU; `make profile` looks at "
              "kernels")
     program = Path(work, stage.name)
     root = os.path.relpath(ROOT, stage.folder)

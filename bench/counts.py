@@ -1,4 +1,4 @@
-"""Counts what a CUDA stage's kernels do with memory, without a GPU: `make profile-gpu`.
+"""Counts what a CUDA stage's kernels do with memory, without a GPU: `make profile`.
 
 The simulated device counts the accesses of all threads (sim/README.md). [[counts]] in ladder.toml
 says what is counted: mostly a batch, which is the difference of two runs.

@@ -1,5 +1,5 @@
 """Finds ladders and stages, and prints their folders in the repository: `ladders ladders`, or
-`ladders stages [--cpu|--cuda] [LADDER]`. stages/README.md says what a stage is.
+`ladders stages [--cpu] [LADDER]`. stages/README.md says what a stage is.
 """
 
 import functools
@@ -182,7 +182,6 @@ def main():
     names = [word for word in words if not word.startswith("--")]
     found = [find_ladder(name) for name in names] or ladders()
     if command == "stages":
-        left_out = {"--cpu": True, "--cuda": False}  # {word: is_cuda}
         found = [stage for ladder in found for stage in ladder.stages
-                 if stage.is_cuda not in map(left_out.get, words)]
+                 if not (stage.is_cuda and "--cpu" in words)]
     print(*(each.folder.relative_to(ROOT) for each in found), sep="\n")

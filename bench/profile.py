@@ -1,11 +1,10 @@
 """Profiles stages as they are timed: with gperftools where a CPU stage's time and memory go, with
-Nsight what a CUDA stage's kernels do (--gpu).
+Nsight what a CUDA stage's kernels do. Without a GPU, that is counted on the simulated device.
 """
 
 import os
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from bench import counts, host, ladders
 from bench.base import ROOT, value
 from bench.measuring import build
 from bench.options import given
-from bench.process import output
+from bench.process import make, output
 from bench.sampling import pprof, sample, sample_cpu
 
 # What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
@@ -80,11 +79,12 @@ def profile_cuda(stage, options, folder):
 
 
 def main():
-    is_cuda = sys.argv[1:] == ["--gpu"]
     seconds = value("CPU_SECONDS", given("CPU_SECONDS", "6"), int, 1)
     ladder = ladders.find_ladder(given("STUDY"))
-    among = [stage for stage in ladder.stages if stage.is_cuda == is_cuda]
-    stages = [ladder.find(name, among=among) for name in given("STAGE").split()] or among
+    stages = [ladder.find(name) for name in given("STAGE").split()] or [
+        stage for stage in ladder.stages if not stage.is_cuda]
+    if not all(stage.is_cuda for stage in stages):
+        make("install-profile")
     output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
@@ -94,7 +94,7 @@ def main():
         folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)
         print(f"{stage.name}:")
-        if is_cuda:
+        if stage.is_cuda:
             profile_cuda(stage, options, folder)
         else:
             with tempfile.TemporaryDirectory() as work:

@@ -60,7 +60,7 @@ def build_all(stages, show):
 
 
 def check(stage):
-    """Compares a stage with the reference, in the few cases of `make test-gpu`. Returns (outcome,
+    """Compares a stage with the reference, in the few cases of tests on a GPU. Returns (outcome,
     reason) if it is wrong, or cannot run here, or None."""
     process.make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
     try:

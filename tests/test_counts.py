@@ -1,4 +1,4 @@
-"""What `make profile-gpu` counts without a GPU, beside the same by hand from the source, for
+"""What `make profile` counts without a GPU, beside the same by hand from the source, for
 hidden 32, batch 32, 784 pixels, 10 classes. A row of W1, a or da is a request of 4 sectors. A row
 of W2, z or dz has 40 bytes, which are 2 sectors wherever it begins. L1 is empty at first."""
 
@@ -105,7 +105,7 @@ STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
 def test_counts_are_those_of_the_repository_and_those_by_hand(stage):
-    """Otherwise count again: RESULTS=<ladder>/profiles make profile-gpu STAGE= STUDY="""
+    """Otherwise count again: RESULTS=<ladder>/profiles make profile STAGE= STUDY="""
     if stage is not LADDER.find("05"):  # it leaves out nothing that is zero
         needs_real_data(stage.ladder)
     make("-C", str(stage.folder), "sim", "COUNT=1")

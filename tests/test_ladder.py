@@ -201,7 +201,7 @@ def test_step_of_a_stage_that_cannot_run_here(repository):
                      r"(.|\n)*Measured, and why", output)
     assert not re.search("^(make|gcc)|jobserver", output, re.MULTILINE)
     output = repository.run("make -s all STAGES=stages/03_cuda_unified NVCC=no-such-nvcc")
-    assert "\nWithout nvcc: `make sim` builds the CUDA stages for a simulated device,\n" in output
+    assert "\nWithout nvcc: `make check STAGE=NAME` tests a CUDA stage on a simulated " in output
 
 
 @needs_full
