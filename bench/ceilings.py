@@ -110,13 +110,6 @@ def ceilings(threads):
                                    if level in rates]
 
 
-def can_be_cold(stage):
-    """Whether caches can be emptied between two laps. Where phases take turns within a batch, the
-    stage adds up their times itself. Other threads and processes would go on meanwhile."""
-    return ("timer_lap(" in rows.read(stage.source)
-            and not stage.declared("OPENMP") and not stage.declared("RUN"))
-
-
 def phases_of(ladder, row):
     """(phase, operations, bytes) of a batch, for each phase in which a run had to do something."""
     batches = ladder.units(row)
@@ -138,12 +131,9 @@ def work_of(stage, program, options):
     place = [f"{axis['option']}:{options[axis['option']]}" for axis in reversed(ladder.axes)]
     for phase, operations, read in phases_of(ladder, row):
         name = "/".join([stage.name, *place, phase])
-        holding = [(level, rate) for level, size, rate in levels if read <= size] or [("", 0)]
-        level, rate = holding[0]
+        level, rate = next(((level, rate) for level, size, rate in levels if read <= size),
+                           ("", 0))
         yield name, phase, command, level, operations, read, peak, rate
-        if can_be_cold(stage):
-            level, rate = holding[-1]
-            yield (f"{name}/cold", phase, f"COLD=1 {command}", level, operations, read, peak, rate)
 
 
 def measure_stage(work):

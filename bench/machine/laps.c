@@ -4,12 +4,10 @@
 //
 //     NAME BATCHES SECONDS COUNT...
 //
-// A count is - where the machine does not count that. With $COLD, each phase begins with no data in
-// any cache.
+// A count is - where the machine does not count that.
 #include "bench/machine/laps.h"
 
 #include <linux/perf_event.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +40,6 @@ struct phase {
 static struct phase phases[PHASES];
 static int files[EVENTS];
 static uint64_t before[EVENTS];
-static bool is_cold;
 
 // A processor with too few counters counts each event for a part of the time.
 static void count(uint64_t counts[EVENTS]) {
@@ -69,7 +66,6 @@ __attribute__((constructor)) static void begin(void) {
                                         .exclude_hv = 1};
         files[i] = (int)syscall(SYS_perf_event_open, &event, 0, -1, -1, 0);
     }
-    is_cold = getenv("COLD") != NULL;
 }
 
 __attribute__((destructor)) static void end(void) {
@@ -91,25 +87,6 @@ __attribute__((destructor)) static void end(void) {
     fclose(file);
 }
 
-// Writes all that the process has in memory back from all caches, those of other cores included.
-static void empty_caches(void) {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    while (maps && fgets(line, sizeof line, maps)) {
-        char *first = NULL, *last = NULL, rights[5];
-        if (sscanf(line, "%p-%p %4s", (void **)&first, (void **)&last, rights) == 3 &&
-            strncmp(rights, "rw", 2) == 0)
-            for (; first < last; first += 64)
-#if defined(__x86_64__)
-                __builtin_ia32_clflush(first);
-#else
-                asm volatile("dc civac, %0\n\tdsb sy" ::"r"(first) : "memory");
-#endif
-    }
-    if (maps)
-        fclose(maps);
-}
-
 double end_phase(const char *timer, double duration) {
     uint64_t counts[EVENTS];
     count(counts);
@@ -122,8 +99,6 @@ double end_phase(const char *timer, double duration) {
         for (int i = 0; i < EVENTS; ++i)
             phase->counts[i] += counts[i] - before[i];
     }
-    if (is_cold)
-        empty_caches();
     count(before);
     return seconds();
 }

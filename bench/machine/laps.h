@@ -5,8 +5,7 @@
 
 #include "common/timing.h"
 
-// Adds what a phase has taken, in seconds, after which the caches may be emptied. Returns the time
-// now, when the next phase begins.
+// Adds what a phase has taken, in seconds. Returns the time now, when the next phase begins.
 double end_phase(const char *timer, double duration);
 
 static inline double hooked_lap(struct timer *timer, const char *name, double start) {
