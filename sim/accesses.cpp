@@ -368,10 +368,11 @@ void record(uintptr_t place, access_kind kind, bool shared, uintptr_t address, u
 
 // Who touched a word last, and how far its block was then. The numbers are those of the running
 // launch: a thread's block, the barriers that the block has passed, the exchanges of values that
-// the warp has, and the fences of the block.
+// the warp has, and the fences of the block. What is ASYNCHRONOUS has instead the block that it
+// comes to, which of the block's barriers counts its bytes, and in which phase of that.
 struct touch {
     unsigned phase, block, thread, interval, exchange, fence;
-    enum { ONE, SEVERAL_LANES, SEVERAL_WARPS } by; // since the phase, interval, ...
+    enum { ONE, SEVERAL_LANES, SEVERAL_WARPS, ASYNCHRONOUS } by; // since the phase, interval, ...
     bool atomic;
     uintptr_t place;
 };
@@ -381,21 +382,48 @@ struct word {
     touch other_load; // of another block than the last
 };
 
-// Accesses that some thread's next access comes after: those of a block, a warp or a thread
-// (key_of) whose interval, exchange or fence is below the number. It is a vector clock that has
-// only what fences have handed over.
-using past = map<unsigned>;
-enum part : size_t { WHOLE_BLOCK = 0, WARPS = 1, THREADS = MAX_THREADS };
-constexpr size_t LAUNCH_IN_FRONT = SIZE_MAX; // the key of all that it has done
+// Accesses that some thread's next access comes after, by block: those of a part of it whose
+// interval, exchange, fence or phase is below the number. These are vector clocks that have only
+// what fences and barriers that count bytes have handed over.
+using numbers = map<list<unsigned>>;
+enum part : size_t { WHOLE_BLOCK, WARPS, BARRIERS = 1 + MAX_THREADS / warpSize, THREADS = 64 };
+constexpr size_t LAUNCH_IN_FRONT = SIZE_MAX; // in place of a block: all that it has done
+struct past {
+    numbers all, loads; // a message hands over loads, and no stores
+};
 
-size_t key_of(size_t block, size_t part) {
-    return block * 2 * MAX_THREADS + part;
+unsigned number_in(const numbers &past, size_t block, size_t part) {
+    const auto found = past.find(block);
+    return found != past.end() && part < found->second.size() ? found->second[part] : 0;
+}
+
+void raise(numbers *to, size_t block, size_t part, unsigned number) {
+    list<unsigned> &parts = (*to)[block];
+    parts.resize(max(parts.size(), part + 1));
+    parts[part] = max(parts[part], number);
+}
+
+void add(numbers *to, const numbers &from) {
+    for (const auto &[block, parts] : from) {
+        list<unsigned> &own = (*to)[block];
+        own.resize(max(own.size(), parts.size()));
+        for (size_t part = 0; part < parts.size(); ++part)
+            own[part] = max(own[part], parts[part]);
+    }
 }
 
 void add(past *to, const past &from) {
-    for (const auto &[key, number] : from)
-        (*to)[key] = max((*to)[key], number);
+    add(&to->all, from.all);
+    add(&to->loads, from.loads);
 }
+
+// A barrier that counts bytes.
+struct mbarrier {
+    const void *address;
+    touch made;
+    unsigned phases, waited; // that are complete, and that a thread has waited for
+    past arriving, arrived;  // what is past for who waits for this phase, and for the last
+};
 
 // Blocks of the running launch.
 struct progress {
@@ -403,6 +431,7 @@ struct progress {
     unsigned meetings; // of all blocks of the cluster
     unsigned exchanges[MAX_THREADS / warpSize];
     past known; // to all of its threads, since a barrier
+    list<mbarrier> mbarriers;
 };
 list<progress> blocks;
 list<bool> worked; // each thread of the grid: has touched memory
@@ -426,6 +455,7 @@ struct {
 struct hand_over {
     past known, seen; // handed over to it, and not yet known for want of a fence
     past given;       // what was past at its last fence
+    bool news;        // it knows what the others of its warp may not know
 };
 map<hand_over> hand_overs;
 map<past> given; // with an atomic word, by its address
@@ -435,11 +465,14 @@ map<past> given; // with an atomic word, by its address
 constexpr size_t PAGE = 4096;
 map<list<word>> pages;
 
-bool is_past(const touch &earlier, const past &known) {
+bool is_past(const touch &earlier, const past &known, bool loads) {
+    const bool asynchronous = earlier.by == touch::ASYNCHRONOUS;
     const auto below = [&](size_t part, unsigned number) {
-        const auto found = known.find(key_of(earlier.block, part));
-        return found != known.end() && number < found->second;
+        return number < number_in(known.all, earlier.block, part) ||
+               ((loads || asynchronous) && number < number_in(known.loads, earlier.block, part));
     };
+    if (asynchronous)
+        return below(BARRIERS + earlier.thread, earlier.interval);
     return below(WHOLE_BLOCK, earlier.interval) ||
            (earlier.by < touch::SEVERAL_WARPS &&
             below(WARPS + earlier.thread / warpSize, earlier.exchange)) ||
@@ -449,21 +482,23 @@ bool is_past(const touch &earlier, const past &known) {
 // Whether the launch in front has ended, as far as a thread can know.
 bool has_ended(const position &self) {
     const auto own = hand_overs.find(self.block * threads + self.thread);
-    return !overlap.early || overlap.all_know || blocks[self.block].known.count(LAUNCH_IN_FRONT) ||
-           (own != hand_overs.end() && own->second.known.count(LAUNCH_IN_FRONT));
+    return !overlap.early || overlap.all_know ||
+           blocks[self.block].known.all.count(LAUNCH_IN_FRONT) ||
+           (own != hand_overs.end() && own->second.known.all.count(LAUNCH_IN_FRONT));
 }
 
 bool of_launch_in_front(const touch &earlier) {
     return earlier.phase >= overlap.since && earlier.phase < launched;
 }
 
-// Whether nothing puts the running thread's access behind the earlier one.
-bool unordered(const touch &earlier, const touch &now, bool shared) {
+// Whether nothing puts the running thread's access behind the earlier one, which may be a load.
+bool unordered(const touch &earlier, const touch &now, bool shared, bool loads = false) {
     if (of_launch_in_front(earlier))
         return !shared && !has_ended({now.block, now.thread});
-    if (earlier.phase != now.phase)
+    const bool asynchronous = earlier.by == touch::ASYNCHRONOUS;
+    if (asynchronous ? earlier.phase < launched : earlier.phase != now.phase)
         return false;
-    if (earlier.block == now.block) {
+    if (earlier.block == now.block && !asynchronous) {
         if (earlier.interval != now.interval)
             return false;
         if (earlier.thread / warpSize == now.thread / warpSize &&
@@ -475,8 +510,8 @@ bool unordered(const touch &earlier, const touch &now, bool shared) {
         return false; // a block had that memory before
     }
     const auto own = hand_overs.find(now.block * threads + now.thread);
-    return !is_past(earlier, blocks[now.block].known) &&
-           (own == hand_overs.end() || !is_past(earlier, own->second.known));
+    return !is_past(earlier, blocks[now.block].known, loads) &&
+           (own == hand_overs.end() || !is_past(earlier, own->second.known, loads));
 }
 
 // The later of two loads, with the widest of the groups that have loaded in no order. Of an atomic
@@ -504,27 +539,53 @@ hand_over &hand_over_of(const position &self) {
     return hand_overs[self.block * threads + self.thread];
 }
 
-// Adds what n threads of a block know.
-void add_known(past *to, position first, size_t n) {
-    for (size_t t = 0; !hand_overs.empty() && t < n; ++t)
-        add(to, hand_over_of({first.block, first.thread + t}).known);
+// Adds what n threads of a block know. Returns whether one knows what others may not know.
+bool add_known(past *to, position first, size_t n) {
+    bool news = false;
+    for (size_t t = 0; !hand_overs.empty() && t < n; ++t) {
+        hand_over &its = hand_over_of({first.block, first.thread + t});
+        add(to, its.known);
+        news = news || its.news;
+        its.news = false;
+    }
+    return news;
 }
 
-// All that has happened until now is past for all threads.
+// What is past for who comes after all that a thread has done.
+past past_of(const position &self) {
+    const size_t warp = self.thread / warpSize;
+    progress &block = blocks[self.block];
+    past all = hand_over_of(self).known;
+    add(&all, block.known);
+    raise(&all.all, self.block, WHOLE_BLOCK, block.interval);
+    raise(&all.all, self.block, WARPS + warp, block.exchanges[warp]);
+    raise(&all.all, self.block, THREADS + self.thread, ++block.fence);
+    return all;
+}
+
+// All that has happened until now is past for all threads, but for what nobody has waited for.
 void begin_phase() {
     ++phase;
     hand_overs.clear();
     given.clear();
     for (progress &block : blocks)
-        block.known.clear();
+        block.known = {};
+    for (size_t block = 0; block < blocks.size(); ++block)
+        for (size_t i = 0; i < blocks[block].mbarriers.size(); ++i)
+            for (size_t rank = 0; rank < cluster; ++rank)
+                raise(&blocks[block / cluster * cluster + rank].known.all, block, BARRIERS + i,
+                      blocks[block].mbarriers[i].waited);
 }
 
 [[noreturn]] void report(const touch &earlier, const touch &now, bool earlier_stores, bool stores,
                          const void *address) {
     give_memory_to_both();
-    die(print("%s %s %s at %s, and thread %u of block %u %s%s it at %s: nothing orders the two",
-              who().text, stores ? "stores to" : "loads", describe(address).text,
-              line_of((void *)now.place).text, earlier.thread, earlier.block,
+    const text earlier_one = earlier.by == touch::ASYNCHRONOUS
+                                 ? print("what comes to block %u", earlier.block)
+                                 : print("thread %u of block %u", earlier.thread, earlier.block);
+    die(print("%s %s %s at %s, and %s %s%s it at %s: nothing orders the two", who().text,
+              stores ? "stores to" : "loads", describe(address).text,
+              line_of((void *)now.place).text, earlier_one.text,
               of_launch_in_front(earlier) ? "of a launch in front " : "",
               earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
 }
@@ -542,19 +603,23 @@ bool is_unset(const touch &store, const touch &now, const void *address) {
            *(const unsigned char *)address == UNINITIALISED;
 }
 
-void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, size_t bytes,
-                 uintptr_t place) {
+touch touch_now(bool atomic, uintptr_t place) {
     const position self = running();
     const progress &progress = blocks[self.block];
-    const touch now = {phase,
-                       (unsigned)self.block,
-                       (unsigned)self.thread,
-                       progress.interval,
-                       progress.exchanges[self.thread / warpSize],
-                       progress.fence,
-                       touch::ONE,
-                       atomic,
-                       place};
+    return {phase,
+            (unsigned)self.block,
+            (unsigned)self.thread,
+            progress.interval,
+            progress.exchanges[self.thread / warpSize],
+            progress.fence,
+            touch::ONE,
+            atomic,
+            place};
+}
+
+// What starts now, and will happen `later`, leaves that in place of the running thread's touch.
+void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes, const touch &now,
+                 const touch *later = nullptr) {
     list<word> &page = pages[address / PAGE];
     if (page.empty())
         page.resize(PAGE / WORD);
@@ -569,16 +634,18 @@ void check_order(access_kind kind, bool atomic, bool shared, uintptr_t address, 
         word &word = page[(address + offset) % PAGE / unit];
         const void *const part = (void *)(address + offset);
         if (kind == LOAD && shared && !unset.place && is_unset(word.store, now, part))
-            unset = {who(), describe(part), place};
+            unset = {who(), describe(part), now.place};
         if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
             report(word.store, now, true, kind != LOAD, part);
         for (const touch &load : {word.load, word.other_load})
-            if (kind != LOAD && unordered(load, now, shared) && !(load.atomic && now.atomic))
+            if (kind != LOAD && unordered(load, now, shared, true) && !(load.atomic && now.atomic))
                 report(load, now, false, true, part);
-        if (kind == LOAD)
-            add_load(&word, now, shared);
+        if (kind != LOAD)
+            word.store = later ? *later : now;
+        else if (later)
+            word.other_load = *later;
         else
-            word.store = now;
+            add_load(&word, now, shared);
     }
 }
 
@@ -598,8 +665,9 @@ struct visit {
 };
 map<visit> visits;
 
-// A block's shared memory is there for others from the first meeting to the last.
-void check_visit(const owner &owner, uintptr_t place) {
+// A block's shared memory is there for others from the first meeting to the last. What comes to it
+// asynchronously, somebody has to wait for.
+void check_visit(const owner &owner, uintptr_t place, bool asynchronous = false) {
     const position self = running();
     const unsigned meetings = blocks[self.block].meetings;
     const char *const wrong = owner.who == owner::STRANGER ? "is not of its cluster"
@@ -611,7 +679,8 @@ void check_visit(const owner &owner, uintptr_t place) {
         die(print("%s touches shared memory of block %zu, which %s, at %s", who().text, owner.block,
                   wrong, line_of((void *)place).text));
     }
-    visits[owner.block] = {self, place, meetings};
+    if (!asynchronous)
+        visits[owner.block] = {self, place, meetings};
 }
 
 // A thread touches memory. Only a kernel's accesses to memory of the device, to its variables and
@@ -631,7 +700,7 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
     if (shared && owner.who != owner::SELF)
         check_visit(owner, place);
     record(place, atomic ? ATOMIC : kind, shared, address, (unsigned)bytes);
-    check_order(kind, atomic, shared, address, bytes, place);
+    check_order(kind, shared, address, bytes, touch_now(atomic, place));
     if (!atomic)
         return;
     // Blocks may have their shared memory at the same address.
@@ -643,6 +712,52 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
         word = own.given;
     if (kind == ATOMIC)
         add(&word, own.given);
+}
+
+// The number of a barrier of a block. It has been made last of those at the address.
+size_t find_mbarrier(size_t block, const void *address) {
+    size_t i = blocks[block].mbarriers.size() - 1;
+    while (blocks[block].mbarriers[i].address != address)
+        --i;
+    return i;
+}
+
+// The running thread needs a barrier, which must have been made before.
+size_t use_mbarrier(const owner &owner, const void *address, const void *code) {
+    const position self = running();
+    const size_t i = find_mbarrier(owner.block, address);
+    const touch now = touch_now(true, (uintptr_t)code),
+                &made = blocks[owner.block].mbarriers[i].made;
+    worked[self.block * threads + self.thread] = true;
+    if (owner.who != owner::SELF)
+        check_visit(owner, now.place, true);
+    if (unordered(made, now, true))
+        report(made, now, true, true, address);
+    record(now.place, ATOMIC, true, (uintptr_t)address, sizeof(uint64_t));
+    return i;
+}
+
+// What arrives in a phase must not be able to arrive before. So who has sent it knows that the
+// phases before, `known` in number, are complete.
+void check_phase(unsigned known, const mbarrier &barrier, const void *code) {
+    if (known == barrier.phases)
+        return;
+    give_memory_to_both();
+    die(print("%s: what %s sends may count in phase %u or %u of its barrier: nothing orders it and "
+              "the end of phase %u",
+              who().text, line_of(code).text, known, barrier.phases, known));
+}
+
+// The running thread arrives or sends.
+mbarrier &enter_phase(const owner &owner, size_t i, const void *code) {
+    const position self = running();
+    mbarrier &barrier = blocks[owner.block].mbarriers[i];
+    unsigned known = 0;
+    for (const past *past : {&blocks[self.block].known, &hand_over_of(self).known})
+        for (const numbers *numbers : {&past->all, &past->loads})
+            known = max(known, number_in(*numbers, owner.block, BARRIERS + i));
+    check_phase(known, barrier, code);
+    return barrier;
 }
 
 } // namespace
@@ -693,6 +808,8 @@ void note_barrier(size_t block) {
     ++of(device.kernel).barriers;
     ++blocks[block].interval;
     add_known(&blocks[block].known, {block, 0}, threads);
+    for (size_t t = 0; !hand_overs.empty() && t < threads; ++t)
+        hand_over_of({block, t}).known = {}; // all of its threads know it
 }
 
 void note_cluster_barrier(size_t first) {
@@ -701,7 +818,7 @@ void note_cluster_barrier(size_t first) {
         note_barrier(block);
         ++blocks[block].meetings;
         add(&known, blocks[block].known);
-        known[key_of(block, WHOLE_BLOCK)] = blocks[block].interval;
+        raise(&known.all, block, WHOLE_BLOCK, blocks[block].interval);
     }
     for (size_t block = first; block < first + cluster; ++block)
         blocks[block].known = known;
@@ -733,8 +850,8 @@ void note_exchange(size_t warp) {
     const size_t n = min((size_t)warpSize, threads - first.thread);
     past known;
     ++blocks[first.block].exchanges[warp];
-    add_known(&known, first, n);
-    for (size_t t = 0; !known.empty() && t < n; ++t)
+    const bool news = add_known(&known, first, n);
+    for (size_t t = 0; news && t < n; ++t)
         hand_over_of({first.block, first.thread + t}).known = known;
 }
 
@@ -742,10 +859,81 @@ void note_multiplication() {
     ++of(device.kernel).multiplications;
 }
 
+void note_barrier_made(const void *barrier, const void *code) {
+    list<mbarrier> &all = blocks[running().block].mbarriers;
+    all.push_back({barrier, touch_now(false, (uintptr_t)code), 0, 0, {}, {}});
+    if (all.size() > THREADS - BARRIERS)
+        die(print("%s initialises more than %zu barriers", who().text, THREADS - BARRIERS));
+}
+
+void note_arrival(const void *barrier, const void *code) {
+    const owner owner = owner_of(barrier);
+    add(&enter_phase(owner, use_mbarrier(owner, barrier, code), code).arriving, past_of(running()));
+}
+
+void note_phase(const void *barrier) {
+    const size_t block = running().block;
+    mbarrier &completed = blocks[block].mbarriers[find_mbarrier(block, barrier)];
+    ++completed.phases;
+    add(&completed.arrived, completed.arriving);
+    completed.arriving = {};
+}
+
+void note_wait(const void *barrier, const void *code) {
+    const owner owner = owner_of(barrier);
+    const size_t i = use_mbarrier(owner, barrier, code);
+    mbarrier &complete = blocks[owner.block].mbarriers[i];
+    hand_over &own = hand_over_of(running());
+    complete.waited = complete.phases;
+    own.news = true;
+    add(&own.known, complete.arrived);
+    raise(&own.known.all, owner.block, BARRIERS + i, complete.phases);
+}
+
+void note_coming(const void *barrier, unsigned phase, const void *code) {
+    const size_t block = running().block;
+    check_phase(phase, blocks[block].mbarriers[find_mbarrier(block, barrier)], code);
+}
+
+unsigned note_start(const void *to, const void *from, size_t bytes, const void *barrier,
+                    const void *code) {
+    const owner owner = owner_of(barrier);
+    const size_t i = use_mbarrier(owner, barrier, code);
+    mbarrier &its = enter_phase(owner, i, code);
+    const touch now = touch_now(false, (uintptr_t)code);
+    touch later = now;
+    later.by = touch::ASYNCHRONOUS;
+    later.block = (unsigned)owner.block;
+    later.thread = (unsigned)i;
+    later.interval = its.phases;
+    if (!from) {
+        check_order(STORE, true, (uintptr_t)to, bytes, now, &later);
+        record(now.place, STORE, true, (uintptr_t)to, (unsigned)bytes);
+        const past &fenced = hand_over_of(running()).given, all = past_of(running());
+        add(&its.arriving, fenced);
+        add(&its.arriving.loads, all.all);
+        add(&its.arriving.loads, all.loads);
+        return its.phases;
+    }
+    for (size_t offset = 0; offset < bytes; offset += LARGEST) {
+        check_order(STORE, true, (uintptr_t)to + offset, LARGEST, now, &later);
+        check_order(LOAD, false, (uintptr_t)from + offset, LARGEST, now, &later);
+    }
+    // It takes no cycles of the load and store unit, and L1 has no part in it.
+    counts &counts = of(device.kernel);
+    const size_t sectors = ((uintptr_t)from % SECTOR + bytes + SECTOR - 1) / SECTOR;
+    ++counts.requests[LOAD];
+    counts.sectors[LOAD] += sectors;
+    counts.misses += sectors;
+    counts.packed[LOAD] += (bytes + SECTOR - 1) / SECTOR;
+    return its.phases;
+}
+
 void note_wait_for_launch() {
-    overlap.waited = true;
+    hand_over &own = hand_over_of(running());
+    overlap.waited = own.news = true;
     if (overlap.early)
-        hand_over_of(running()).known[LAUNCH_IN_FRONT] = 1;
+        raise(&own.known.all, LAUNCH_IN_FRONT, 0, 1);
 }
 
 void note_trigger() {
@@ -899,17 +1087,11 @@ bool __tsan_atomic32_compare_exchange_weak(volatile uint32_t *memory, uint32_t *
 
 void __tsan_atomic_thread_fence(int) {
     const position self = running();
-    const size_t warp = self.thread / warpSize;
-    progress &block = blocks[self.block];
     hand_over &own = hand_over_of(self);
-    ++block.fence;
     add(&own.known, own.seen);
-    own.seen.clear();
-    own.given = own.known;
-    add(&own.given, block.known);
-    add(&own.given, {{key_of(self.block, WHOLE_BLOCK), block.interval},
-                     {key_of(self.block, WARPS + warp), block.exchanges[warp]},
-                     {key_of(self.block, THREADS + self.thread), block.fence}});
+    own.seen = {};
+    own.news = true;
+    own.given = past_of(self);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 

@@ -352,15 +352,6 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return check_device();
 }
 
-cudaError_t cudaSetDevice(int number) {
-    return check_device(number);
-}
-
-cudaError_t cudaGetDevice(int *number) {
-    *number = 0;
-    return check_device();
-}
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     *properties = {};
     snprintf(properties->name, sizeof properties->name, "%s", device.name);
@@ -368,21 +359,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int number) {
     properties->sharedMemPerBlock = SHARED_BYTES;
     properties->sharedMemPerBlockOptin = device.capability.shared_bytes_opt_in;
     properties->sharedMemPerMultiprocessor = device.capability.shared_bytes;
-    properties->regsPerBlock = 65536;
     properties->warpSize = warpSize;
     properties->maxThreadsPerBlock = (int)MAX_THREADS;
-    properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = (int)MAX_THREADS;
-    properties->maxThreadsDim[2] = (int)MAX_BLOCK_Z;
-    properties->maxGridSize[0] = (int)MAX_GRID_X;
-    properties->maxGridSize[1] = properties->maxGridSize[2] = (int)MAX_GRID_YZ;
     properties->maxThreadsPerMultiProcessor = (int)device.capability.threads;
     properties->multiProcessorCount = (int)device.multiprocessors;
     properties->major = (int)device.capability.number / 10;
     properties->minor = (int)device.capability.number % 10;
     properties->l2CacheSize = 4 << 20;
-    properties->unifiedAddressing = 1;
-    properties->managedMemory = 1;
-    properties->concurrentManagedAccess = 1;
     return check_device(number);
 }
 
@@ -535,8 +518,7 @@ cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t s
 cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int, cudaStream_t) {
     if (kind_of(memory) == MANAGED)
         return check("cudaMemPrefetchAsync", memory, bytes, EITHER_SIDE);
-    complain(print("cudaMemPrefetchAsync, cudaMemAdvise expect managed memory, found %s",
-                   describe(memory).text));
+    complain(print("cudaMemPrefetchAsync expects managed memory, found %s", describe(memory).text));
     return fail(cudaErrorInvalidValue);
 }
 

@@ -48,12 +48,6 @@ struct __align__(8) float2 {
 struct __align__(16) float4 {
     float x, y, z, w;
 };
-struct __align__(8) int2 {
-    int x, y;
-};
-struct __align__(16) int4 {
-    int x, y, z, w;
-};
 struct __align__(4) uchar4 {
     unsigned char x, y, z, w;
 };
@@ -61,15 +55,6 @@ inline float2 make_float2(float x, float y) {
     return {x, y};
 }
 inline float4 make_float4(float x, float y, float z, float w) {
-    return {x, y, z, w};
-}
-inline int2 make_int2(int x, int y) {
-    return {x, y};
-}
-inline int4 make_int4(int x, int y, int z, int w) {
-    return {x, y, z, w};
-}
-inline uchar4 make_uchar4(unsigned char x, unsigned char y, unsigned char z, unsigned char w) {
     return {x, y, z, w};
 }
 
@@ -280,14 +265,6 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice,
     cudaMemcpyDefault
 };
-enum cudaMemoryAdvise {
-    cudaMemAdviseSetReadMostly = 1,
-    cudaMemAdviseUnsetReadMostly,
-    cudaMemAdviseSetPreferredLocation,
-    cudaMemAdviseUnsetPreferredLocation,
-    cudaMemAdviseSetAccessedBy,
-    cudaMemAdviseUnsetAccessedBy
-};
 enum cudaMemLocationType {
     cudaMemLocationTypeInvalid,
     cudaMemLocationTypeDevice,
@@ -312,12 +289,7 @@ enum cudaFuncAttribute {
 enum {
     cudaCpuDeviceId = -1,
     cudaMemAttachGlobal = 1,
-    cudaHostAllocDefault = 0,
-    cudaHostAllocWriteCombined = 4,
     cudaHostRegisterDefault = 0,
-    cudaEventDefault = 0,
-    cudaEventBlockingSync = 1,
-    cudaEventDisableTiming = 2,
     cudaStreamDefault = 0,
     cudaStreamNonBlocking = 1
 };
@@ -327,20 +299,12 @@ struct cudaDeviceProp {
     size_t sharedMemPerBlock;
     size_t sharedMemPerBlockOptin;
     size_t sharedMemPerMultiprocessor;
-    int regsPerBlock;
     int warpSize;
     int maxThreadsPerBlock;
-    int maxThreadsDim[3];
-    int maxGridSize[3];
     int maxThreadsPerMultiProcessor;
     int multiProcessorCount;
     int major, minor;
     int l2CacheSize;
-    int integrated;
-    int unifiedAddressing;
-    int managedMemory;
-    int concurrentManagedAccess;
-    int pageableMemoryAccess;
 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
@@ -380,8 +344,6 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 
 cudaError_t cudaGetDeviceCount(int *count);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
@@ -403,11 +365,8 @@ template <class T>
 cudaError_t cudaMallocManaged(T **memory, size_t bytes, unsigned = cudaMemAttachGlobal) {
     return simulator::allocate_for_device(simulator::MANAGED, (void **)memory, bytes);
 }
-template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned) {
+template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes) {
     return simulator::allocate_for_device(simulator::PINNED, (void **)memory, bytes);
-}
-template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes, unsigned flags = 0) {
-    return cudaHostAlloc(memory, bytes, flags);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
@@ -418,18 +377,11 @@ cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t fro
 cudaError_t cudaMemset(void *memory, int byte, size_t bytes);
 cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t stream = 0);
 
-// The next two functions come twice: as they were until CUDA 12, then as they are since CUDA 13.
+// As it was until CUDA 12, then as it is since CUDA 13.
 cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, int device,
                                  cudaStream_t stream = 0);
-inline cudaError_t cudaMemAdvise(const void *memory, size_t bytes, cudaMemoryAdvise, int device) {
-    return cudaMemPrefetchAsync(memory, bytes, device);
-}
 inline cudaError_t cudaMemPrefetchAsync(const void *memory, size_t bytes, cudaMemLocation location,
                                         unsigned, cudaStream_t = 0) {
-    return cudaMemPrefetchAsync(memory, bytes, location.id);
-}
-inline cudaError_t cudaMemAdvise(const void *memory, size_t bytes, cudaMemoryAdvise,
-                                 cudaMemLocation location) {
     return cudaMemPrefetchAsync(memory, bytes, location.id);
 }
 
@@ -438,9 +390,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = 0);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-    return cudaEventCreate(event);
-}
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaEventSynchronize(event); // otherwise a loop that asks would never end
 }

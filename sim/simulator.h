@@ -165,6 +165,13 @@ cudaError_t check_launch(const configuration &launch);
 // Runs a kernel, with the parameters that are in parameter_space().
 void run(const configuration &launch);
 
+// The running thread has done what others may wait for, or lets them go on as it waits itself.
+void note_move();
+void give_way(const char *what, const void *code);
+
+// A number below n, another for each seed. Seed 0 gives 0.
+size_t any_of(size_t n);
+
 // The numbers of the running block in its grid, and of the running thread in its block.
 struct position {
     size_t block, thread;
@@ -190,6 +197,11 @@ struct fragments {
 // Adds a·b to the sum that the lanes of a warp have together.
 void multiply(number_format format, const fragments *const *lanes);
 
+// ---- Barriers that count bytes: asynchronous.cpp
+
+// The running block returns. Ends the program if something is under way to it.
+void forget_barriers();
+
 // ---- Accesses: accesses.cpp, in programs that count
 
 enum copy_direction { TO_DEVICE, TO_HOST, WITHIN_DEVICE, MEMSET };
@@ -207,6 +219,16 @@ IF_COUNTING void note_cluster_barrier(size_t first); // of the blocks from this 
 IF_COUNTING void note_grid_barrier();
 IF_COUNTING void note_exchange(size_t warp); // of values, in the running block
 IF_COUNTING void note_multiplication();      // of a warp
+// A thread has initialised a barrier that counts bytes, arrives, or has waited for its last
+// complete phase. Or something starts that will come to the barrier's block, from memory or a
+// value, and comes. It belongs to the phase that note_start() returns.
+IF_COUNTING void note_barrier_made(const void *barrier, const void *code);
+IF_COUNTING void note_arrival(const void *barrier, const void *code);
+IF_COUNTING void note_phase(const void *barrier); // is complete
+IF_COUNTING void note_wait(const void *barrier, const void *code);
+IF_COUNTING unsigned note_start(const void *to, const void *from, size_t bytes, const void *barrier,
+                                const void *code);
+IF_COUNTING void note_coming(const void *barrier, unsigned phase, const void *code);
 // The running thread has waited until the launch in front has ended, or lets the next one begin.
 IF_COUNTING void note_wait_for_launch();
 IF_COUNTING void note_trigger();

@@ -278,6 +278,10 @@ bool is_at(const core *core, const char *barrier) {
 }
 
 void return_block() {
+    forget_barriers();
+    if (grid.cluster == 1)
+        return;
+    // The others of its cluster find it no more.
     if (note_return)
         note_return(this_core->block);
     unpoison(this_core->shared, this_core->shared_used);
@@ -320,7 +324,7 @@ bool run_block() {
         if (note_turns_taken)
             note_turns_taken();
     }
-    if (!this_core->unreturned && grid.cluster > 1) // the others of its cluster find it no more
+    if (!this_core->unreturned)
         return_block();
     return this_core->moved;
 }
@@ -591,16 +595,28 @@ void trigger() {
         note_trigger();
 }
 
-// A thread may be waiting in a loop for what another does. So after some steps it lets others go
-// on.
+// Lets others go on, as the thread waits in a loop for what one of them does.
+static void give_way(const place &at) {
+    ++this_core->ready;
+    this_core->gave_way = true;
+    wait(READY, at);
+}
+
+void give_way(const char *what, const void *code) {
+    give_way({what, "", 0, code});
+}
+
+// The same after some steps, as the thread may be waiting.
 static void take_steps(size_t steps, const place &at) {
     this_core->steps += steps;
     if (this_core->steps < 1000)
         return;
-    ++this_core->ready;
-    this_core->gave_way = true;
     unseen_stores = unseen_stores || at.code;
-    wait(READY, at);
+    give_way(at);
+}
+
+void note_move() {
+    this_core->moved = true;
 }
 
 void note_atomic(bool changes, const char *what, const char *file, int line) {
@@ -797,6 +813,10 @@ void run(const configuration &launch) {
     }
     if (note_end)
         note_end();
+}
+
+size_t any_of(size_t n) {
+    return shuffle(n, this_core->block, this_core->moment++).next;
 }
 
 position running() {

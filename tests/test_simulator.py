@@ -166,10 +166,70 @@ MMA_FAULTS = [
 ]
 
 
+# The same of asynchronous.cu.
+CALL = KERNEL + r" called {} at AT({}): "
+COMES = "what comes to block [01] {} it at AT({}): nothing orders the two"
+LEFT = "kernel {}, block [0-9] returns, and no thread has waited for what AT({}) sends it"
+ASYNCHRONOUS_FAULTS = [
+    ("copies_without_barrier", BOTH, CALL.format("mbarrier_wait", "// for the round's")
+     + "nobody has initialised a barrier at .*, 0 bytes into the 16 bytes of __shared__"),
+    ("copies_without_barrier", COUNTED, r"thread \(1,0,0\) stores to .* at AT(// for the round's), "
+     "and thread 0 of block 0 stored to it at AT(// with one arrival): nothing orders the two"),
+    ("copies_without_publication", BOTH, CALL.format("copy_async", "// ahead")
+     + "who has initialised the barrier has not called mbarrier_publish"),
+    ("copies_without_arrivals", BOTH, CALL.format("mbarrier_init", "// with one arrival")
+     + "found 0 arrivals at .*, expected 1 to 1024 in shared memory of its block"),
+    ("copies_without_wait", BOTH, LEFT.format("sum_up", "// ahead")),
+    ("copies_without_wait", COUNTED, "loads .* at AT(// of the round), and "
+     + COMES.format("stored to", "// ahead")),
+    ("copies_that_never_start", BOTH, r"kernel sum_up, block \(0,0,0\): of 32 threads 0 returned, "
+     "32 wait at mbarrier_wait in AT(// for the round's)$"),
+    ("copies_without_parity", BOTH, CALL.format("mbarrier_wait", "// for the round's")
+     + "found parity 2, expected 0 or 1"),
+    ("copies_of_more_bytes", BOTH, CALL.format("mbarrier_wait", "// for the round's")
+     + "16 bytes more than expected have come to the barrier"),
+    ("copies_with_more_arrivals", BOTH, CALL.format("mbarrier_arrive", "// one more")
+     + "all have arrived at the barrier, and bytes are missing"),
+    ("copies_of_more_rounds", BOTH, LEFT.format("sum_up", "// ahead")),
+    ("copies_misaligned", BOTH, CALL.format("copy_async", "// ahead")
+     + "found 128 bytes to 0x[0-9a-f]*0 from 0x[0-9a-f]*4, expected multiples of 16"),
+    ("copies_of_wrong_size", BOTH, CALL.format("copy_async", "// ahead")
+     + "found 120 bytes to .*, expected multiples of 16"),
+    ("copies_past_the_end", SANITIZED, f"{KERNEL} .* 0 bytes behind the 256 bytes of __shared__"),
+    ("copies_from_host", BOTH, CALL.format("copy_async", "// ahead")
+     + "found .* on the host's stack, expected device memory"),
+    ("copies_of_what_changes", COUNTED, r"thread \(0,0,0\) stores to .* at "
+     "AT(// while it is copied), and " + COMES.format("loaded", "// ahead")),
+    ("copies_to_what_is_read", COUNTED, "loads .* at AT(// of the round), and "
+     + COMES.format("stored to", "// ahead")),
+    ("messages_without_barrier", BOTH + COUNTED, CALL.format("store_async", "// a message's")
+     + "nobody has initialised a barrier"),
+    ("messages_that_never_come", BOTH, "kernel exchange: of 4 blocks 0 returned, 4 wait at "
+     "mbarrier_wait in AT(// for a message)$"),
+    ("messages_too_early", COUNTED, "stores to .* at AT(// a message's), and "
+     + COMES.format("stored to", "// a message's")),
+    ("messages_in_two_inboxes", COUNTED, "what AT(// a message's) sends may count in phase 0 or 1 "
+     "of its barrier: nothing orders it and the end of phase 0"),
+    ("messages_without_fence", COUNTED, "loads .* at AT(// handed over), and thread 0 of block 0 "
+     "stored to it at AT(// to hand over): nothing orders the two"),
+    ("messages_to_who_returned", BOTH, LEFT.format("exchange", "// that nobody expects")),
+    ("messages_to_who_returned", COUNTED, CALL.format("store_async", "// that nobody expects")
+     + "block 0 has returned"),
+    ("messages_misaligned", BOTH, CALL.format("store_async", "// at 4")
+     + "found .*, 4 bytes into the 1024 bytes of __shared__, expected a multiple of 8"),
+    ("messages_of_own_barrier", BOTH, CALL.format("store_async", "// a message's")
+     + "found .*, expected shared memory of the barrier's block"),
+    ("barrier_without_wait", COUNTED, "what AT(// once) sends may count in phase 0 or 1 of its"),
+    ("barrier_of_other_block", BOTH, CALL.format("mbarrier_expect", "// all")
+     + "found a barrier at .*, expected one in shared memory of its block"),
+]
+
+
 @pytest.mark.parametrize("source, name, build, said", [
     pytest.param(source, name, build, said, id=f"{name}-{build}")
     for source, faults in (("broken", FAULTS), ("hopper", NEWER_FAULTS),
-                           ("tensor_cores", MMA_FAULTS))
+                           ("tensor_cores", MMA_FAULTS),
+                           ("asynchronous", ASYNCHRONOUS_FAULTS))
     for name, builds, said in faults for build in builds])
 def test_a_fault_is_found(source, name, build, said):
     def place(found):
@@ -230,12 +290,17 @@ def test_right_programs_are_let_through():
 BAD_SIZE = "cudaErrorInvalidClusterSize"
 
 
-@pytest.mark.parametrize("name, expected", [
-    ("early", "131584"), ("early_in_graph", "197376"), ("cluster", "9863616"),
-    ("cluster_waits_to_return", "3168"), ("address_in_cluster", "10"), ("declared_cluster", "144"),
-    ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}")])
-def test_right_programs_of_compute_capability_9_0(name, expected):
-    results = [result(name, seed, program=f"hopper.{build}", OMP_NUM_THREADS=threads)
+@pytest.mark.parametrize("name, expected, source", [
+    *((*program, "hopper") for program in (
+        ("early", "131584"), ("early_in_graph", "197376"), ("cluster", "9863616"),
+        ("cluster_waits_to_return", "3168"), ("address_in_cluster", "10"),
+        ("declared_cluster", "144"),
+        ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}"))),
+    *((*program, "asynchronous") for program in (
+        ("copies", "95170"), ("messages", "1117728"), ("messages_hand_over", "1056"),
+        ("waits_for_others", "6240")))])
+def test_right_programs_of_compute_capability_9_0(name, expected, source):
+    results = [result(name, seed, program=f"{source}.{build}", OMP_NUM_THREADS=threads)
                for seed, build, threads in ((0, "sim", 1), (1, "sim", 2), (2, "sanitized.sim", 2),
                                             (3, "sanitized.sim", 1), (1, "counted.sim", 1))]
     assert results == [expected] * 5
@@ -274,6 +339,14 @@ def test_multiplications_are_counted(tmp_path):
     path = tmp_path / "counts.csv"
     result("multiply_f16", program="tensor_cores.counted.sim", SIM_COUNTS=path)
     assert pandas.read_csv(path, index_col="kernel")["mma"]["multiply"] == 1
+
+
+# What comes has NaNs until a thread waits for it, and is loaded no sooner.
+@pytest.mark.parametrize("name, expected", [
+    ("copies_of_what_changes", "49474"), ("copies_to_what_is_read", "nan"),
+    ("messages_too_early", "nan"), ("messages_in_two_inboxes", "nan")])
+def test_what_comes_comes_late(name, expected):
+    assert result(name, program="asynchronous.sim", OMP_NUM_THREADS=1).lstrip("-") == expected
 
 
 # They have ended before the others touch their memory, which then holds NaNs.
@@ -319,6 +392,7 @@ def test_a_trace_has_a_warps_requests_and_what_each_takes(tmp_path, block, warp)
 
 @needs_full
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="found no nvcc")
-@pytest.mark.parametrize("name", ["broken", "correct", "hopper", "tensor_cores", "traced"])
+@pytest.mark.parametrize("name", [
+    "broken", "correct", "hopper", "tensor_cores", "asynchronous", "traced"])
 def test_nvcc_accepts_what_the_simulation_accepts(name):
     make("-C", "tests/simulator", f"build/{name}.o")
