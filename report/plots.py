@@ -327,7 +327,7 @@ def write(cpu, gpu):
     found = {}
     if (cpu.folder / "epochs.csv").exists():
         found["epochs"] = epochs(cpu)
-    if (cpu.runs["kind"] == "growth").any():
+    if (cpu.runs["kind"] == "growth").any() and growth_curves(cpu):
         found["growth"] = growth(cpu)
     if roofline.is_known(cpu):
         found["roofline"] = roofline.roofline(cpu)
