@@ -58,7 +58,6 @@ def parse(arguments):
              "repeated; results go to report/results/<machine>-quick")
     add_value("limit", "end after so many seconds: the headline's cells come first, a run has an "
               "eighth at most, and what had no time is noted as cut off", float, 0)
-    add_flag("check", "compare each stage with the reference before it is timed, at small sizes")
     add_flag("resume", "keep earlier runs and do the missing ones; without it, earlier results of "
              "the same kind move to a folder beside the new ones, named after their date")
     for option, text in (

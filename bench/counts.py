@@ -1,20 +1,32 @@
-"""Counts what a CUDA stage's kernels do with memory, without a GPU: `make profile`.
+"""Counts what a CUDA stage's kernels do with memory: `make profile`.
 
-The simulated device counts the accesses of all threads (sim/README.md). [[counts]] in ladder.toml
-says what is counted: mostly a batch, which is the difference of two runs.
+On a GPU, Nsight Compute does. Without one, the simulated device counts the accesses of all threads
+(sim/README.md). [[counts]] in ladder.toml says what is counted: mostly a batch, which is the
+difference of two runs.
 """
 
+import csv
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pandas
 
 from bench.base import ROOT, fail
-from bench.process import make, output
+from bench.process import make, output, run
 
 MULTIPROCESSORS = 132  # of an H100 or an H200
+METRICS = (  # of Nsight Compute
+    "gpu__time_duration.sum", "launch__registers_per_thread",
+    "sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__inst_executed.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "lts__t_bytes.sum", "dram__bytes.sum")
+COUNTERS = "program", "cell", "launch", "kernel", "grid", "block", *METRICS
 
 
 def toolkit(name):
@@ -67,6 +79,32 @@ def count(stage, counts=None):
             frames[stage.name, each["cell"]] = frame.assign(
                 apart=frame.index.isin(apart).astype(int))
     return pandas.concat(frames, names=["stage", "cell"]).reset_index()
+
+
+def runs(stage):
+    """(cell, options) of the runs whose launches Nsight Compute counts."""
+    found = [(each["cell"], each["run"]) for each in stage.ladder.toml["counts"]]
+    words = stage.ladder.words_of(stage.ladder.options("profile"))
+    return found or [("as profiled", " ".join(words))]
+
+
+def counters(stage, cell, options):
+    """[values of COUNTERS] of each launch of a run, by Nsight Compute: an epoch that warms up, one
+    with events, and one that is timed. By default ncu flushes the caches before each run
+    of a kernel and holds the clock at its base rate. In a run of the stage, a kernel finds in the
+    cache what the one before it has left, and the clock is higher."""
+    ended = run([toolkit("ncu"), "--csv", "--page=raw", "--print-units=base",
+                 "--cache-control=none", "--clock-control=none", f"--metrics={','.join(METRICS)}",
+                 *stage.command, *stage.ladder.data, *options.split(), "--quiet"],
+                env={**os.environ, "WARMUP_S": "0", "LC_ALL": "C"})
+    head, found, table = ended.out.partition('"ID",')
+    if ended.status or not found:
+        print(f"{stage.name}: ncu: {ended.err or head}", file=sys.stderr)
+        return []
+    _units, *lines = csv.DictReader((found + table).splitlines())
+    return [(stage.name, cell, number, line["Kernel Name"], line["Grid Size"], line["Block Size"],
+             *(line[name].replace(",", "") for name in METRICS))
+            for number, line in enumerate(lines, 1)]
 
 
 def read(stage):

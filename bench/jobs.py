@@ -16,7 +16,7 @@ ROUNDS = {
     "grid": ((20, 1), (5, 2), (0, 3)),
     "quick": ((0.5, 1), (0, 3)),
     "steps": ((1, 8), (0, 16)),
-    "limited steps": ((20, 1), (5, 2), (1, 8), (0, 16)),
+    "limited steps": ((20, 1), (5, 2), (0, 8)),
     "growth": ((1, 1), (0, 3)),
 }
 # A cell of the grid has more until so many seconds have been timed in it, but not without a limit.
@@ -24,6 +24,7 @@ ROUNDS = {
 ENOUGH_S = 1.0
 MOST_ROUNDS = 12
 MOST_GPU_ROUNDS = 250
+IN_A_PROCESS = 4   # runs of a GPU's program, within a limit: its start takes longer than they do
 EACH_PART = 1 / 8  # of --limit is what a run may take: no program has the time of all
 
 
@@ -165,6 +166,13 @@ class Plan:
         times = self.times_of(stage, cell, threads)
         return max(0, (self.options.repeats or self.rounds(stage, cell, times)) - len(times))
 
+    def in_a_process(self, job):
+        """How many of a job's rounds one process runs."""
+        if (self.options.limit is None or not job.stage.is_gpu or self.starts_slowly(job.stage)
+                or self.ladder.toml["epochs"]):
+            return 1
+        return max(1, min(IN_A_PROCESS, self.missing(job.stage, job.cell, job.threads)))
+
     def rounds(self, stage, cell, times):
         kind = "quick" if self.options.quick else self.kind
         whole = 0
@@ -184,23 +192,28 @@ class Plan:
         place = job.stage, job.cell, job.threads
         return self.missing(*place) > 0 and len(self.times_of(*place)) < job.round
 
+    def is_late(self, stage):
+        """Whether a program waits for all others: --limit has cut it off, or time is short on a
+        machine with a GPU, whose programs come before the processor's."""
+        is_beside = (self.options.limit is not None and not stage.is_gpu
+                     and any(each.is_gpu for each in self.stages))
+        return is_beside or stage.name in self.slow
+
     def jobs(self):
         """The runs, in their order. What those before have shown decides whether one is needed. A
         round has all cells, and all programs of a cell one after another: so a busy minute spoils
-        one run of three, and the median drops it. A program that --limit has cut off waits for all
-        others, and tries its small cells first. One that starts slowly waits for the others of a
-        round."""
+        one run of three, and the median drops it. A late program tries its small cells first. One
+        that starts slowly waits for the others of a round."""
         for is_late in (False, True):
             places = [*self.cells][::-1] if is_late else [*self.cells]
             number = 0
-            while self.left([stage for stage in self.stages
-                             if (stage.name in self.slow) == is_late]):
+            while self.left([stage for stage in self.stages if self.is_late(stage) == is_late]):
                 number += 1
                 found = [Job(number, *each)
                          for each in itertools.product(places, self.stages, self.threads)]
                 found.sort(key=lambda job: self.starts_slowly(job.stage))
                 for job in found:
-                    if (job.stage.name in self.slow) == is_late and self.is_next(job):
+                    if self.is_late(job.stage) == is_late and self.is_next(job):
                         yield job
 
     # --- the limit ---

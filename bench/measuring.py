@@ -10,11 +10,16 @@ from bench import base, clocks, host, process, rows
 from bench.base import fail
 
 
+# A process of several runs starts once: later rows say nothing of its start, nor of its memory.
+ONCE = "load_s", "setup_s", "warmup_s", "peak_rss_mib", "peak_vram_mib"
+
+
 class Measured(NamedTuple):
     row: dict = None   # with the columns RECORD of rows.py, and the whole program's seconds
     status: int = 0    # the exit status; there may be no row although it is 0
     errors: str = ""   # what it wrote. Without a row, the last line says why
     texts: dict = None  # {file of the record: the lines that the program wrote for it}
+    rows: list = ()    # one for each run of the process
 
 
 def build(stage):
@@ -36,39 +41,59 @@ def read_options(ladder, table):
     return options
 
 
-def measure(stage, words, environment=None, with_epochs=False, **options):
-    """Runs a stage or a peer once. On a GPU, the record has no rate."""
+def runs_in_a_process(environment, count):
+    """An environment in which a program runs so many times before it ends (bench/again.c)."""
+    if count == 1:
+        return environment
+    process.make("-C", "bench", "build/again.so")
+    return environment | {"LD_PRELOAD": "bench/build/again.so", "AGAIN": str(count)}
+
+
+def read_rows(path, ladder):
+    """The rows of a process. In the file, too, the later ones say nothing of its start."""
+    if not path.exists():
+        return []
+    frame = rows.read_texts(path, ())
+    if frame[1:].size:
+        frame.loc[1:, frame.columns.intersection(ONCE)] = ""
+        rows.write(path, frame.to_csv(index=False))
+    return rows.records(rows.read_rows(path, ladder))
+
+
+def measure(stage, words, environment=None, with_epochs=False, again=1, **options):
+    """Runs a stage or a peer, in one process `again` times. On a GPU, the record has no rate."""
     noted = {"began": time.strftime("%FT%TZ", time.gmtime()), "load": round(os.getloadavg()[0], 2)}
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
+    environment = runs_in_a_process(environment or stage.environment, again)
     with tempfile.TemporaryDirectory() as folder:
         command += ["--csv", f"{folder}/runs.csv"]
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
-        ended = process.run(command, env=environment or stage.environment, **options)
-        noted |= {"others": round(others(), 1), "program_s": ended.seconds}
+        ended = process.run(command, env=environment, cwd=base.ROOT, **options)
+        noted |= {"others": round(others(), 1), "program_s": ended.seconds / again}
         if ended.status:
             return Measured(None, ended.status, ended.err)
+        found = read_rows(Path(folder, "runs.csv"), stage.ladder)
         texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
-        found = []
-        if "runs.csv" in texts:
-            found = rows.records(rows.read_rows(f"{folder}/runs.csv", stage.ladder))
     if not found:
         return Measured(errors="wrote no row to its --csv")
-    row = found[-1] | noted | {"rate": None}
-    if fault := clocks.clock_fault(row, stage, ended.seconds):
-        return Measured(errors=f"its times cannot be right: {fault}")
+    found = [row | noted | {"rate": None} for row in found]
+    faults = [clocks.clock_fault(row, stage, ended.seconds) for row in found]
+    if any(faults):
+        return Measured(errors=f"its times cannot be right: {next(filter(None, faults))}")
+    row = found[-1]
     if row["device"] == "cpu":  # only now it is known how many threads it has used
         row["rate"] = round(host.rate(row["threads"] or 1), 1)
-    return Measured(row, 0, ended.err, texts)
+    return Measured(row, 0, ended.err, texts, found)
 
 
 def run(stage, words):
     """The row of a run. Without one, the program ends, and says why."""
-    row, status, errors, _ = measure(stage, words)
-    if not row:
-        reason = process.reason(errors, stage.name) or "no reason given"
-        if status:
-            reason = f"exit status {status}: {reason}"
-        fail(f"{stage.name}: {reason}", max(1, status or 1))
-    return row
+    found = measure(stage, words)
+    if not found.row:
+        reason = process.reason(found.errors, stage.name) or "no reason given"
+        if found.status:
+            reason = f"exit status {found.status}: {reason}"
+        fail(f"{stage.name}: {reason}", max(1, found.status or 1))
+    return found.row

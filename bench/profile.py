@@ -1,5 +1,5 @@
 """Profiles stages as they are timed: with gperftools where a CPU stage's time and memory go, with
-Nsight what a CUDA stage's kernels do. Without a GPU, that is counted on the simulated device.
+Nsight Compute what a CUDA stage's kernels do. Without a GPU, the simulated device counts that.
 """
 
 import os
@@ -11,17 +11,11 @@ from pathlib import Path
 import pandas
 
 from bench import counts, host, ladders
-from bench.base import ROOT, value
+from bench.base import ROOT, fail, value
 from bench.measuring import build
 from bench.options import given
 from bench.process import make, output
 from bench.sampling import pprof, sample, sample_cpu
-
-# What Nsight Compute shows: throughput in percent of the peaks, warps as measured and as registers
-# and shared memory allow, and accesses to shared memory, those repeated by bank conflicts first.
-SECTIONS = ("--section=SpeedOfLight", "--section=Occupancy", "--section=LaunchStats",
-            "--metrics=l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum,"
-            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
 
 
 def write(path, stage, options, *texts):
@@ -53,8 +47,8 @@ def profile_cpu(stage, options, folder, work, seconds):
     print("\n".join(table.splitlines()[1:6]), end="\n\n")
 
 
-def profile_cuda(stage, options, folder):
-    """With Nsight how the kernels use the GPU, or without one, counts of what they do."""
+def profile_cuda(stage, folder):
+    """What the kernels do: what Nsight Compute counts, or without a GPU the simulated device."""
     if not host.has_gpu():
         found = counts.count(stage)
         for cell, kernels in found.groupby("cell", sort=False):
@@ -62,20 +56,14 @@ def profile_cuda(stage, options, folder):
             print(f"{cell}\n{table.to_string()}\n")
         found.to_csv(folder / "counts.csv", index=False)
         return
+    if not counts.toolkit("ncu"):
+        fail("found no ncu (Nsight Compute) in PATH or the CUDA toolkit's folder", 77)
     build(stage)
-    command = [stage.program, *stage.ladder.words(options), "--quiet"]
-    # By default ncu flushes the caches before each run of a kernel and holds the clock at its base
-    # rate. In a run of the stage, a kernel finds in the cache what the one before it has left, and
-    # the clock is higher.
-    write(folder / "kernels.txt", stage, options, "", output([
-        "ncu", "--cache-control=none", "--clock-control=none", "--launch-count=200",
-        "--print-summary=per-kernel", *SECTIONS, *command]))
-    report = folder / "timeline.nsys-rep"
-    output(["nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--sample=none",
-            "--force-overwrite=true", f"--output={report}", *command],
-           env={**os.environ, "WARMUP_S": "0"})
-    write(folder / "timeline.txt", stage, options, "", output([
-        "nsys", "stats", "--report=cuda_gpu_kern_sum,cuda_kern_exec_sum", report]))
+    found = pandas.DataFrame(
+        [line for each in counts.runs(stage) for line in counts.counters(stage, *each)],
+        columns=counts.COUNTERS)
+    print(found.drop(columns="program").to_string(index=False))
+    found.to_csv(folder / "counters.csv", index=False)
 
 
 def main():
@@ -88,14 +76,13 @@ def main():
     output = Path(given("RESULTS") or ladder.profiles / "mine").resolve()
     os.chdir(ROOT)
     os.environ["LC_ALL"] = "C"  # a decimal point, not a comma
-    os.environ["PATH"] += ":/usr/local/cuda/bin"  # the toolkit's folder is often not there
     for stage in stages:
         options = ladder.options("profile")
         folder = output / stage.name
         folder.mkdir(parents=True, exist_ok=True)
         print(f"{stage.name}:")
         if stage.is_cuda:
-            profile_cuda(stage, options, folder)
+            profile_cuda(stage, folder)
         else:
             with tempfile.TemporaryDirectory() as work:
                 profile_cpu(stage, options, folder, Path(work), seconds)

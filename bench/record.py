@@ -81,13 +81,14 @@ class Record:
         self.add("sweeps.csv", rows.SWEEPS, *((number, *item) for item in known.items()))
         return number
 
-    def add_run(self, texts, noted):
-        """Adds the text of each file that a program has written, and what was noted of the run."""
+    def add_runs(self, texts, noted):
+        """Adds the text of each file that a program has written, and what was noted of its runs."""
         for name, text in texts.items():
             columns, *lines = csv.reader(io.StringIO(text, newline=""))
             if name == "runs.csv":
                 columns += rows.RECORD
-                lines = [[*line, *(noted[column] for column in rows.RECORD)] for line in lines]
+                lines = [[*line, *(run[column] for column in rows.RECORD)]
+                         for line, run in zip(lines, noted)]
             self.add(name, columns, *lines)
 
     def note_programs(self, sweep, lines):

@@ -2,6 +2,7 @@
 
 import functools
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,13 @@ from bench.base import ROOT, fail
 
 
 @functools.cache
-def scratch():
-    """A folder that is removed when Python ends."""
+def folder_of(_thread):
     return tempfile.TemporaryDirectory(prefix="check-")
+
+
+def scratch():
+    """A folder for what the calling thread compares. It is removed when Python ends."""
+    return folder_of(threading.get_ident())
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import command_line, faults, host, measuring, process, rows, screen, testing
+from bench import command_line, faults, host, measuring, process, rows, screen
 from bench.base import ROOT, Interrupted, fail
 from bench.jobs import Plan
 from bench.record import Record
@@ -17,7 +17,6 @@ from bench.stage import processors
 from data.locate import locate
 
 AGAIN_PART = 0.25  # of a sweep's runs may be made again: a machine may be disturbed all the time
-CHECK_S = 60   # that a run of --check may take, of 1
 PAUSE_S = 1.0  # before a disturbed run is made again: another machine's bursts last that long
 
 
@@ -59,21 +58,6 @@ def build_all(stages, show):
     return found
 
 
-def check(stage):
-    """Compares a stage with the reference, in the few cases of tests on a GPU. Returns (outcome,
-    reason) if it is wrong, or cannot run here, or None."""
-    process.make("-C", "bench", f"build/{stage.ladder.name}/reference", "build/many_processors.so")
-    try:
-        program = testing.tester(stage, "gpu", limit=CHECK_S)
-        for pair in program.pairs():
-            testing.test(program, *pair)
-    except testing.Wrong as wrong:
-        return "wrong", str(wrong)
-    except testing.Skipped as why:
-        return "left out", str(why)
-    return None
-
-
 class Sweep:
     """A sweep of a ladder."""
 
@@ -86,7 +70,6 @@ class Sweep:
         self.failed = 0  # the exit status
         self.made = 0    # runs of this sweep
         self.again = 0   # those that were made once more
-        self.checked = set()  # the names of stages that were compared with the reference
         self.bar = screen.Bar()
 
     def show(self, words, left=0):
@@ -164,21 +147,8 @@ class Sweep:
 
     # --- a run ---
 
-    def is_right(self, stage):
-        """Whether a stage may be timed: with --check it is compared with the reference first."""
-        if not self.options.check or stage.name in self.checked or stage.is_peer:
-            return True
-        self.checked.add(stage.name)
-        self.show(f"Checking {stage.name}")
-        verdict = check(stage)
-        if verdict:
-            say(f"{stage.name}: {': '.join(verdict)}")
-            self.plan.out[stage.name] = verdict
-            self.failed = max(self.failed, int(verdict[0] == "wrong"))
-        return not verdict
-
     def measure(self, job):
-        """Runs a program once, and adds its row to the record."""
+        """Runs a program, in one process perhaps several times, and adds its rows to the record."""
         stage = job.stage
         options = self.plan.cells[job.cell]
         environment = stage.environment
@@ -190,15 +160,16 @@ class Sweep:
         found = measuring.measure(
             stage, self.ladder.words(options), environment, limit=self.plan.may_take(),
             with_epochs=self.ladder.toml["epochs"] and self.options.kind == "grid",
-            pass_fds=[self.lock])
+            again=self.plan.in_a_process(job), pass_fds=[self.lock])
         if not self.sweep:
             if found.status == 2:  # the data may not have so many samples: nothing moves
                 fail(process.reason(found.errors, stage.name))
             self.begin()
+        for number, row in enumerate(found.rows, job.round):
+            row.update({"sweep": self.sweep, "round": number})
+            self.plan.count(row)
         if found.row:
-            found.row.update({"sweep": self.sweep, "round": job.round})
-            self.record.add_run(found.texts, found.row)
-            self.plan.count(found.row)
+            self.record.add_runs(found.texts, found.rows)
         return found
 
     def has_failed(self, job, found):
@@ -280,7 +251,7 @@ class Sweep:
         with self.bar:
             self.prepare()
             for job in self.plan.jobs():
-                if self.plan.fits(job) and self.is_right(job.stage):
+                if self.plan.fits(job):
                     self.run(job)
 
     def say_how_to_go_on(self, what):

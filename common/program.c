@@ -231,8 +231,8 @@ static void check_names(const struct parse *parse) {
 }
 
 // At exit, some output may still be in the buffer, and the disk may be full.
-static void close_stdout(void) {
-    if (ferror(stdout) || fclose(stdout) != 0) {
+static void flush_stdout(void) {
+    if (ferror(stdout) || fflush(stdout) != 0) {
         report_error("standard output", "cannot write: %s", strerror(errno));
         _exit(EXIT_RUN_FAILED);
     }
@@ -256,7 +256,7 @@ struct common_options parse_common(int argc, char **argv, const struct command_l
     struct parse parse = {0};
     const struct argp argp = {parse.options, parse_option, NULL, command_line->about,
                               NULL,          add_initial,  NULL};
-    atexit(close_stdout);
+    atexit(flush_stdout);
     setvbuf(stdout, NULL, _IOLBF, 0); // a line is seen when it is printed, also through a pipe
     signal(SIGXFSZ, SIG_IGN);         // a file above ulimit -f is an error, like a full disk
     add_options(&parse, common, &values);

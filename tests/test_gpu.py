@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import ROOT, Trainer, drawn_data, make, rows, run, script
 
-from bench import ladders
+from bench import counts, ladders
 from bench import rows as records
 
 NVIDIA_SMI = """case "$*" in
@@ -18,6 +18,22 @@ NVIDIA_SMI = """case "$*" in
 esac"""
 # Of the stages, these are enough: one for the processor, two for a GPU.
 KEPT = "00_serial", "03_cuda_unified", "04_cuda_device_mem"
+# It counts nothing: two launches of a kernel.
+NCU = f"""cat <<END
+==PROF== Connected
+"ID","Kernel Name","Block Size","Grid Size",{",".join(f'"{name}"' for name in counts.METRICS)}
+"","","","",{",".join('"unit"' for _ in counts.METRICS)}
+"0","sums(float *, int)","(32, 1, 1)","(7, 1, 1)",{",".join('"1,234"' for _ in counts.METRICS)}
+"1","sums(float *, int)","(32, 1, 1)","(2, 1, 1)",{",".join('"56"' for _ in counts.METRICS)}
+END"""
+# It finds something in one program.
+SANITIZER = """tool=$2
+shift 4
+case "$tool $1" in
+memcheck*03*) echo 'Invalid read' >&2; exit 1 ;;
+esac
+exec "$@"
+"""
 TOOLS = (
     "as", "awk", "bash", "cat", "cksum", "date", "dirname", "env", "g++", "gcc", "grep", "id", "ld",
     "lscpu", "make", "mkdir", "mv", "nproc", "paste", "printf", "realpath", "rm", "sed", "sh",
@@ -36,17 +52,19 @@ def bare(checkout):
     checkout.edit("stages/04_cuda_device_mem/train.cu", "-= learning_rate", "-= 2 * learning_rate")
     for tool in TOOLS:
         script(checkout.root / "bin" / tool, f'exec {shutil.which(tool)} "$@"')
-    script(checkout.root / "bin/nvidia-smi", NVIDIA_SMI)
+    for tool, text in (("nvidia-smi", NVIDIA_SMI), ("ncu", NCU), ("compute-sanitizer", SANITIZER)):
+        script(checkout.root / "bin" / tool, text)
     return checkout
 
 
 def test_a_bare_machine(bare):
-    """A program that is wrong has no time. All others have, and the GPU's ceilings are there."""
+    """A program that is wrong has no time. All others have, and the GPU's ceilings are there, what
+    Nsight Compute has counted of each launch, and what compute-sanitizer has found."""
     alone = [shutil.which("unshare") or "unshare", "--map-root-user", "--net"]
     if run([*alone, "true"], None).returncode:
         alone = []
     said = run([*alone, "make", "gpu", "LIMIT=3000", "RUNS=1", "HIDDEN=32", "BATCH=32",
-                "EPOCHS=1", "TRAIN=64", "TEST=16"], 2, cwd=".",
+                "EPOCHS=1", "TRAIN=64", "TEST=16"], 2, cwd=".", limit=3600,
                PATH=bare.root / "bin", PYTHON=sys.executable, NVCC=ROOT / "tests/nvcc.sh",
                MNIST_DIR=drawn_data(), OFFLINE="1", REVISION="abc", MAKEFLAGS="")
     home, = Path("report/results").glob("*-simulated-own")
@@ -56,7 +74,18 @@ def test_a_bare_machine(bare):
                 for row in rows(home / "stages/programs.csv")}
     for sweep in "12":  # the steps, and the grid
         assert outcomes[sweep, "03_cuda_unified"] == "ran"
-        assert outcomes[sweep, "04_cuda_device_mem"] == "wrong"
+        assert (sweep, "04_cuda_device_mem") not in outcomes
+    verdicts = {(row["program"], row["against"]): row["verdict"]
+                for row in rows(home / "checks.csv")}
+    assert verdicts == {
+        ("04_cuda_device_mem", "reference"): "wrong", ("03_cuda_unified", "reference"): "right",
+        ("03_cuda_unified", "memcheck"): "wrong", ("03_cuda_unified", "racecheck"): "right",
+        ("03_cuda_unified", "initcheck"): "right", ("03_cuda_unified", "synccheck"): "right"}
+    assert [(row["program"], row["cell"], row["launch"], row["grid"], row["dram__bytes.sum"])
+            for row in rows(home / "counters.csv")] == [
+        ("03_cuda_unified", cell, *launch) for cell in ("hidden 32, batch 32",
+                                                        "hidden 256, batch 128")
+        for launch in (("1", "(7, 1, 1)", "1234"), ("2", "(2, 1, 1)", "56"))]
     assert outcomes["1", "00_serial"] == "ran" and ("2", "00_serial") not in outcomes
     assert "04_cuda_device_mem" not in {row["stage"] for row in rows(home / "stages/runs.csv")}
     sweeps = (home / "stages/sweeps.csv").read_text()

@@ -1,15 +1,12 @@
 """Every stage against its ladder's reference, in each selection of [tests] in ladder.toml: see
 bench/testing.py. Without FULL=1, a step (01.1_...) only runs as it is, a stage runs in a third of
-the pairs of a size and a case, and what takes long and rarely finds more is left out. On a GPU,
-compute-sanitizer finds accesses out of bounds, reads of unset memory, races, and barriers that some
-threads do not reach.
+the pairs of a size and a case, and what takes long and rarely finds more is left out.
 
 The Makefile runs this file to ask which builds it needs.
 """
 
 import platform
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -21,8 +18,6 @@ from bench import host, ladders, measuring, testing
 ALWAYS = "stages", "large", "epoch", "sanitized", "simulated", "cell"
 EXTRA = "large", "wide", "simulated_wide", "epoch", "long"  # that a ladder need not have
 OF_STAGES = *EXTRA, "builds", "order_2", "order_3"  # a step is like the stages beside it
-TOOLS = [f"gpu_{tool}" for tool in ("memcheck", "initcheck", "racecheck", "synccheck")
-         if shutil.which("compute-sanitizer")]
 
 
 def levels():
@@ -43,7 +38,7 @@ def all_tests():
             build = f"build/{stage.folder.relative_to(ladders.ROOT)}"
             if not stage.is_cuda or has_gpu:
                 yield from ((stage, each, "") for each in (
-                    "stages", "large", "wide", "epoch", "long", *(TOOLS if stage.is_cuda else [])))
+                    "stages", "large", "wide", "epoch", "long"))
             if stage.is_cuda:
                 yield stage, "simulated", f"{build}.sim"
                 yield stage, "simulated_wide", f"{build}.sim"
@@ -89,10 +84,8 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
         return
     if selection == "long":
         needs_real_data(stage.ladder)
-    selection, _, tool = selection.partition("gpu_")
-    under = f"compute-sanitizer --tool {tool} --error-exitcode 1".split() if tool else ()
     try:
-        program = testing.tester(stage, selection or "gpu", build and FOLDER / build, under,
+        program = testing.tester(stage, selection, build and FOLDER / build,
                                  limit=3600)  # against a hang: a machine may be slow
     except testing.Skipped as why:
         pytest.skip(str(why))

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import LADDER, REPOSITORY, SWEEP, wait_until
 
-from bench import command_line, jobs
+from programs import drawn_data, make
+
+from bench import command_line, jobs, ladders, measuring
 
 RUN_ALL = SWEEP.partition(" --")[0]
 
@@ -60,7 +62,7 @@ def test_run_all_is_called_by_a_link(tree):
     ("grid", 5.5, False, 2), ("grid", 20.5, False, 1), ("grid", 0.0625, True, 16),
     ("grid", 0.004, True, 250), ("grid", 0.3, True, 4), ("quick", 0.4, False, 3),
     ("quick", 0.6, False, 1), ("steps", 0.9, True, 16), ("steps", 1.1, False, 8),
-    ("growth", 0.1, False, 3), ("growth", 2, False, 1), ("limited steps", 0.9, False, 16),
+    ("growth", 0.1, False, 3), ("growth", 2, False, 1), ("limited steps", 0.9, False, 8),
     ("limited steps", 6, False, 2), ("limited steps", 21, False, 1)])
 def test_rounds(kind, seconds, is_gpu, expected):
     """A cell is run until a second has been timed, and long runs twice or once. On a GPU, whose
@@ -359,6 +361,34 @@ def test_the_order_within_a_limit():
         ("00", 32, 2), ("02", 32, 2), ("01", 32, 1), ("01", 64, 1), ("01", 32, 2), ("01", 64, 2)]
     assert plan.outcome(plan.stages[1], 1) == ("cut off", "no run at hidden 128, batch 64")
     assert plan.outcome(plan.stages[0], 1) == ("ran", "")
+
+
+def test_a_gpus_programs_come_first_within_a_limit():
+    """Four of their runs have one process, which starts once."""
+    options, ladder = command_line.parse(shlex.split(
+        "--stages 00,04_,05_c --limit 800 --repeats 6 --hidden 32 --batch 32"))
+    plan = jobs.Plan(ladder, options)
+    made = []
+    for job in plan.jobs():
+        made.append((job.stage.number, job.round, plan.in_a_process(job)))
+        for number in range(made[-1][2]):
+            plan.count({plan.ladder.column(name): value
+                        for name, value in plan.cells[job.cell].items()} | {
+                "stage": job.stage.name, "threads": 1, "sweep": 1, "round": job.round + number,
+                "train_s": 1})
+    assert made == [("04", 1, 4), ("05", 1, 4), ("04", 5, 2), ("05", 5, 2),
+                    *(("00", number, 1) for number in range(1, 7))]
+
+
+def test_several_runs_of_one_process():
+    """Only the first says what the start took."""
+    make("stages/00_serial")
+    stage = ladders.find_ladder("").stages[0]
+    words = ["--data", drawn_data(), "--train", "64", "--test", "16", "--epochs", "1"]
+    once, found = (measuring.measure(stage, words, again=again) for again in (1, 3))
+    assert [row["load_s"] is None for row in found.rows] == [False, True, True]
+    assert {row["final_loss"] for row in found.rows} == {once.row["final_loss"]}
+    assert found.texts["runs.csv"].count("\n") == 4
 
 
 # --- results ---
