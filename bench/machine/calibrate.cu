@@ -305,8 +305,6 @@ static int measure_copies(const struct device *device) {
                     [&] { CHECK(cudaMemcpyAsync(data, host.data(), bytes, cudaMemcpyDefault)); });
     }
     CHECK(cudaHostUnregister(host.data()));
-    if (!device->gpu.managedMemory)
-        return status;
     CHECK_ALLOCATION(cudaMallocManaged(&pages, (PAGES + 1) * PAGE), (PAGES + 1) * PAGE);
     status |= measure(
         "page_fault,µs", 1e6 / PAGES, result, PAGES * PAGE,
