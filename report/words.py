@@ -62,22 +62,12 @@ def dataset(ladder, name):
 
 
 def other_data(machine, runs):
-    """A sentence that names the programs whose runs in a cell, or some of them, had other data than
-    most runs have, or ""."""
-    usual = runs["dataset"].mode()[0]
-    said = []
-    places = [tuple(place) for place in runs[machine.axes].to_numpy()]
-    for cell in sorted({*places}):
-        part = runs[[place == cell for place in places]]
-        other = part[part["dataset"] != usual]
-        is_mixed = other["stage"].isin(part["stage"][part["dataset"] == usual])
-        for how, names in (("all", names_of(machine, other[~is_mixed])),
-                           ("some", names_of(machine, other[is_mixed]))):
-            if names:
-                where = cell_name(machine.ladder, cell)
-                said.append(f"at {where} in {how} runs of {listed(names)}")
-    others = [dataset(machine.ladder, name) for name in {*runs["dataset"]} - {usual}]
-    return f"{listed(sorted(others))}: {'; '.join(said)}." if said else ""
+    """A sentence that names the programs of which a run or more had other data than most, or ""."""
+    other = runs[runs["dataset"] != runs["dataset"].mode()[0]]
+    if other.empty:
+        return ""
+    kinds = sorted({dataset(machine.ladder, name) for name in other["dataset"]})
+    return f"{listed(kinds)}: runs of {listed(names_of(machine, other))}."
 
 
 def names_of(machine, runs):

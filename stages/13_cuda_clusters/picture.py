@@ -16,7 +16,7 @@ def draw(stage):
                      lambda r, c, cluster=cluster: "sum" if cluster == 2 and r == 3 else "rest")
         picture.rect(x, y + 20, 38, 8 * blocks, "round")
     picture.notes("A column: a cluster, 32 units. A row: a block of each,",
-                  "49 pixels. Dark: block 3 of cluster 2.")
+                  "49 pixels. Blue: block 3 of cluster 2.")
     y = picture.head("what goes from block to block in a batch")
     for place, (what, within) in enumerate((("parts of x·W1, to samples' owners", True),
                                             ("scores: a·W2 over 8 units each", False),
