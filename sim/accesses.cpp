@@ -379,7 +379,8 @@ struct touch {
 
 struct word {
     touch store, load;
-    touch other_load; // of another block than the last
+    touch other_load;  // of another block than the last
+    list<touch> loads; // of shared memory: the last of each other warp, since the store
 };
 
 // Accesses that some thread's next access comes after, by block: those of a part of it whose
@@ -518,6 +519,15 @@ bool unordered(const touch &earlier, const touch &now, bool shared, bool loads =
 // load and one that is not, the latter stays alone.
 void add_load(word *word, touch now, bool shared) {
     touch *const load = &word->load;
+    const auto of_its_warp = [&](const touch &load) {
+        return load.block == now.block && load.thread / warpSize == now.thread / warpSize;
+    };
+    if (shared && !of_its_warp(*load)) {
+        auto own = std::find_if(word->loads.begin(), word->loads.end(), of_its_warp);
+        if (own == word->loads.end())
+            own = word->loads.insert(own, touch());
+        std::swap(*load, *own);
+    }
     if (unordered(*load, now, shared)) {
         if (now.atomic && !load->atomic)
             return;
@@ -637,12 +647,17 @@ void check_order(access_kind kind, bool shared, uintptr_t address, size_t bytes,
             unset = {who(), describe(part), now.place};
         if (unordered(word.store, now, shared) && !(word.store.atomic && now.atomic))
             report(word.store, now, true, kind != LOAD, part);
-        for (const touch &load : {word.load, word.other_load})
-            if (kind != LOAD && unordered(load, now, shared, true) && !(load.atomic && now.atomic))
+        const auto check_load = [&](const touch &load) {
+            if (unordered(load, now, shared, true) && !(load.atomic && now.atomic))
                 report(load, now, false, true, part);
-        if (kind != LOAD)
+        };
+        if (kind != LOAD) {
+            check_load(word.load);
+            check_load(word.other_load);
+            std::for_each(word.loads.begin(), word.loads.end(), check_load);
+            word.loads.clear();
             word.store = later ? *later : now;
-        else if (later)
+        } else if (later)
             word.other_load = *later;
         else
             add_load(&word, now, shared);

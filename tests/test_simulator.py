@@ -212,6 +212,8 @@ ASYNCHRONOUS_FAULTS = [
      "of its barrier: nothing orders it and the end of phase 0"),
     ("messages_without_fence", COUNTED, "loads .* at AT(// handed over), and thread 0 of block 0 "
      "stored to it at AT(// to hand over): nothing orders the two"),
+    ("messages_of_one_warp", COUNTED, "stores to .* at AT(// behind the loads), and thread 31 of "
+     "block 1 loaded it at AT(// by each of two warps): nothing orders the two"),
     ("messages_to_who_returned", BOTH, LEFT.format("exchange", "// that nobody expects")),
     ("messages_to_who_returned", COUNTED, CALL.format("store_async", "// that nobody expects")
      + "block 0 has returned"),
@@ -298,7 +300,7 @@ BAD_SIZE = "cudaErrorInvalidClusterSize"
         ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}"))),
     *((*program, "asynchronous") for program in (
         ("copies", "95170"), ("messages", "1117728"), ("messages_hand_over", "1056"),
-        ("waits_for_others", "6240")))])
+        ("messages_acknowledge", "2080"), ("waits_for_others", "6240")))])
 def test_right_programs_of_compute_capability_9_0(name, expected, source):
     results = [result(name, seed, program=f"{source}.{build}", OMP_NUM_THREADS=threads)
                for seed, build, threads in ((0, "sim", 1), (1, "sim", 2), (2, "sanitized.sim", 2),

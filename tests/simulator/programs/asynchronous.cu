@@ -168,6 +168,38 @@ static void launch_hand_over(float *x, bool fence) {
     print(x);
 }
 
+// Two warps have loaded a word. Both say so to the other block before it stores to the word, or
+// only the second one does.
+__global__ void __cluster_dims__(2, 1, 1) acknowledge(float *got, bool both) {
+    __shared__ float word[1], inbox[2];
+    __shared__ uint64_t arrived[1];
+    const auto cluster = cooperative_groups::this_cluster();
+    const int i = threadIdx.x, warp = i / 32, rank = cluster.block_rank();
+    if (i == 0) {
+        word[0] = 1;
+        mbarrier_init(arrived, 1);
+        mbarrier_publish();
+    }
+    cluster.sync();
+    if (rank == 1) {
+        got[i] = word[0]; // by each of two warps
+        __syncwarp();
+        if (i % 32 == 0 && (both || warp == 1))
+            store_async(cluster.map_shared_rank(inbox, 0) + warp, 1,
+                        cluster.map_shared_rank(arrived, 0));
+    } else if (i == 0) {
+        mbarrier_expect(arrived, both ? 8 : 4);
+        mbarrier_wait(arrived, 0);
+        cluster.map_shared_rank(word, 1)[0] = 2; // behind the loads
+    }
+    cluster.sync();
+}
+
+static void launch_acknowledge(float *x, bool both) {
+    acknowledge<<<2, 2 * THREADS>>>(x, both);
+    print(x);
+}
+
 // A lane waits for all of its warp, and a block for what a thread of it starts after a barrier of
 // the grid.
 __global__ void wait_for_others(float *sums, const float *from) {
@@ -227,6 +259,8 @@ int main(int argc, char **argv) {
     programs["messages_in_two_inboxes"] = [](float *x) { launch_exchange(x, TWO_INBOXES); };
     programs["messages_hand_over"] = [](float *x) { launch_hand_over(x, true); };
     programs["messages_without_fence"] = [](float *x) { launch_hand_over(x, false); };
+    programs["messages_acknowledge"] = [](float *x) { launch_acknowledge(x, true); };
+    programs["messages_of_one_warp"] = [](float *x) { launch_acknowledge(x, false); };
     programs["messages_to_who_returned"] = [](float *x) { launch_exchange(x, BLOCK_RETURNED); };
     programs["messages_misaligned"] = [](float *x) { launch_exchange(x, MISALIGNED); };
     programs["messages_of_own_barrier"] = [](float *x) { launch_exchange(x, OWN_BARRIER); };
