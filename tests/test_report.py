@@ -468,7 +468,9 @@ def test_markers_that_are_wrong_are_one_line(lab, capsys, markers):
                          ids=lambda path: "/".join(path.parts[-3:-1]))
 def test_what_a_record_says_ran_has_rows(path):
     """In that sweep. What had no time for all its cells is cut off, and may have some."""
-    runs = path.with_name("runs.csv")
-    made = {(row["sweep"], row["stage"]) for row in csv.DictReader(runs.open())} if runs.exists() else set()
-    assert {(row["sweep"], row["program"]) for row in csv.DictReader(path.open())
-            if row["outcome"] == "ran"} <= made
+    programs = rows.read_texts(path, rows.PROGRAMS)
+    ran = programs[programs["outcome"] == "ran"]
+    made = set()
+    if (runs := path.with_name("runs.csv")).exists():
+        made = {*rows.read_texts(runs, ["sweep", "stage"])[["sweep", "stage"]].itertuples(False)}
+    assert {*ran[["sweep", "program"]].itertuples(False)} <= made
