@@ -1,5 +1,5 @@
-"""Tests what nvcc makes of the kernels of 05 and its steps. It checks the speed as far as that can
-be done without a GPU."""
+"""Tests what nvcc makes of the kernels of 05 and 14 and their steps. It checks the speed as far as
+that can be done without a GPU."""
 
 import re
 
@@ -35,7 +35,7 @@ def loads_before(number, instruction):
     return found
 
 
-@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05"])
+@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05", "14.1", "14"])
 def test_no_kernel_needs_local_memory(number):
     for kernel, text in kernels(number, "-res-usage"):
         assert re.search(r"STACK:0\b.*LOCAL:0\b", text), kernel
@@ -52,3 +52,12 @@ def test_a_thread_waits_once_for_all_loads_of_its_tiles():
     assert loads_before("05.3", "STS") == {"weight_gradient": {16}}
     assert loads_before("05.4", "STS") == {"hidden_sums": {16}, "weight_gradient": {16}}
     assert loads_before("05", "STS") == {"hidden_sums": {14}, "weight_gradient": {8}}
+
+
+@pytest.mark.parametrize("number, steps", [("14.1", 3), ("14", 3 + 2)])
+def test_products_are_on_tensor_cores(number, steps):
+    """A step has two for each half. Of three steps forward none is left in a loop, of the others
+    two are together."""
+    found = [text.count("HMMA.16816.F32") for kernel, text in kernels(number, "-sass")
+             if kernel == "run_epoch"]
+    assert found == [4 * steps] * 2
