@@ -32,7 +32,7 @@ def test_make(tree):
     for name, text in ("00_one", "old"), ("01_two", "new"):
         tree.write(f"stages/{name}/Makefile", "built: ; touch built\n")
         tree.write(f"stages/{name}/run.c", f"int same;\nint {text};\n")
-    assert "`make check STAGE=NAME` tests one" in tree.run("make", NVCC="no-such-nvcc")
+    assert "`make check STAGE=NAME` tests a CUDA stage" in tree.run("make", NVCC="no-such-nvcc")
     assert {path.parent.name for path in Path("stages").glob("*/built")} == {"00_one", "01_two"}
     assert re.findall(r"^([-+ ]int \w+);$", tree.run("make diff STAGE=01"), re.MULTILINE) == [
         " int same", "-int old", "+int new"]
