@@ -17,11 +17,12 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
+// Volatile, because a compiler might otherwise move it to where only some lanes use the sum.
 #define PTX_MMA(format)                                                                            \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." format "." format ".f32 {%0, %1, %2, %3}, "       \
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                   \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." format "." format                        \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
 // Adds a·b to sum, in float16. All lanes of the warp call it.
 static __device__ inline void mma_f16(float *sum, const uint32_t *a, const uint32_t *b) {
