@@ -12,8 +12,8 @@ pytest.importorskip("ipykernel")
 def test_the_notebook(tmp_path, monkeypatch):
     """A cell whose command fails ends it."""
     origin = copy(tmp_path / "origin")
-    for words in "init", "add .", "-c user.name=a -c user.email=a@b commit --message all":
-        run(f"git {words} --quiet" if words != "add ." else f"git {words}", cwd=origin)
+    for words in "init", "add .", "-c user.name=a -c user.email=a@b commit --quiet -m all":
+        run(f"git {words}", cwd=origin)
     for name, value in {"REPOSITORY": origin.as_uri(), "NVCC": "no-nvcc", **told()}.items():
         monkeypatch.setenv(name, value)
     book = nbformat.read(ROOT / "course/notebook.ipynb", 4)
