@@ -299,7 +299,7 @@ BAD_SIZE = "cudaErrorInvalidClusterSize"
         ("declared_cluster", "144"),
         ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}"))),
     *((*program, "asynchronous") for program in (
-        ("copies", "95170"), ("messages", "1117728"), ("messages_hand_over", "1056"),
+        ("copies", "95170"), ("messages", "1103840"), ("messages_hand_over", "1056"),
         ("messages_acknowledge", "2080"), ("waits_for_others", "6240")))])
 def test_right_programs_of_compute_capability_9_0(name, expected, source):
     results = [result(name, seed, program=f"{source}.{build}", OMP_NUM_THREADS=threads)
