@@ -51,11 +51,10 @@ static inline const char *open_device(void) {
     if (error == cudaSuccess)
         error = cudaFree(NULL); // creates the context
     if (error != cudaSuccess) {
-        report_error(
-            STAGE,
-            "no usable CUDA device: %s; try `make sim` or `make check`, which simulate one "
-            "for the stages",
-            cudaGetErrorString(error));
+        report_error(STAGE,
+                     "no usable CUDA device: %s; try `make check`, which simulates one for the "
+                     "stages",
+                     cudaGetErrorString(error));
         exit(EXIT_NO_DEVICE);
     }
     CHECK(cudaGetDeviceProperties(&properties, 0));

@@ -73,7 +73,7 @@ def test_a_run_needs_a_device_and_peak_vram_mib_and_no_byte_more(each):
     each.succeeds("--hidden 70", SIM_MEMORY=size)
     each.fails(1, f"^{each.name}: out of device memory: asked for [0-9.]+ MiB, [0-9.]+ MiB of "
                "[0-9.]+ MiB are free", "--hidden 70", SIM_MEMORY=size - 1)
-    each.fails(77, f"^{each.name}: no usable CUDA device: .*; try `make sim` or `make check`",
+    each.fails(77, f"^{each.name}: no usable CUDA device: .*; try `make check`",
                SIM_DEVICES=0)
 
 
