@@ -748,7 +748,6 @@ size_t use_mbarrier(const owner &owner, const void *address, const void *code) {
         check_visit(owner, now.place, true);
     if (unordered(made, now, true))
         report(made, now, true, true, address);
-    record(now.place, ATOMIC, true, (uintptr_t)address, sizeof(uint64_t));
     return i;
 }
 
@@ -883,6 +882,7 @@ void note_barrier_made(const void *barrier, const void *code) {
 
 void note_arrival(const void *barrier, const void *code) {
     const owner owner = owner_of(barrier);
+    record((uintptr_t)code, ATOMIC, true, (uintptr_t)barrier, sizeof(uint64_t));
     add(&enter_phase(owner, use_mbarrier(owner, barrier, code), code).arriving, past_of(running()));
 }
 
@@ -899,6 +899,7 @@ void note_wait(const void *barrier, const void *code) {
     const size_t i = use_mbarrier(owner, barrier, code);
     mbarrier &complete = blocks[owner.block].mbarriers[i];
     hand_over &own = hand_over_of(running());
+    record((uintptr_t)code, ATOMIC, true, (uintptr_t)barrier, sizeof(uint64_t));
     complete.waited = complete.phases;
     own.news = true;
     add(&own.known, complete.arrived);

@@ -109,7 +109,7 @@ STAGES = [stage for ladder in ladders.ladders() for stage in ladder.stages
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: f"{stage.ladder.name}-{stage.name}")
 def test_counts_are_those_of_the_repository_and_those_by_hand(stage):
-    """Otherwise count again: RESULTS=<ladder>/profiles make profile STAGE= STUDY="""
+    """Otherwise count again: make profile STAGE= STUDY= RESULTS=<ladder>/profiles"""
     if stage is not LADDER.find("05"):  # it leaves out nothing that is zero
         needs_real_data(stage.ladder)
     make("-C", str(stage.folder), "sim", "COUNT=1")
