@@ -6,8 +6,9 @@
 static int (*program)(int, char **, char **);
 
 static int repeat(int argc, char **argv, char **environment) {
+    const char *times = getenv("AGAIN");
     int status = 0;
-    for (int left = atoi(getenv("AGAIN")); left > 0 && !status; --left)
+    for (int left = times ? atoi(times) : 1; left > 0 && !status; --left)
         status = program(argc, argv, environment);
     return status;
 }
