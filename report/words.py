@@ -126,7 +126,8 @@ def absent(machine, is_asked):
     reasons = {}
     for each in [*machine.ladder.stages, *machine.ladder.peers]:
         if is_asked(each) and each.name not in {*machine.runs["stage"]}:
-            outcome, why = machine.outcomes.get(each.name, ("not measured yet", ""))
+            outcome, why = machine.outcomes.get(
+                each.name, (f"not measured yet on {machine.name}", ""))
             reason = ": ".join(filter(None, [outcome, why.rstrip(".")]))
             reasons.setdefault(reason, []).append(each.title if each.is_peer else each.number)
     return [f"{listed(names)}: {reason}." for reason, names in reasons.items()]

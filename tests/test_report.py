@@ -369,7 +369,7 @@ def test_a_stage_without_runs_says_why(lab):
     lab.write(runs("00_plain", 4))
     lab.programs(("02_gone", "left out", "found no GPU", ""), ("01_fast", "cut off", "", ""))
     assert lab.stage("02_gone") == "02: left out: found no GPU."
-    assert lab.stage("01.1") == "01.1: not measured yet."
+    assert lab.stage("01.1") == f"01.1: not measured yet on {lab.machine.name}."
     assert "02: left out: found no GPU." in lab.ladder
     assert "02: left out: found no GPU." in lab.text and "01: cut off." in lab.text
 
