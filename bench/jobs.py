@@ -202,8 +202,8 @@ class Plan:
     def jobs(self):
         """The runs, in their order. What those before have shown decides whether one is needed. A
         round has all cells, and all programs of a cell one after another: so a busy minute spoils
-        one run of three, and the median drops it. A late program tries its small cells first. One
-        that starts slowly waits for the others of a round."""
+        one process of three, and the median drops its runs. A late program tries its small cells
+        first. One that starts slowly waits for the others of a round."""
         for is_late in (False, True):
             places = [*self.cells][::-1] if is_late else [*self.cells]
             number = 0

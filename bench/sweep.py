@@ -147,8 +147,8 @@ class Sweep:
 
     # --- a run ---
 
-    def measure(self, job):
-        """Runs a program, in one process perhaps several times, and adds its rows to the record."""
+    def measure(self, job, again):
+        """Runs a program, in one process so many times, and adds its rows to the record."""
         stage = job.stage
         options = self.plan.cells[job.cell]
         environment = stage.environment
@@ -160,7 +160,7 @@ class Sweep:
         found = measuring.measure(
             stage, self.ladder.words(options), environment, limit=self.plan.may_take(),
             with_epochs=self.ladder.toml["epochs"] and self.options.kind == "grid",
-            again=self.plan.in_a_process(job), pass_fds=[self.lock])
+            again=again, pass_fds=[self.lock])
         if not self.sweep:
             if found.status == 2:  # the data may not have so many samples: nothing moves
                 fail(process.reason(found.errors, stage.name))
@@ -185,9 +185,10 @@ class Sweep:
         """Makes a run. It is made once more if it was disturbed, never for its own time."""
         where = self.plan.where(job.cell, job.threads)
         words = [job.stage.name, *filter(None, [where]), f"round {job.round}"]
+        again = self.plan.in_a_process(job)
         for more in ([], ["disturbed, so again"]):
             self.show(", ".join(words + more), self.plan.left())
-            found = self.measure(job)
+            found = self.measure(job, again)
             if self.has_failed(job, found):
                 self.note_failure(job, found)
                 return

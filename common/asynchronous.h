@@ -46,7 +46,7 @@ static __device__ inline void mbarrier_expect(uint64_t *barrier, unsigned bytes)
         : "memory");
 }
 
-// Waits until a phase of this parity is complete: the current one, or the one before, which is.
+// Waits until the phase of this parity is complete. It is the current one or the one before.
 static __device__ inline void mbarrier_wait(uint64_t *barrier, unsigned parity) {
     asm volatile(
         "{\n"
@@ -61,8 +61,8 @@ static __device__ inline void mbarrier_wait(uint64_t *barrier, unsigned parity) 
 
 // Stores to the shared memory of a block of the cluster, at an address from map_shared_rank(). The
 // bytes count at the barrier, which is in the same block. Who has waited there may store to what
-// this thread has loaded before. What it has stored before, he may load only if a __threadfence()
-// was between.
+// this thread has loaded before, if what is sent depends on it or a barrier was between. What it
+// has stored before, he may load only if a __threadfence() was between.
 static __device__ inline void store_async(float *to, float value, uint64_t *barrier) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
@@ -87,7 +87,8 @@ static __device__ inline void store_async(float4 *to, float4 value, uint64_t *ba
 }
 
 // Copies from the GPU's memory to the block's shared memory. The addresses and the number of bytes
-// are multiples of 16. The bytes count at the barrier.
+// are multiples of 16. The bytes count at the barrier. Where threads have stored to either place
+// before, `fence.proxy.async` has to come between.
 static __device__ inline void copy_async(void *to, const void *from, unsigned bytes,
                                          uint64_t *barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2,"

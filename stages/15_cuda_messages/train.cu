@@ -15,14 +15,14 @@ enum {
     THREADS = 256,
     WARP = 32,
     WARPS = THREADS / WARP,
-    // Of the cluster, where the device takes more than the eight that all with clusters take.
+    // Of the cluster, where the device allows it. All with clusters allow eight.
     MOST_BLOCKS = 16,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
     PART = PIXELS / MOST_BLOCKS,
     // With fewer units, a cluster saves less time than a barrier of the grid takes.
     LEAST_UNITS = 32,
-    // A thread has tiles of so many samples × units.
+    // A thread loads so many floats or bytes at once.
     QUAD = 4,
     // A warp sums up so many samples or pixels × units, and takes so many pixels or samples at
     // once.
@@ -447,8 +447,8 @@ __device__ void output_scores(const struct network &network, size_t batch, size_
 }
 
 // The same warp finishes it, and so do those of the other clusters: z = a·W2 + b2, p = softmax(z)
-// and n·dz = p − onehot(label). The first adds −log p[label] to the losses. Then da = (dz·W2ᵀ)
-// ⊙ [a > 0].
+// and n·dz = p − onehot(label). The first adds −log p[label] to the losses. Then n·da =
+// (n·dz·W2ᵀ) ⊙ [a > 0].
 template <bool KEPT>
 __device__ void output_layer(const struct network &network, struct byte_batch batch, size_t number,
                              size_t s) {
@@ -637,7 +637,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             cooperative_groups::this_grid().sync();
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks)
             output_layer<KEPT>(network, batch, phase / 2, s);
-        __syncthreads(); // all warps have read W1, also those that have sent nothing
+        __syncthreads(); // all lanes have read W1, also those that have sent nothing
         receive<KEPT>(network, FOR_UPDATE, phase / 2);
         if (next > 0)
             expect<KEPT>(network, FOR_UPDATE, next, false);
@@ -739,6 +739,8 @@ static void set_blocks(struct network *network) {
         if (cudaOccupancyMaxActiveClusters(&clusters, kernel_of(network), &launch) == cudaSuccess &&
             clusters)
             break;
+        if (network->blocks == 1) // not even a block by itself
+            CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
     set_layout(network, min(wanted, (size_t)clusters));

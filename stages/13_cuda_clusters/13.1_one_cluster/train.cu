@@ -11,7 +11,7 @@
 enum {
     THREADS = 256,
     WARP = 32,
-    // Of the cluster, where the device takes more than the eight that all with clusters take.
+    // Of the cluster, where the device allows it. All with clusters allow eight.
     MOST_BLOCKS = 16,
     // A block of the hidden layer has this many units, and a warp this many samples at a time.
     UNITS = 2,
@@ -383,6 +383,8 @@ static void set_blocks(struct network *network) {
         if (cudaOccupancyMaxActiveClusters(&clusters, run_epoch, &launch) == cudaSuccess &&
             clusters)
             return;
+        if (network->blocks == 1) // not even a block by itself
+            CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
 }

@@ -13,7 +13,7 @@ enum {
     THREADS = 256,
     WARP = 32,
     WARPS = THREADS / WARP,
-    // Of the cluster, where the device takes more than the eight that all with clusters take.
+    // Of the cluster, where the device allows it. All with clusters allow eight.
     MOST_BLOCKS = 16,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
@@ -592,6 +592,8 @@ static void set_blocks(struct network *network) {
         if (cudaOccupancyMaxActiveClusters(&clusters, kernel_of(network), &launch) == cudaSuccess &&
             clusters)
             break;
+        if (network->blocks == 1) // not even a block by itself
+            CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
     if (!network->kept)
