@@ -33,6 +33,15 @@ def clock_fault(row, stage, seconds):
     return ""
 
 
+def first_fault(found, stage, seconds):
+    """The first fault of the rows of one process. A row has the process's time less that of the
+    others' work."""
+    time_of = stage.ladder.time
+    beside = seconds - sum(row[time_of] for row in found)
+    faults = (clock_fault(row, stage, beside + row[time_of]) for row in found)
+    return next(filter(None, faults), "")
+
+
 def worked(row, ladder):
     """The seconds that a run has worked by its own clock. A program with an option --seconds
     repeats a pass for so long, and its time is that of one."""

@@ -80,11 +80,9 @@ def measure(stage, words, environment=None, with_epochs=False, again=1, **option
     if not found:
         return Measured(errors="wrote no row to its --csv")
     found = [row | noted | {"rate": None} for row in found]
-    time_of = stage.ladder.time
-    outside = ended.seconds - sum(row[time_of] for row in found)  # of all but the times themselves
-    faults = [clocks.clock_fault(row, stage, outside + row[time_of]) for row in found]
-    if any(faults):
-        return Measured(errors=f"its times cannot be right: {next(filter(None, faults))}")
+    fault = clocks.first_fault(found, stage, ended.seconds)
+    if fault:
+        return Measured(errors=f"its times cannot be right: {fault}")
     row = found[-1]
     if row["device"] == "cpu":  # only now it is known how many threads it has used
         row["rate"] = round(host.rate(row["threads"] or 1), 1)
