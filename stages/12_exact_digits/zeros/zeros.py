@@ -5,8 +5,6 @@ draws how many times as fast as 02 they are. 06 leaves zeros out, 12.4 does not.
 
 Needs NumPy, pandas and MNIST. Writes zeros.csv and zeros.svg. Takes two minutes."""
 
-import gzip
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,9 +15,11 @@ import pandas as pd
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = str(ROOT), str(ROOT / "bench/peers")
 
 from data.locate import locate  # noqa: E402
+from data.mnist import write_set  # noqa: E402
+from mnist import read_idx  # noqa: E402
 from report import look  # noqa: E402
 
 PROGRAMS = {"02": "02_openmp", "06": "06_sparse", "12.4": "12_exact_digits/12.4_vnni"}
@@ -28,30 +28,18 @@ SHARES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 IMAGES, ROUNDS = 6400, 15
 
 
-def idx(folder, name):
-    """The first images or labels of an IDX file, as bytes, and the file's header."""
-    path = next(path for path in (folder / name, folder / f"{name}.gz") if path.exists())
-    content = (gzip.open if path.suffix else open)(path, "rb").read()
-    size = 16 if "images" in name else 8
-    return content[:size], np.frombuffer(content, np.uint8, offset=size)
-
-
 def write(folder, data, share):
-    """Writes IDX files whose images have this share of zeros, at pixels drawn by chance: some of
-    MNIST's become 1 of 255, or other pixels 0."""
+    """Writes images that have this share of zeros, at pixels drawn by chance: some of MNIST's
+    become 1 of 255, or other pixels 0."""
     generator = np.random.default_rng(1)
     for part in ("train", "t10k"):
-        header, pixels = idx(data, f"{part}-images-idx3-ubyte")
-        pixels = pixels[:IMAGES * 784].copy()
+        pixels = read_idx(data, f"{part}-images-idx3-ubyte", 784)[:IMAGES].copy()
+        labels = read_idx(data, f"{part}-labels-idx1-ubyte", 1)[:IMAGES, 0]
         zeros = (pixels == 0).mean()
-        drawn = generator.random(pixels.size)
+        drawn = generator.random(pixels.shape)
         pixels[(pixels == 0) & (drawn < 1 - share / zeros)] = 1
         pixels[(pixels > 0) & (drawn < (share - zeros) / (1 - zeros))] = 0
-        header = header[:4] + struct.pack(">I", IMAGES) + header[8:]
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
-        header, labels = idx(data, f"{part}-labels-idx1-ubyte")
-        header = header[:4] + struct.pack(">I", IMAGES)
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(header + labels[:IMAGES].tobytes())
+        write_set(folder, part, pixels.reshape(-1, 28, 28), labels)
 
 
 def measure(data):
