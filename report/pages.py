@@ -90,9 +90,11 @@ def steps(machine, on_gpu, folder):
     runs = machine.of(machine.best_kind)
     runs = runs[runs["on_gpu"] == on_gpu]
     plot = machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg"
-    return block(picture(plot, plots.of_ladder, folder, machine, on_gpu),
-                 markdown(tables.steps(machine, on_gpu, folder)), caption(machine, runs, folder),
-                 *absent)
+    found = tables.steps(machine, on_gpu, folder)
+    parts = [(f"With {cell}:" if machine.axes else "", markdown(frame))
+             for cell, frame in found.items()]
+    return block(picture(plot, plots.of_ladder, folder, machine, on_gpu), *sum(parts, ()),
+                 caption(machine, runs, folder), *absent)
 
 
 def cores(each, folder):

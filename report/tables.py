@@ -175,37 +175,30 @@ def gain(machine, runs, line, above, cell, row_above=None):
 
 
 def steps(machine, on_gpu, folder):
-    """A row for each stage and step of the CPU or of the GPU, in the cells of the steps: its time,
-    what it gains over the one before, and its share of peak."""
+    """{a cell of the steps, in words: a row for each stage and step of the CPU or of the GPU: its
+    time, what it gains over the one before, and its share of peak}. The last cell is the first, and
+    says what the moves are: a table of all cells would be too wide to read."""
     runs = machine.of(machine.best_kind)
     found = frames.best(machine, frames.cells(machine, runs))
-    cells = shared_cells(machine, found)
     unit, scale = unit_of(found, machine.ladder.time)
-    rungs_of = {cell: rungs(machine, found, cell) for cell in cells}
-    lines = []
-    row_above = None
-    for stage in machine.ladder.stages:
-        if stage.is_gpu != on_gpu or not cells_of(found, stage):
-            continue
-        line = {"": link(stage.number, stage.folder, folder), MOVE: move_of(stage)}
-        for cell in cells:
-            own, above = rungs_of[cell][stage]
-            if not own:
+    tables = {}
+    for cell in reversed(shared_cells(machine, found)):
+        lines = []
+        row_above = None
+        for stage, (own, above) in rungs(machine, found, cell).items():
+            if stage.is_gpu != on_gpu or not own:
                 continue
             here = found[stage.name, cell]
-            where = cell_name(machine.ladder, cell)
-            line |= {f"{where} ({unit})": three_digits(scale * here[machine.ladder.time]),
-                     f"gain, {where}": gain(machine, runs, own, above, cell, row_above),
-                     f"peak, {where}": known(here["share"], percent)}
-            if not on_gpu:
-                line.setdefault("threads", str(own[1]))
-        line["changed lines"] = changed_lines(stage)
-        row_above = stage.name
-        lines.append(line)
-    frame = without_empty(pandas.DataFrame(lines))
-    first = [head for head in ("", MOVE, "threads") if head in frame]
-    others = frame.columns.difference([*first, "changed lines"], sort=False)
-    return frame[[*first, *others, *frame.columns.intersection(["changed lines"])]]
+            move = {} if tables else {MOVE: move_of(stage)}
+            lines.append({"": link(stage.number, stage.folder, folder)} | move | {
+                f"time ({unit})": three_digits(scale * here[machine.ladder.time]),
+                "gain": gain(machine, runs, own, above, cell, row_above),
+                "peak": known(here["share"], percent)} | (
+                move and {"changed lines": changed_lines(stage)}))
+            row_above = stage.name
+        if lines:
+            tables[cell_name(machine.ladder, cell)] = without_empty(pandas.DataFrame(lines))
+    return tables
 
 
 def cells_of(found, stage):
@@ -338,7 +331,7 @@ def cores(folder, ladder):
         own = next((its[stage] for its in gains.values() if stage in its), {})
         if own:
             cell = max(own, key=lambda cell: own[cell].median)
-            lines.append({"": link(stage.number, stage.folder, folder), MOVE: stage.move,
+            lines.append({"": link(stage.number, stage.folder, folder),
                           "cell": cell_name(ladder, cell)} | {
                 name: its[stage][cell].cell if cell in its.get(stage, {}) else ""
                 for name, its in gains.items()})
