@@ -1,26 +1,41 @@
 """`make look`: a page that draws what a warp of a stage's kernels asks of memory, lane by lane,
-beside the same of the stage before. lanes.html has the page's script, and this module what it
-draws."""
+beside the same of the stage before. This module draws each request, lanes.css says how it looks,
+and lanes.html has the script that shows one at a time."""
 
 import functools
 import html
 import json
 import os
 import re
-from collections import Counter
+import zlib
+from base64 import b64encode
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from difflib import SequenceMatcher
 from itertools import count
 from pathlib import Path
+from string import Template
 
 from bench import ladders
 from bench.base import ROOT, fail
-from bench.options import given
+from bench.options import GIVEN, given
 from bench.stage import processors
 from report import trace
 
-LINE = 128  # bytes: four sectors, or a word of each bank
-PAGE = Path(__file__).with_suffix(".html")
+WORDS, SECTOR = 32, 8  # words of a line, one in each bank, and of a sector
+LINE = WORDS * trace.WORD  # bytes
+UNITS = {"shared": "wavefront", "global": "sector"}
+GUTTER, CELL = 70, 20  # pixels left of a drawing's 32 columns, and of each
+PAGE, STYLE = Path(__file__).with_suffix(".html"), Path(__file__).with_suffix(".css")
+STILL = Template("""<svg xmlns="http://www.w3.org/2000/svg" class="drawing" width="712"
+ viewBox="0 0 712 $height" role="img">
+<title>What a warp asks of memory in $kernel</title>
+<style>
+$style</style>
+<rect class="page" width="712" height="$height" rx="6"/>
+$parts
+</svg>
+""")
 OUT = ROOT / "report/look"
 
 
@@ -43,28 +58,6 @@ def keys(kernel):
             number = numbers.setdefault(base(each), count())
             found[place] = (*base(each), next(number))
     return found
-
-
-class Shapes:
-    """How requests lie in memory, each way once: those of a loop lie alike, elsewhere."""
-
-    def __init__(self):
-        self.numbers, self.all = {}, []
-
-    def add(self, request):
-        """(the number of its shape, the address at which this begins)."""
-        lanes = {lane: request["start"] + at for lane, at in enumerate(request["lanes"])
-                 if at is not None}
-        start = min(lanes.values()) // trace.WORD * trace.WORD
-        lanes = {lane: at - start for lane, at in lanes.items()}
-        key = request["bytes"], request["space"], *lanes.items()
-        if key not in self.numbers:
-            self.numbers[key] = len(self.all)
-            touched = [[lane, at // trace.WORD + i, wavefront] for lane, at in lanes.items()
-                       for i, wavefront in enumerate(request["by"][lane])]
-            self.all.append({"bytes": request["bytes"], "lanes": [*lanes.items()],
-                             "touches": touched})
-        return self.numbers[key], start
 
 
 def rows(sources):
@@ -96,102 +89,186 @@ def source(stage, kernel):
     return sorted(set(found))
 
 
-def side(stage, kernel, numbers, shapes):
+def units(n, unit):
+    return f"{n:,} {unit}{'s' * (n != 1)}"
+
+
+def drawn(request, drawings):
+    """What the page knows of a request, without its site. Those of a loop share their drawing."""
+    lanes = {lane: at for lane, at in enumerate(request["lanes"]) if at is not None}
+    first = (min(lanes.values()) + request["start"]) // LINE * LINE - request["start"]
+    touches = tuple((lane, (at - first) // trace.WORD + i, wavefront) for lane, at in lanes.items()
+                    for i, wavefront in enumerate(request["by"][lane]))
+    cost = request["wavefronts"] or request["sectors"]
+    cycles = request["wavefronts"] or -(-cost // trace.SECTORS_A_CYCLE)
+    if request["space"] == "shared":
+        about = (f"In {units(cost, 'wavefront')} the banks could serve {cost * WORDS:,} words. "
+                 f"They serve {len({touch[1:] for touch in touches}):,}.")
+    else:
+        wanted = {at + i for at in lanes.values() for i in range(request["bytes"])}
+        lacks = f" L1 lacks {units(request['misses'], 'sector')}." * (request["kind"] == "load")
+        about = (f"In {units(cycles, 'cycle')}, {cost * SECTOR * trace.WORD:,} bytes move. "
+                 f"{len(wanted):,} are wanted.{lacks}")
+    drawing = drawings.setdefault(draw(touches, request["space"]), len(drawings))
+    return {"lanes": request["lanes"], "bytes": request["bytes"], "interval": request["interval"],
+            "cost": cost, "cycles": cycles, "about": about, "drawing": drawing, "first": first}
+
+
+def side(stage, kernel, numbers, drawings):
     """What the page knows of one stage's kernel."""
-    requests, sites = [], keys(kernel)
-    for each in kernel["requests"]:
-        shape, at = shapes.add(each)
-        site = numbers[sites[each["place"], each["space"], each["kind"]]]
-        requests.append([site, shape, at, each["start"], each["interval"],
-                         each["wavefronts"] or each["sectors"], each["misses"]])
+    sites = keys(kernel)
+    requests = [{"site": numbers[sites[each["place"], each["space"], each["kind"]]],
+                 **drawn(each, drawings)} for each in kernel["requests"]]
     at = {numbers[key]: [place.line, place.start, place.end, place.text, place.calls]
           for (place, *_), key in sites.items()}
-    return {"name": stage.number, "title": stage.move, "block": kernel["block"],
-            "grid": kernel["grid"], "requests": requests, "at": at}
+    sums = Counter()
+    for each in requests:
+        sums[each["site"]] += each["cycles"]
+    # Of several that take most cycles, the first of the expression that takes most.
+    *most, worst = max((each["cycles"], each["cost"], sums[each["site"]], -i)
+                       for i, each in enumerate(requests))
+    return {"name": stage.number, "title": stage.move, "block": kernel["block"], "at": at,
+            "requests": requests, "most": most, "worst": -worst}
 
 
 def pair(stages, name):
     """A kernel in the stages that have it: one, or the one before too."""
     sides = [(stage, trace.trace(stage)[name]) for stage in stages if name in trace.trace(stage)]
     found = dict.fromkeys(key for _, kernel in sides for key in keys(kernel).values())
-    numbers, shapes = dict(zip(found, count())), Shapes()
+    numbers, drawings = dict(zip(found, count())), {}
     sources = [source(stage, kernel) for stage, kernel in sides]
-    return {"kernel": name, "cycles": [kernel["cycles"] for _, kernel in sides],
-            "sites": [{"space": key[1], "kind": key[2]} for key in found],
-            "sides": [side(*each, numbers, shapes) for each in sides],
-            "rows": rows([sources[0], sources[-1]]), "shapes": shapes.all}
+    shown = [side(*each, numbers, drawings) for each in sides]
+    return {"kernel": name, "cycles": [kernel["cycles"] for _, kernel in sides], "sides": shown,
+            "first": max(range(len(shown)), key=lambda number: shown[number]["most"]),
+            "sites": [{"space": space, "kind": kind, "unit": UNITS[space]}
+                      for _, space, kind, _ in found],
+            "rows": rows([sources[0], sources[-1]]), "drawings": [*drawings]}
 
 
-def rank(pair):
-    """What the page shows first: the kernel that the stage has changed most, or the longest."""
-    return abs(pair["cycles"][0] - pair["cycles"][-1]), pair["cycles"][-1]
+# ---- A drawing
 
 
-def worst(pair):
-    """(the number of a side, that of its request with the most cycles). Of several, it is one of
-    the expression that the stage has changed most, or that takes most."""
-    is_shared = [site["space"] == "shared" for site in pair["sites"]]
-    found, sums = [], [Counter() for _ in pair["sides"]]
-    for number, each in enumerate(pair["sides"]):
-        for i, (site, *_, cost, _) in enumerate(each["requests"]):
-            taken = cost if is_shared[site] else -(-cost // trace.SECTORS_A_CYCLE)
-            sums[number][site] += taken
-            found.append((taken, site, number, i))
-    *_, number, i = max(found, key=lambda each: (
-        each[0], abs(sums[0][each[1]] - sums[-1][each[1]]), sums[-1][each[1]], -each[2], -each[3]))
-    return number, i
+def label(column, y, said, look):
+    return f'<text x="{GUTTER + CELL * column:g}" y="{y:g}" class="{look}">{said}</text>'
 
 
-# ---- A picture that needs no script
+def box(column, y, width, height, look, lanes=()):
+    """Some of the 32 columns, which are lanes, words or banks, and the lanes that it is of."""
+    of = f' data-lanes="{",".join(map(str, lanes))}"' if lanes else ""
+    return (f'<rect x="{GUTTER + CELL * column + 0.5:g}" y="{y:g}" width="{CELL * width - 1:g}" '
+            f'height="{height:g}" class="{look}"{of}/>')
 
 
-def lane_path(lane, word, top):
-    """From a lane to a word of a line that begins there."""
-    x, end = 70 + 20 * lane, 70 + 20 * (word % 32)
-    return (f'<path d="M{x} 19C{x} 50 {end} 50 {end} {top}"/>'
-            f'<rect x="{end - 9}" y="{top + 1}" width="18" height="12"/>')
+def row(y, height):
+    """A line of 32 words, or the banks."""
+    return (f'{box(0, y, WORDS, height, "line")}<path class="ticks" stroke-width="{height}" '
+            f'd="M{GUTTER - 0.5} {y + height / 2:g}h{CELL * WORDS}"/>')
 
 
-def picture(pair):
-    """The worst request as SVG: its lanes, the bytes that they want, and lines between."""
-    number, i = worst(pair)
-    site, shape, at, start, _, cost, _ = pair["sides"][number]["requests"][i]
-    touched = [(lane, at // trace.WORD + word, wave)
-               for lane, word, wave in pair["shapes"][shape]["touches"]]
-    tops = {line: 82 + 14 * y
-            for y, line in enumerate(sorted({word // 32 for _, word, _ in touched}))}
-    waves = 1 + max(wave for *_, wave in touched)
-    drawn = [f'<rect x="{60 + 20 * lane}" y="1" width="19" height="18" class="lane"/>'
-             f'<text x="{69.5 + 20 * lane}" y="14">{lane}</text>' for lane in range(trace.LANES)]
-    drawn += [f'<text x="52" y="{top + 11}" class="end">{line * LINE - start:+,}</text>'
-              f'<path d="M60 {top + 0.5}h640v13h-640z" class="line"/>'
-              for line, top in tops.items()]
-    drawn += [f'<g style="--wave: {wave / waves:.2f}">{lane_path(lane, word, tops[word // 32])}</g>'
-              for lane, word, wave in touched]
-    unit = "wavefronts" if pair["sites"][site]["space"] == "shared" else "sectors"
-    title = html.escape(f"{pair['kernel']} in {pair['sides'][number]['name']}, "
-                        f"{pair['sides'][number]['at'][site][3]}: {unit}: {cost}")
-    return (f'<p>{title}</p>\n<svg class="still" viewBox="0 0 702 {max(tops.values()) + 20}" '
-            f'role="img" aria-label="{title}">{"".join(drawn)}</svg>')
+def link(lane, columns, y):
+    """From a lane to its words of a line."""
+    x, left, right = (GUTTER + CELL * column for column in (lane + 0.5, min(columns), max(columns)))
+    to = (left + right + CELL) / 2
+    return (f'<path class="link" data-lanes="{lane}" d="M{x:g} 20C{x:g} 52 {to:g} {y - 32} {to:g} '
+            f'{y}M{left + 2} {y}H{right + CELL - 2}"/>')
+
+
+def gathered(found):
+    """{key: values} of (key, value)s."""
+    values = defaultdict(list)
+    for key, value in found:
+        values[key].append(value)
+    return values
+
+
+@functools.cache
+def draw(touches, space):
+    """(its height, its parts): the lanes of a request, the lines of memory that it touches, each
+    with its distance from the first, and links between them; of shared memory also what the banks
+    do in each wavefront."""
+    lines = sorted({word // WORDS for _, word, _ in touches})
+    high = 17 if len(lines) <= 12 else 9
+    tops = {line: 80 + i * (high + 2) for i, line in enumerate(lines)}
+    bottom = 92 + len(lines) * (high + 2)
+    turn_of = {lane: wave for lane, _, wave in reversed(touches)}
+    waves_of = gathered(sorted({(word, wave) for _, word, wave in touches}))
+    parts = [label(-0.4, 14, "lanes", "end soft"), box(0, 0, WORDS, 20, "line")]
+    for i, (line, y) in enumerate(tops.items()):
+        parts.append(row(y, high))
+        if high == 17 or i % 2 == 0:
+            parts.append(label(-0.4, y + high - 3, line * LINE, "end soft at"))
+    for word in range(0, WORDS, SECTOR):
+        at, said = (0.5, f"bank {word}") if space == "shared" else (SECTOR / 2, "32 bytes")
+        parts.append(label(word + at, bottom, said, "middle soft"))
+    if space != "shared":
+        parts += [box(word % WORDS, tops[word // WORDS], SECTOR, high, "sector")
+                  for word in sorted({word // SECTOR * SECTOR for word in waves_of})]
+    for turn in range(1 + max(turn_of.values())):
+        here = [(lane, word) for lane, word, wave in touches if wave == turn]
+        links = gathered(((lane, word // WORDS), word % WORDS) for lane, word in here)
+        parts.append(f'<g style="--wave: {turn / max(1, *turn_of.values()):.2f}">')
+        parts += [box(lane, 0, 1, 20, "word", [lane]) for lane in turn_of if turn_of[lane] == turn]
+        parts += [link(lane, columns, tops[line] - 1) for (lane, line), columns in links.items()]
+        for word, lanes in gathered((word, lane) for lane, word in here).items():
+            part = high / len(waves_of[word])
+            y = tops[word // WORDS] + part * waves_of[word].index(turn)
+            parts.append(box(word % WORDS, y, 1, part - 0.5, "word", lanes))
+        if space == "shared":
+            bottom += 14
+            said = f'<tspan class="wide">wavefront </tspan>{turn + 1}'
+            parts += [label(-0.4, bottom + 3, said, "end soft"), row(bottom - 6, 11)]
+            banks = gathered((word % WORDS, lane) for lane, word in here)
+            parts += [box(bank, bottom - 6, 1, 11, "word", lanes) for bank, lanes in banks.items()]
+        parts.append("</g>")
+    parts += [label(lane + 0.5, 14, lane, "number middle" + " wide" * (lane % 4 > 0))
+              for lane in turn_of]
+    return bottom + 10, "".join(parts)
+
+
+def still(pair):
+    """The worst request of each side, as SVG that needs no script."""
+    parts, height = [], 4
+    for side in pair["sides"]:
+        request = side["requests"][side["worst"]]
+        site = pair["sites"][request["site"]]
+        said = (f"{side['name']}: {side['at'][request['site']][3]}, "
+                f"{units(request['cost'], site['unit'])}")
+        more, drawing = pair["drawings"][request["drawing"]]
+        drawing = re.sub(r'(?<= at">)\d+', lambda at, first=request["first"]:
+                         f"{first + int(at[0]):+,}", drawing)
+        parts += [label(-3.1, height + 16, html.escape(said), "title"),
+                  label(-3.1, height + 34, request["about"], "soft"),
+                  f'<g transform="translate(0 {height + 46})">{drawing}</g>']
+        height += more + 56
+    return STILL.substitute(kernel=pair["kernel"], height=height, parts="\n".join(parts),
+                            style=STYLE.read_text(encoding="utf-8"))
 
 
 # ---- The page
 
 
+def sides(stage):
+    return [each for each in (stage.before, stage) if each and each.is_cuda]
+
+
+def pairs(stage):
+    """The pair of each kernel: first that of KERNEL, or the one that the stage has changed most."""
+    found = sorted((pair(sides(stage), name) for name, kernel in trace.trace(stage).items()
+                    if kernel["requests"]), reverse=True, key=lambda each: (
+                        abs(each["cycles"][0] - each["cycles"][-1]), each["cycles"][-1]))
+    return sorted(found, key=lambda each: each["kernel"] != given("KERNEL"))
+
+
 @functools.cache
 def page(stage):
     """Its text."""
-    stages = [each for each in (stage.before, stage) if each and each.is_cuda]
-    pairs = sorted((pair(stages, name) for name, kernel in trace.trace(stage).items()
-                    if kernel["requests"]), key=rank, reverse=True)
-    chosen = given("KERNEL") or pairs[0]["kernel"]
-    pairs.sort(key=lambda each: each["kernel"] != chosen)
-    data = {"pairs": pairs, "first": [*map(worst, pairs)], "cell": trace.cell(stage.ladder),
-            "warp": trace.chosen("WARP"), "block": trace.chosen("BLOCK")}
+    found = pairs(stage)
+    data = {"pairs": found, "cell": trace.cell(stage.ladder), "warp": trace.chosen("WARP"),
+            "block": trace.chosen("BLOCK")}
     text = PAGE.read_text(encoding="utf-8")
-    for name, value in (("NAME", " and ".join(each.number for each in stages)),
-                        ("STILL", picture(pairs[0])),
-                        ("DATA", json.dumps(data, separators=(",", ":")).replace("</", "<\\/"))):
+    for name, value in (("NAME", " and ".join(each.number for each in sides(stage))),
+                        ("STYLE", STYLE.read_text(encoding="utf-8")), ("STILL", still(found[0])),
+                        ("DATA", b64encode(zlib.compress(json.dumps(data).encode())).decode())):
         text = text.replace(f"@{name}@", value)
     return text
 
@@ -228,6 +305,8 @@ def main():
     path.parent.mkdir(exist_ok=True)
     path.write_text(page(stage), encoding="utf-8")
     print(f"Open {path.relative_to(ROOT)}")
+    if "(look.svg)" in stage.read("README.md") and {*GIVEN} <= {"STAGE", "STUDY"}:
+        (stage.folder / "look.svg").write_text(still(pairs(stage)[0]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def test_pages_are_read_in_order_and_have_their_diff(tmp_path):
         looks = re.findall('href="(look.html)"', page)  # linked from the diff, where it can be made
         if stage.is_cuda and stage.ladder.toml["counts"] and shutil.which("eu-addr2line"):
             assert looks == ["look.html"] * bool(stage.before)
-            assert 'class="still"' in (tmp_path / folder / "look.html").read_text()
+            assert "<noscript>\n<svg" in (tmp_path / folder / "look.html").read_text()
         else:
             assert not looks
 
@@ -62,7 +62,11 @@ def test_links_lead_to_pages():
         assert site["LINK"].sub(lambda match: site["lead"](ROOT / "README.md", match), link) == led
 
 
-def test_the_race_finds_its_table():
+def test_the_race_finds_its_table_and_steps():
     head = re.search("HEAD = '(.*)'", (ROOT / "report/site/race.js").read_text())[1]
-    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if head in line)
+    page = (ROOT / "README.md").read_text()
+    row = next(line for line in page.splitlines() if head in line)
     assert [cell.strip() for cell in row.split("|")[1:5]] == ["", "speedup", head, "the move"]
+    steps = runpy.run_path(str(ROOT / "report/site/conf.py"))["steps"]()
+    for number in re.findall(r"^\| \[(\d\d)_", page, re.MULTILINE):
+        assert re.search(rf"^- \[{number}\]\(stages/.*?\) \w", steps, re.MULTILINE)
