@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from bench import options
+import pandas
+
+from bench import counts, options
 from bench.base import ROOT
 from bench.ladders import ladders
 from bench.stage import git_diff
-from report import lanes
+from report import frames, lanes, tables, words
 
 options.read([])
 
@@ -105,6 +107,8 @@ def read(app, name, source):
     page = Path(app.env.doc2path(name))
     pages = all_pages(app)
     text = parts(STAGES[page], source[0]) if page in STAGES else [source[0]]
+    if page == ROOT / "README.md":
+        text += [steps()]
     text = [LINK.sub(lambda match: lead(page, match), part) for part in text]
     below = [os.path.relpath(other, page.parent) for other in contents(page, pages)]
     if below:
@@ -130,6 +134,33 @@ def parts(stage, text):
         found += ["## Solutions", folded(head.removeprefix("# "), body)]
     return [*found, f"## Source\n\n```{{literalinclude}} {stage.source.name}\n"
             f":language: {stage.source.suffix[1:]}\n```", f"```{{index}} {stage.number}\n```"]
+
+
+def steps():
+    """Each step's move, gain and hottest line or kernel, as tables and profiles have them: a list,
+    of which race.js puts a chapter's beside its bar."""
+    ladder = ladders()[0]
+    rows = pandas.concat([tables.steps(frames.Machine(frames.reference(which), ladder),
+                                       which == "gpu", ROOT) for which in ("cpu", "gpu")])
+    *_, gain = (column for column in rows if column.startswith("gain"))
+    stages = {stage.number: stage for stage in ladder.stages}
+    said = [f"- {name} {move}{f': **{by}**' * bool(by)}{hottest(stages[name[1:].split(']')[0]])}"
+            for name, move, by in rows.fillna("")[["", tables.MOVE, gain]].itertuples(index=False)]
+    return folded(f"Each step: its move, its {gain}, and what takes most", "\n".join(said))
+
+
+def hottest(stage):
+    """The line with the most samples of a CPU stage that has a profile, or the kernel with the most
+    cycles of a CUDA stage."""
+    path, counted = stage.ladder.profiles / stage.name / "lines.txt", counts.read(stage)
+    if path.exists():
+        found = re.search(r"(\d+)\.\d% .*? stages/\S+  (.*)", path.read_text(encoding="utf-8"))
+        return f"; {found[1]} % in `{found[2]}`"
+    if counted.empty:
+        return ""
+    cycles = counted[counted["cell"] == counted["cell"].iloc[-1]].groupby("kernel")["busiest"].sum()
+    share = words.percent(cycles.max() / cycles.sum())
+    return f"; {share} of the cycles of loads and stores in `{cycles.idxmax()}`"
 
 
 def diff(stage):

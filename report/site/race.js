@@ -1,19 +1,35 @@
 // On the first page, a race: each row of its table gets a bar that fills in the time that an epoch
-// took, and then counts the epochs that follow, until the slowest has its first.
+// took, and then counts the epochs that follow, until the slowest has its first. A slider beside it
+// goes through the stage's steps, which the page's last list has.
 'use strict'
 const HEAD = 'ms an epoch'
 const cells = row => [...row.cells]
 const table = [...document.querySelectorAll('article table')].find(each =>
   cells(each.rows[0]).some(cell => cell.textContent === HEAD))
 
+const list = document.querySelector('article details')
+
+// Shows a step of a stage in the lane's last line: at first none.
+function slider(number, lane) {
+  const steps = [...list.querySelectorAll('li')].filter(each => each.textContent.startsWith(number))
+  const range = document.createElement('input')
+  Object.assign(range, { type: 'range', max: steps.length, value: 0, ariaLabel: `steps of ${number}` })
+  range.oninput = () => {
+    lane.lastChild.innerHTML = steps[range.value - 1]?.innerHTML ?? ''
+    range.ariaValueText = lane.lastChild.textContent
+  }
+  if (steps.length) lane.lastChild.before(range)
+}
+
 function runner(row, column) {
   const [name] = cells(row), ms = Number(row.cells[column].textContent.replaceAll(',', ''))
   const lane = document.createElement('div')
   lane.className = 'lane'
-  lane.innerHTML = '<span></span><div><i></i></div><output></output>'
+  lane.innerHTML = '<span></span><div><i></i></div><output></output><p></p>'
   lane.title = `${row.cells[column + 1].textContent.trim()}: ${row.cells[column].textContent.trim()} ms`
   lane.firstChild.innerHTML = name.innerHTML
-  return { lane, ms, bar: lane.querySelector('i'), epochs: lane.lastChild }
+  slider(name.textContent.slice(0, 2), lane)
+  return { lane, ms, bar: lane.querySelector('i'), epochs: lane.querySelector('output') }
 }
 
 function race(runners, slowest, began) {
