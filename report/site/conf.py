@@ -140,13 +140,15 @@ def steps():
     """Each step's move, gain and hottest line or kernel, as tables and profiles have them: a list,
     of which race.js puts a chapter's beside its bar."""
     ladder = ladders()[0]
-    rows = pandas.concat([tables.steps(frames.Machine(frames.reference(which), ladder),
-                                       which == "gpu", ROOT) for which in ("cpu", "gpu")])
-    *_, gain = (column for column in rows if column.startswith("gain"))
+    found = [tables.steps(frames.Machine(frames.reference(which), ladder), which == "gpu", ROOT)
+             for which in ("cpu", "gpu")]
+    cell, *_ = found[0]  # the table that says what the moves are
+    rows = pandas.concat([each[cell] for each in found]).fillna("")
     stages = {stage.number: stage for stage in ladder.stages}
     said = [f"- {name} {move}{f': **{by}**' * bool(by)}{hottest(stages[name[1:].split(']')[0]])}"
-            for name, move, by in rows.fillna("")[["", tables.MOVE, gain]].itertuples(index=False)]
-    return folded(f"Each step: its move, its {gain}, and what takes most", "\n".join(said))
+            for name, move, by in rows[["", tables.MOVE, "gain"]].itertuples(index=False)]
+    return folded(f"Each step: its move, its gain with {cell}, and what takes most",
+                  "\n".join(said))
 
 
 def hottest(stage):
