@@ -122,7 +122,7 @@ class Ladder:
         found = [Stage(self, source) for place in ("", "[0-9][0-9].*/")
                  for source in self.folder.glob(f"[0-9][0-9]*/{place}{self.toml['program']}.c*")
                  if source.suffix in (".c", ".cu") and source.with_name("Makefile").exists()]
-        found.sort(key=lambda stage: stage.name)
+        found.sort(key=lambda stage: stage.place)
         names = [stage.name for stage in found]
         for stage in found:
             if not STAGE_NAME.fullmatch(stage.name):  # make's lists take the names

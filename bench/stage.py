@@ -170,6 +170,13 @@ class Stage:
         return hashlib.sha256("\n".join(map(found.get, sorted(found))).encode()).hexdigest()[:12]
 
     @property
+    def place(self):
+        """What sorts the stages: their names. But a step that begins at the stage of its own folder
+        comes after it."""
+        chapter = self.folder.parent.name
+        return (chapter if self.declared("ORIGIN") == chapter else "") + self.name
+
+    @property
     def before(self):
         """The stage that it is compared with: its Makefile's ORIGIN, or the one before, or None."""
         if origin := self.declared("ORIGIN"):

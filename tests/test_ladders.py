@@ -95,6 +95,15 @@ def test_what_a_makefile_declares(root):
         "01.2_wide", "01.1_order", "00_serial"]
 
 
+def test_a_step_that_begins_at_its_own_folders_stage_comes_after_it(root):
+    """So it is no neighbour of the steps that lead to that stage."""
+    folder = root / "studies/other/01_vectorized"
+    (folder / "01.2_wide/Makefile").write_text("ORIGIN = 01_vectorized\n")
+    stages = ladders.find_ladder("other").stages
+    assert [stage.number for stage in stages] == ["00", "01.1", "01", "01.2", "02", "02"]
+    assert [stage.before.number for stage in stages[1:4]] == ["00", "01.1", "01"]
+
+
 def test_what_changes_the_hash_of_sources(root):
     """The program's own file, what it includes, and what a ladder's stages share. Not what is said
     of an error, and not what all ladders share to read and write."""
