@@ -35,7 +35,7 @@ def loads_before(number, instruction):
     return found
 
 
-@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05", "14.1", "14"])
+@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05", "05.5", "14.1", "14"])
 def test_no_kernel_needs_local_memory(number):
     for kernel, text in kernels(number, "-res-usage"):
         assert re.search(r"STACK:0\b.*LOCAL:0\b", text), kernel
@@ -52,6 +52,7 @@ def test_a_thread_waits_once_for_all_loads_of_its_tiles():
     assert loads_before("05.3", "STS") == {"weight_gradient": {16}}
     assert loads_before("05.4", "STS") == {"hidden_sums": {16}, "weight_gradient": {16}}
     assert loads_before("05", "STS") == {"hidden_sums": {14}, "weight_gradient": {8}}
+    assert loads_before("05.5", "STS") == {"hidden_sums": {8}, "weight_gradient": {8}}
 
 
 @pytest.mark.parametrize("number, steps", [("14.1", 3), ("14", 3 + 2)])
