@@ -147,8 +147,8 @@ def steps():
     stages = {stage.number: stage for stage in ladder.stages}
     said = [f"- {name} {move}{f': **{by}**' * bool(by)}{hottest(stages[name[1:].split(']')[0]])}"
             for name, move, by in rows[["", tables.MOVE, "gain"]].itertuples(index=False)]
-    return folded(f"Each step: its move, its gain with {cell}, and what takes most",
-                  "\n".join(said))
+    title = f"Each step: its move, its gain with {cell}, and what takes most"
+    return folded(title, "\n".join(said)).replace("<details>", '<details class="steps">')
 
 
 def hottest(stage):

@@ -7,11 +7,9 @@ const cells = row => [...row.cells]
 const table = [...document.querySelectorAll('article table')].find(each =>
   cells(each.rows[0]).some(cell => cell.textContent === HEAD))
 
-const list = document.querySelector('article details')
-
 // Shows a step of a stage in the lane's last line: at first none.
 function slider(number, lane) {
-  const steps = [...list.querySelectorAll('li')].filter(each => each.textContent.startsWith(number))
+  const steps = [...document.querySelectorAll('.steps li')].filter(each => each.textContent.startsWith(number))
   const range = document.createElement('input')
   Object.assign(range, { type: 'range', max: steps.length, value: 0, ariaLabel: `steps of ${number}` })
   range.oninput = () => {
