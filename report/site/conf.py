@@ -73,10 +73,11 @@ def contents(page, pages):
 
 @functools.cache
 def order(page, pages):
-    """This page and those below it, as they are read: a stage comes after its steps."""
+    """This page and those below it, as they are read: a stage comes after the steps to it."""
     before, after = [], []
     for other in contents(page, pages):
-        part = before if {page, other} <= STAGES.keys() else after
+        both = [each for each in STAGES if each in (page, other)]
+        part = before if both == [other, page] else after
         part += order(other, pages)
     return [*before, page, *after]
 
