@@ -14,7 +14,8 @@ enum {
     WARP = 32,
     WARPS = THREADS / WARP,
     // Of the cluster, where the device allows it. All with clusters allow eight.
-    MOST_BLOCKS = 16,
+    LOG_MOST_BLOCKS = 4,
+    MOST_BLOCKS = 1 << LOG_MOST_BLOCKS,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
     PART = PIXELS / MOST_BLOCKS,
@@ -38,13 +39,13 @@ struct layout {
 };
 
 struct network {
-    size_t units;  // as asked for
-    size_t hidden; // H
-    size_t most;   // N
-    size_t stride; // of a block's pixels
-    size_t width;  // of a block's rows of W1
-    size_t blocks; // R, of the cluster: all are alive at once
-    bool kept;     // a block's arrays are in shared memory
+    size_t units;   // as asked for
+    size_t hidden;  // H
+    size_t most;    // N
+    size_t stride;  // of a block's pixels
+    size_t width;   // of a block's rows of W1
+    int log_blocks; // 2 to the power of it is R, the blocks of the cluster: all are alive at once
+    bool kept;      // a block's arrays are in shared memory
     struct layout at;
     int shared_bytes; // that a block can have
     cudaStream_t stream;
@@ -68,16 +69,28 @@ static inline __host__ __device__ size_t round_to(size_t n, size_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
+// Returns R, so that a division by it becomes a shift. A GPU divides integers in some 25
+// instructions.
+static inline __host__ __device__ unsigned blocks_of(const struct network &network) {
+    return 1u << network.log_blocks;
+}
+
 static float *allocate(size_t count) {
     float *floats;
     CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
     return floats;
 }
 
+// Returns how far apart rows of a batch's pixels are: neighbours begin in other banks of shared
+// memory.
+static size_t stride_of(size_t samples) {
+    return round_to(samples, 16) + 8;
+}
+
 // Copies a data set to the device, as the bytes that its files have. Each batch of `size` samples
-// is turned, so that a block's pixels of it are in one piece: 784 × size, a multiple of QUAD.
+// is turned, so that a block's pixels of it are in one piece: 784 × stride, as in shared memory.
 static struct byte_dataset upload(const struct dataset *host, size_t size) {
-    const size_t samples = (size_t)host->samples, stride = round_to(size, QUAD);
+    const size_t samples = (size_t)host->samples, stride = stride_of(size);
     const size_t pixels = round_to(samples, size) / size * PIXELS * stride;
     struct byte_dataset device = {host->samples, NULL, NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
@@ -197,13 +210,11 @@ __device__ float *at_block(const struct network &network, float *place, size_t r
 template <bool KEPT>
 __device__ void load_pixels(const struct network &network, const uint8_t *images) {
     float *const pixels = own_arrays<KEPT>(network) + network.at.pixels;
-    const unsigned quads = (unsigned)(network.most - 1) / QUAD + 1;
-    const unsigned count = PIXELS / (unsigned)network.blocks;
-    const uchar4 *from = (const uchar4 *)images + own_rank() * count * quads;
-    for (unsigned i = threadIdx.x; i < count * quads; i += THREADS) {
+    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
+    const uchar4 *const from = (const uchar4 *)images + own_rank() * count;
+    for (unsigned i = threadIdx.x; i < count; i += THREADS) {
         const uchar4 x = from[i];
-        *(float4 *)(pixels + i / quads * network.stride + i % quads * QUAD) =
-            make_float4(x.x, x.y, x.z, x.w);
+        *(float4 *)(pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
     }
 }
 
@@ -213,7 +224,7 @@ __device__ void load_pixels(const struct network &network, const uint8_t *images
 template <bool KEPT> __device__ void forward(const struct network &network, size_t n) {
     float *const block = own_arrays<KEPT>(network);
     const size_t hidden = network.hidden, stride = network.stride;
-    const unsigned blocks = (unsigned)network.blocks, quads = (unsigned)hidden / QUAD;
+    const unsigned blocks = blocks_of(network), quads = (unsigned)hidden / QUAD;
     const unsigned tiles = (unsigned)round_to(n, 2 * QUAD) / QUAD * quads;
     const unsigned lane = threadIdx.x % WARP, sharer = lane / (WARP / SHARERS);
     const unsigned warp_tiles = WARP / SHARERS, first = threadIdx.x / WARP * warp_tiles;
@@ -272,7 +283,7 @@ __device__ float warp_max(float value) {
 // Returns where each part's x·W1 of one of the block's samples is.
 template <bool KEPT> __device__ float *sums_of(const struct network &network, size_t s) {
     return own_arrays<KEPT>(network) + network.at.sums +
-           s / network.blocks * MOST_BLOCKS * network.hidden;
+           s / blocks_of(network) * MOST_BLOCKS * network.hidden;
 }
 
 // One warp has one of the block's samples. It sets a = max(0, x·W1 + b1).
@@ -292,7 +303,7 @@ template <bool KEPT> __device__ void hidden_layer(const struct network &network,
 // Returns where each GROUP's a·W2 of a sample is.
 template <bool KEPT> __device__ float *scores_of(const struct network &network, size_t s) {
     const size_t size = network.hidden / GROUP * PADDED_CLASSES;
-    return own_arrays<KEPT>(network) + network.at.scores + s / network.blocks * size;
+    return own_arrays<KEPT>(network) + network.at.scores + s / blocks_of(network) * size;
 }
 
 // The same warp sums a·W2 over each GROUP of units. A lane has an output of a GROUP.
@@ -351,7 +362,7 @@ template <bool KEPT>
 __device__ void update_weights1(const struct network &network, size_t n, float learning_rate) {
     float *const block = own_arrays<KEPT>(network);
     const size_t hidden = network.hidden, stride = network.stride;
-    const unsigned count = PIXELS / (unsigned)network.blocks, quads = (unsigned)hidden / QUAD;
+    const unsigned count = PIXELS / blocks_of(network), quads = (unsigned)hidden / QUAD;
     for (unsigned t = threadIdx.x; t < (count + 3) / 4 * 2 * quads; t += THREADS) {
         const size_t k = t / 2 / quads * 4 + t % 2 * 2, h = t / 2 % quads * QUAD;
         if (k >= count)
@@ -386,7 +397,7 @@ __device__ void update_weights1(const struct network &network, size_t n, float l
 // Updates the rows of W2 and b1 whose number modulo R is the block's, and b2 as one more row, whose
 // a is 1. A warp has a row. The last warps begin, as they have the fewest pixels.
 __device__ void update_rows(const struct network &network, size_t n, float learning_rate) {
-    const size_t hidden = network.hidden, blocks = network.blocks;
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
     const unsigned lane = threadIdx.x % WARP, warp = WARPS - 1 - threadIdx.x / WARP;
     for (size_t h = warp * blocks + own_rank(); h <= hidden; h += WARPS * blocks) {
         float bias1 = 0, row[CLASSES] = {};
@@ -424,18 +435,18 @@ __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
     const auto cluster = cooperative_groups::this_cluster();
-    const size_t warp = threadIdx.x / WARP, blocks = network.blocks, pixels = PIXELS / blocks;
-    const size_t image = PIXELS * round_to(network.most, QUAD); // of a batch
+    const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
+    const size_t image = PIXELS * network.stride; // of a batch
+    size_t number = 0;                            // of a batch
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network), *const weights1 = block + network.at.weights1;
     float *const rows = network.weights1 + own_rank() * pixels * hidden;
     copy_rows(weights1, network.width, rows, hidden, pixels, hidden);
     cluster.sync(); // all blocks have begun, so their shared memory is there
-    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
+    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
-        const size_t phase = 2 * (first / (size_t)size);
         const long long start = clock64();
-        load_pixels<KEPT>(network, dataset.images + phase / 2 * image);
+        load_pixels<KEPT>(network, dataset.images + number * image);
         __syncthreads();
         forward<KEPT>(network, batch.samples);
         cluster.sync();
@@ -445,11 +456,11 @@ __global__ void __launch_bounds__(THREADS, 1)
             output_layer<KEPT>(network, batch, s);
         }
         cluster.sync();
-        const long long middle = lap(ticks, phase, start);
+        const long long middle = lap(ticks, 2 * number, start);
         update_weights1<KEPT>(network, batch.samples, learning_rate);
         update_rows(network, batch.samples, learning_rate);
         __syncthreads();
-        lap(ticks, phase + 1, middle);
+        lap(ticks, 2 * number + 1, middle);
     }
     copy_rows(rows, hidden, weights1, network.width, pixels, hidden);
 }
@@ -473,9 +484,9 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
                                     cudaLaunchAttribute *attributes) {
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = (unsigned)network->blocks;
+    attributes[0].val.clusterDim.x = blocks_of(*network);
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    launch.gridDim = dim3((unsigned)network->blocks);
+    launch.gridDim = dim3(blocks_of(*network));
     launch.blockDim = dim3(THREADS);
     launch.dynamicSmemBytes = network->kept ? (size_t)network->shared_bytes : 0;
     launch.stream = network->stream;
@@ -486,11 +497,11 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
 
 // Lays out a block's arrays, in shared memory if there is room.
 static void set_layout(struct network *network) {
-    const size_t pixels = PIXELS / network->blocks;
-    const size_t samples = (network->most - 1) / network->blocks + 1;
+    const size_t pixels = PIXELS / blocks_of(*network);
+    const size_t samples = (network->most - 1) / blocks_of(*network) + 1;
     struct layout *const at = &network->at;
     // Neighbouring rows begin in other banks of shared memory.
-    network->stride = round_to(network->most, 16) + 8;
+    network->stride = stride_of(network->most);
     network->width = round_to(network->hidden, 32) + 16;
     at->weights1 = 0;
     at->pixels = at->weights1 + pixels * network->width;
@@ -513,18 +524,18 @@ static void set_blocks(struct network *network) {
     }
     int clusters = 0;
     cudaLaunchAttribute attributes[1];
-    for (network->blocks = MOST_BLOCKS;; network->blocks /= 2) {
+    for (network->log_blocks = LOG_MOST_BLOCKS;; --network->log_blocks) {
         set_layout(network);
         const cudaLaunchConfig_t launch = launch_of(network, attributes);
         if (cudaOccupancyMaxActiveClusters(&clusters, kernel_of(network), &launch) == cudaSuccess &&
             clusters)
             break;
-        if (network->blocks == 1) // not even a block by itself
+        if (network->log_blocks == 0) // not even a block by itself
             CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
     if (!network->kept)
-        network->spilled = allocate(network->blocks * network->at.size);
+        network->spilled = allocate(blocks_of(*network) * network->at.size);
 }
 
 // Runs an epoch. Does not wait for it.
@@ -588,8 +599,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        const size_t before =
-            first / (size_t)options->batch * PIXELS * round_to(network->most, QUAD);
+        const size_t before = first / (size_t)options->batch * PIXELS * network->stride;
         const struct byte_dataset part = {(int)batch.samples, dataset->images + before,
                                           dataset->labels + first};
         submit_epoch(network, &part, options, 0, NULL);

@@ -15,7 +15,8 @@ enum {
     WARP = 32,
     WARPS = THREADS / WARP,
     // Of the cluster, where the device allows it. All with clusters allow eight.
-    MOST_BLOCKS = 16,
+    LOG_MOST_BLOCKS = 4,
+    MOST_BLOCKS = 1 << LOG_MOST_BLOCKS,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
     PART = PIXELS / MOST_BLOCKS,
@@ -52,15 +53,15 @@ struct layout {
 };
 
 struct network {
-    size_t units;  // as asked for
-    size_t all;    // H, and
-    size_t hidden; // those of a cluster, at most; within a kernel, H
-    size_t first;  // within a kernel: those of the clusters before the block's
-    size_t most;   // N
-    size_t stride; // of a block's pixels
-    size_t width;  // of a block's rows of W1
-    size_t blocks; // R, of a cluster: all are alive at once
-    bool kept;     // a block's arrays are in shared memory
+    size_t units;   // as asked for
+    size_t all;     // H, and
+    size_t hidden;  // those of a cluster, at most; within a kernel, H
+    size_t first;   // within a kernel: those of the clusters before the block's
+    size_t most;    // N
+    size_t stride;  // of a block's pixels
+    size_t width;   // of a block's rows of W1
+    int log_blocks; // 2 to the power of it is R, the blocks of a cluster: all are alive at once
+    bool kept;      // a block's arrays are in shared memory
     struct layout at;
     int shared_bytes; // that a block can have
     cudaStream_t stream;
@@ -82,16 +83,28 @@ static inline __host__ __device__ size_t round_to(size_t n, size_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
+// Returns R, so that a division by it becomes a shift. A GPU divides integers in some 25
+// instructions.
+static inline __host__ __device__ unsigned blocks_of(const struct network &network) {
+    return 1u << network.log_blocks;
+}
+
 static float *allocate(size_t count) {
     float *floats;
     CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
     return floats;
 }
 
+// Returns how far apart rows of a batch's pixels are: neighbours begin in other banks of shared
+// memory.
+static size_t stride_of(size_t samples) {
+    return round_to(samples, 16) + QUAD;
+}
+
 // Copies a data set to the device, as the bytes that its files have. Each batch of `size` samples
-// is turned, so that a block's pixels of it are in one piece: 784 × size, a multiple of QUAD.
+// is turned, so that a block's pixels of it are in one piece: 784 × stride, as in shared memory.
 static struct byte_dataset upload(const struct dataset *host, size_t size) {
-    const size_t samples = (size_t)host->samples, stride = round_to(size, QUAD);
+    const size_t samples = (size_t)host->samples, stride = stride_of(size);
     const size_t pixels = round_to(samples, size) / size * PIXELS * stride;
     struct byte_dataset device = {host->samples, NULL, NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
@@ -206,27 +219,26 @@ __device__ float *at_block(const struct network &network, float *place, size_t r
 // Returns where a unit's a of a sample is, in the block that updates the unit's row of W2.
 template <bool KEPT>
 __device__ float *activations_of(const struct network &network, size_t s, size_t h) {
-    const size_t rows = network.hidden / network.blocks + 1;
-    return own_arrays<KEPT>(network) + network.at.activations + s * rows + h / network.blocks;
+    const size_t rows = network.hidden / blocks_of(network) + 1;
+    return own_arrays<KEPT>(network) + network.at.activations + s * rows + h / blocks_of(network);
 }
 
 // Stores a number to the same place of all blocks' arrays.
 template <bool KEPT>
 __device__ void store_to_all(const struct network &network, float *place, float value) {
-    for (size_t rank = 0; rank < network.blocks; ++rank)
+    for (size_t rank = 0; rank < blocks_of(network); ++rank)
         *at_block<KEPT>(network, place, rank) = value;
 }
 
 // A block's pixels of a batch, as QUADs: bytes, row by row.
 struct byte_quads {
     const uchar4 *x;
-    unsigned columns, count;
+    unsigned count;
 };
 
 __device__ struct byte_quads quads_of(const struct network &network, const uint8_t *images) {
-    const unsigned columns = (unsigned)(network.most - 1) / QUAD + 1;
-    const unsigned count = PIXELS / (unsigned)network.blocks * columns;
-    return {(const uchar4 *)images + own_rank() * count, columns, count};
+    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
+    return {(const uchar4 *)images + own_rank() * count, count};
 }
 
 // Begins to load a batch's pixels to registers. What uses them waits for them.
@@ -243,8 +255,7 @@ __device__ void store_pixels(const struct network &network, const struct byte_qu
                              const uchar4 (&ahead)[AHEAD]) {
     float *const pixels = own_arrays<KEPT>(network) + network.at.pixels;
     const auto store = [&](unsigned i, uchar4 x) {
-        *(float4 *)(pixels + i / quads.columns * network.stride + i % quads.columns * QUAD) =
-            make_float4(x.x, x.y, x.z, x.w);
+        *(float4 *)(pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
     };
 #pragma unroll
     for (unsigned i = 0; i < AHEAD; ++i)
@@ -294,7 +305,7 @@ __device__ float sum_of(const struct sums &sums, int row, int i) {
 template <bool KEPT> __device__ void forward(const struct network &network, size_t n) {
     float *const block = own_arrays<KEPT>(network);
     const size_t hidden = network.hidden, width = network.width, stride = network.stride;
-    const unsigned blocks = (unsigned)network.blocks, columns = (unsigned)(hidden - 1) / TILE + 1;
+    const unsigned blocks = blocks_of(network), columns = (unsigned)(hidden - 1) / TILE + 1;
     const unsigned tiles = ((unsigned)(n - 1) / TILE + 1) * columns;
     const unsigned g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     for (unsigned part = 0; part < MOST_BLOCKS / blocks; ++part)
@@ -344,12 +355,12 @@ __device__ float warp_max(float value) {
 // Returns where each part's x·W1 of one of the block's samples is.
 template <bool KEPT> __device__ float *sums_of(const struct network &network, size_t s) {
     return own_arrays<KEPT>(network) + network.at.sums +
-           s / network.blocks * MOST_BLOCKS * network.hidden;
+           s / blocks_of(network) * MOST_BLOCKS * network.hidden;
 }
 
 // One warp has one of the block's samples. It sets a = max(0, x·W1 + b1).
 template <bool KEPT> __device__ void hidden_layer(const struct network &network, size_t s) {
-    const size_t hidden = network.hidden, blocks = network.blocks;
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
     const float *const bias1 = own_arrays<KEPT>(network) + network.at.bias1;
     float *const sums = sums_of<KEPT>(network, s);
     for (size_t h = threadIdx.x % WARP; h < hidden; h += WARP) {
@@ -369,9 +380,9 @@ template <bool KEPT> __device__ void hidden_layer(const struct network &network,
 template <bool KEPT>
 __device__ float *scores_of(const struct network &network, size_t batch, size_t s) {
     const size_t size = network.all / GROUP * PADDED_CLASSES;
-    if (gridDim.x > network.blocks)
+    if (gridDim.x > blocks_of(network))
         return network.scores + (batch % 2 * network.most + s) * size;
-    return own_arrays<KEPT>(network) + network.at.scores + s / network.blocks * size;
+    return own_arrays<KEPT>(network) + network.at.scores + s / blocks_of(network) * size;
 }
 
 // The same warp sums a·W2 over each GROUP of units. A lane has an output of a GROUP.
@@ -405,7 +416,7 @@ __device__ void output_layer(const struct network &network, struct byte_batch ba
     const int lane = threadIdx.x % WARP;
     // Needed later. Loaded now, they arrive while the warp computes.
     const int label = batch.labels[s];
-    const bool is_first = blockIdx.x < network.blocks;
+    const bool is_first = blockIdx.x < blocks_of(network);
     const float loss = is_first ? network.losses[s] : 0;
     const float *const scores = scores_of<KEPT>(network, number, s);
     float z = lane < CLASSES ? weights2[hidden * PADDED_CLASSES + lane] : -INFINITY;
@@ -441,7 +452,7 @@ template <bool KEPT>
 __device__ void update_weights1(const struct network &network, size_t n, float learning_rate) {
     float *const block = own_arrays<KEPT>(network);
     const size_t hidden = network.hidden, stride = network.stride;
-    const unsigned count = PIXELS / (unsigned)network.blocks, quads = (unsigned)hidden / QUAD;
+    const unsigned count = PIXELS / blocks_of(network), quads = (unsigned)hidden / QUAD;
     for (unsigned t = threadIdx.x; t < (count + 3) / 4 * 2 * quads; t += THREADS) {
         const size_t k = t / 2 / quads * 4 + t % 2 * 2, h = t / 2 % quads * QUAD;
         if (k >= count)
@@ -478,7 +489,7 @@ __device__ void update_weights1(const struct network &network, size_t n, float l
 template <bool KEPT>
 __device__ void update_rows(const struct network &network, size_t n, float learning_rate) {
     float *const block = own_arrays<KEPT>(network);
-    const size_t hidden = network.hidden, blocks = network.blocks;
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
     const unsigned lane = threadIdx.x % WARP, warp = WARPS - 1 - threadIdx.x / WARP;
     for (size_t h = warp * blocks + own_rank(); h <= hidden; h += WARPS * blocks) {
         float bias1 = 0, row[CLASSES] = {};
@@ -511,7 +522,7 @@ __device__ void copy_rows(float *to, size_t to_stride, const float *from, size_t
 
 // Returns the network with the units of the block's cluster alone.
 __device__ struct network share_of(struct network network) {
-    network.first = blockIdx.x / network.blocks * network.hidden;
+    network.first = blockIdx.x / blocks_of(network) * network.hidden;
     network.hidden = min(network.hidden, network.all - network.first);
     network.weights1 += network.first;
     network.bias1 += network.first;
@@ -527,8 +538,9 @@ __global__ void __launch_bounds__(THREADS, 1)
               float *ticks) {
     const auto cluster = cooperative_groups::this_cluster();
     network = share_of(network);
-    const size_t warp = threadIdx.x / WARP, blocks = network.blocks, pixels = PIXELS / blocks;
-    const size_t image = PIXELS * round_to(network.most, QUAD); // of a batch
+    const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
+    const size_t image = PIXELS * network.stride; // of a batch
+    size_t number = 0;                            // of a batch
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network), *const weights1 = block + network.at.weights1;
     float *const bias1 = block + network.at.bias1, *const weights2 = block + network.at.weights2;
@@ -544,11 +556,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     uchar4 ahead[AHEAD];
     load_ahead(quads_of(network, dataset.images), ahead);
     cluster.sync(); // all blocks have begun, so their shared memory is there
-    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
+    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
-        const size_t phase = 2 * (first / (size_t)size);
         const long long start = clock64();
-        const uint8_t *const images = dataset.images + phase / 2 * image;
+        const uint8_t *const images = dataset.images + number * image;
         store_pixels<KEPT>(network, quads_of(network, images), ahead);
         __syncthreads();
         forward<KEPT>(network, batch.samples);
@@ -557,18 +568,18 @@ __global__ void __launch_bounds__(THREADS, 1)
             load_ahead(quads_of(network, images + image), ahead);
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks) {
             hidden_layer<KEPT>(network, s);
-            output_scores<KEPT>(network, phase / 2, s);
+            output_scores<KEPT>(network, number, s);
         }
         if (gridDim.x > blocks) // otherwise a warp needs what it has stored itself
             cooperative_groups::this_grid().sync();
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks)
-            output_layer<KEPT>(network, batch, phase / 2, s);
+            output_layer<KEPT>(network, batch, number, s);
         cluster.sync();
-        const long long middle = lap(ticks, phase, start);
+        const long long middle = lap(ticks, 2 * number, start);
         update_weights1<KEPT>(network, batch.samples, learning_rate);
         update_rows<KEPT>(network, batch.samples, learning_rate);
         __syncthreads();
-        lap(ticks, phase + 1, middle);
+        lap(ticks, 2 * number + 1, middle);
     }
     cluster.sync(); // all blocks have stored to this one's memory, which lives until it ends
     copy_rows(rows, network.all, weights1, network.width, pixels, hidden);
@@ -601,11 +612,11 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
     const size_t clusters = (network->all - 1) / network->hidden + 1;
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = (unsigned)network->blocks;
+    attributes[0].val.clusterDim.x = blocks_of(*network);
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     attributes[1].id = cudaLaunchAttributeCooperative;
     attributes[1].val.cooperative = 1;
-    launch.gridDim = dim3((unsigned)(network->blocks * clusters));
+    launch.gridDim = dim3((unsigned)(blocks_of(*network) * clusters));
     launch.blockDim = dim3(THREADS);
     launch.dynamicSmemBytes = network->kept ? (size_t)network->shared_bytes : 0;
     launch.stream = network->stream;
@@ -618,11 +629,11 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
 // memory if there is room.
 static void set_layout(struct network *network, size_t clusters) {
     network->hidden = round_to((network->all - 1) / clusters + 1, GROUP);
-    const size_t pixels = PIXELS / network->blocks;
-    const size_t samples = (network->most - 1) / network->blocks + 1;
+    const size_t pixels = PIXELS / blocks_of(*network);
+    const size_t samples = (network->most - 1) / blocks_of(*network) + 1;
     struct layout *const at = &network->at;
     // Neighbouring rows begin in other banks of shared memory.
-    network->stride = round_to(network->most, 16) + QUAD;
+    network->stride = stride_of(network->most);
     network->width = round_to(network->hidden, 8) + QUAD;
     at->weights1 = 0;
     at->pixels = at->weights1 + pixels * network->width;
@@ -633,7 +644,7 @@ static void set_layout(struct network *network, size_t clusters) {
     at->d_activations = at->weights2 + (network->hidden + 1) * PADDED_CLASSES;
     at->d_logits = at->d_activations + round_to(network->most, QUAD) * network->hidden;
     at->activations = at->d_logits + network->most * PADDED_CLASSES;
-    at->size = at->activations + network->most * (network->hidden / network->blocks + 1);
+    at->size = at->activations + network->most * (network->hidden / blocks_of(*network) + 1);
     at->size = round_to(at->size, QUAD); // the next block's begin in the GPU's memory
     network->kept = at->size * sizeof(float) <= (size_t)network->shared_bytes;
 }
@@ -652,13 +663,13 @@ static void set_blocks(struct network *network) {
     int clusters = 0;
     const size_t wanted = (network->all - 1) / LEAST_UNITS + 1;
     cudaLaunchAttribute attributes[2];
-    for (network->blocks = MOST_BLOCKS;; network->blocks /= 2) {
+    for (network->log_blocks = LOG_MOST_BLOCKS;; --network->log_blocks) {
         set_layout(network, wanted);
         const cudaLaunchConfig_t launch = launch_of(network, attributes);
         if (cudaOccupancyMaxActiveClusters(&clusters, kernel_of(network), &launch) == cudaSuccess &&
             clusters)
             break;
-        if (network->blocks == 1) // not even a block by itself
+        if (network->log_blocks == 0) // not even a block by itself
             CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
@@ -728,8 +739,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        const size_t before =
-            first / (size_t)options->batch * PIXELS * round_to(network->most, QUAD);
+        const size_t before = first / (size_t)options->batch * PIXELS * network->stride;
         const struct byte_dataset part = {(int)batch.samples, dataset->images + before,
                                           dataset->labels + first};
         submit_epoch(network, &part, options, 0, NULL);
