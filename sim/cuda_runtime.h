@@ -82,6 +82,17 @@ template <class T> T __ldcg(const T *address) {
     return *address;
 }
 
+inline unsigned __float_as_uint(float x) {
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 namespace simulator {
 // A thread has done an atomic operation, which may have changed the word.
 void note_atomic(bool changes, const char *what, const char *file, int line);

@@ -1,4 +1,4 @@
-// Stage 15: messages in place of a cluster's barriers: a block waits for bytes.
+// Stage 15: messages between clusters, too: a number and its batch's number in one word.
 //
 // Shapes: n samples in a batch, at most N; H hidden units, within a kernel those of the block's
 // cluster; R blocks of a cluster, each with P pixels, which are 784 / R. Arrays are row-major. H is
@@ -16,7 +16,8 @@ enum {
     WARP = 32,
     WARPS = THREADS / WARP,
     // Of the cluster, where the device allows it. All with clusters allow eight.
-    MOST_BLOCKS = 16,
+    LOG_MOST_BLOCKS = 4,
+    MOST_BLOCKS = 1 << LOG_MOST_BLOCKS,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
     PART = PIXELS / MOST_BLOCKS,
@@ -31,6 +32,8 @@ enum {
     GROUP = 8,
     // So many pixels, times QUAD, a thread loads ahead of time.
     AHEAD = 8,
+    // So many packets it waits for at once: those of 256 units.
+    AT_ONCE = 32,
     // The rows of W2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
 };
@@ -46,7 +49,7 @@ struct layout {
     size_t pixels;   // P × stride: the batch's 255·xᵀ
     size_t sums;     // N / R × MOST_BLOCKS × H: each part's x·W1 of the block's own samples
     size_t hidden;   // N / R × H: a of these
-    size_t scores;   // N / R × H / GROUP × PADDED_CLASSES: each GROUP's a·W2 of these
+    size_t scores;   // N / R × H / GROUP × CLASSES: each GROUP's a·W2 of these, if not sent
 
     // All blocks have the same numbers here.
     size_t bias1;         // H
@@ -59,25 +62,26 @@ struct layout {
 };
 
 struct network {
-    size_t units;  // as asked for
-    size_t all;    // H, and
-    size_t hidden; // those of a cluster, at most; within a kernel, H
-    size_t first;  // within a kernel: those of the clusters before the block's
-    size_t most;   // N
-    size_t stride; // of a block's pixels
-    size_t width;  // of a block's rows of W1 and da
-    size_t blocks; // R, of a cluster: all are alive at once
-    bool kept;     // a block's arrays are in shared memory
+    size_t units;   // as asked for
+    size_t all;     // H, and
+    size_t hidden;  // those of a cluster, at most; within a kernel, H
+    size_t first;   // within a kernel: those of the clusters before the block's
+    size_t most;    // N
+    size_t stride;  // of a block's pixels
+    size_t width;   // of a block's rows of W1 and da
+    int log_blocks; // 2 to the power of it is R, the blocks of a cluster: all are alive at once
+    bool kept;      // a block's arrays are in shared memory
     struct layout at;
     int shared_bytes; // that a block can have
     cudaStream_t stream;
 
-    float *weights1; // 784 × H
-    float *bias1;    // H
-    float *weights2; // H × PADDED_CLASSES
-    float *bias2;    // PADDED_CLASSES: one more row of W2, whose a is 1
-    float *scores;   // 2 × N × H / GROUP × PADDED_CLASSES: of all clusters, for two batches
-    float *spilled;  // the arrays of each block, where they find no room in shared memory
+    float *weights1;   // 784 × H
+    float *bias1;      // H
+    float *weights2;   // H × PADDED_CLASSES
+    float *bias2;      // PADDED_CLASSES: one more row of W2, whose a is 1
+    uint64_t *packets; // 2 × N × H / GROUP × CLASSES: scores of all clusters, for two batches
+    uint32_t next;     // number of the next batch: each has its own, and none has 0
+    float *spilled;    // the arrays of each block, where they find no room in shared memory
 
     // One batch's intermediate values.
     float *logits;     // N × 10: z
@@ -89,16 +93,28 @@ static inline __host__ __device__ size_t round_to(size_t n, size_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
+// Returns R, so that a division by it becomes a shift. A GPU divides integers in some 25
+// instructions.
+static inline __host__ __device__ unsigned blocks_of(const struct network &network) {
+    return 1u << network.log_blocks;
+}
+
 static float *allocate(size_t count) {
     float *floats;
     CHECK_ALLOCATION(cudaMalloc(&floats, count * sizeof(float)), count * sizeof(float));
     return floats;
 }
 
+// Returns how far apart rows of a batch's pixels are: neighbours begin in other banks of shared
+// memory.
+static size_t stride_of(size_t samples) {
+    return round_to(samples, 16) + QUAD;
+}
+
 // Copies a data set to the device, as the bytes that its files have. Each batch of `size` samples
-// is turned, so that a block's pixels of it are in one piece: 784 × size, a multiple of QUAD.
+// is turned, so that a block's pixels of it are in one piece: 784 × stride, as in shared memory.
 static struct byte_dataset upload(const struct dataset *host, size_t size) {
-    const size_t samples = (size_t)host->samples, stride = round_to(size, QUAD);
+    const size_t samples = (size_t)host->samples, stride = stride_of(size);
     const size_t pixels = round_to(samples, size) / size * PIXELS * stride;
     struct byte_dataset device = {host->samples, NULL, NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
@@ -148,7 +164,8 @@ static struct network create(const struct options *options) {
     network.bias1 = allocate_zeroed(hidden);
     network.weights2 = allocate_zeroed((hidden + 1) * PADDED_CLASSES);
     network.bias2 = network.weights2 + hidden * PADDED_CLASSES;
-    network.scores = allocate(2 * n * hidden / GROUP * PADDED_CLASSES);
+    network.packets = (uint64_t *)allocate_zeroed(4 * n * hidden / GROUP * CLASSES);
+    network.next = 1;
     network.logits = allocate(n * CLASSES);
     network.losses = allocate(n);
     network.epoch_loss = allocate(1);
@@ -173,7 +190,7 @@ static void destroy(struct network *network) {
     CHECK(cudaFree(network->bias1));
     CHECK(cudaFree(network->weights2));
     CHECK(cudaFree(network->spilled));
-    CHECK(cudaFree(network->scores));
+    CHECK(cudaFree(network->packets));
     CHECK(cudaFree(network->logits));
     CHECK(cudaFree(network->losses));
     CHECK(cudaFree(network->epoch_loss));
@@ -213,8 +230,8 @@ __device__ float *at_block(const struct network &network, float *place, size_t r
 // Returns where a unit's a of a sample is, in the block that updates the unit's row of W2.
 template <bool KEPT>
 __device__ float *activations_of(const struct network &network, size_t s, size_t h) {
-    const size_t rows = network.hidden / network.blocks + 1;
-    return own_arrays<KEPT>(network) + network.at.activations + s * rows + h / network.blocks;
+    const size_t rows = network.hidden / blocks_of(network) + 1;
+    return own_arrays<KEPT>(network) + network.at.activations + s * rows + h / blocks_of(network);
 }
 
 // Returns the mbarrier of a message. These are in shared memory, as what they count.
@@ -238,7 +255,7 @@ __device__ void send(const struct network &network, enum message message, float 
 template <bool KEPT>
 __device__ void send_to_all(const struct network &network, enum message message, float *place,
                             float value) {
-    for (size_t rank = 0; rank < network.blocks; ++rank)
+    for (size_t rank = 0; rank < blocks_of(network); ++rank)
         send<KEPT>(network, message, place, value, rank);
 }
 
@@ -246,7 +263,8 @@ __device__ void send_to_all(const struct network &network, enum message message,
 // behind if n is 0. A block without a row of W2, or without a sample, sends a number for it.
 template <bool KEPT>
 __device__ void expect(const struct network &network, enum message message, size_t n, bool first) {
-    const size_t hidden = network.hidden, blocks = network.blocks, last = blocks - 1 - own_rank();
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
+    const size_t last = blocks - 1 - own_rank();
     const size_t sums = (n + last) / blocks * MOST_BLOCKS * hidden;
     const size_t rows = hidden + (hidden + 1) * (CLASSES - 1) + max(hidden + 1, blocks);
     const size_t update = n * (hidden + CLASSES - 1 + (hidden + last) / blocks) + max(n, blocks);
@@ -268,13 +286,12 @@ __device__ void receive(const struct network &network, enum message message, siz
 // A block's pixels of a batch, as QUADs: bytes, row by row.
 struct byte_quads {
     const uchar4 *x;
-    unsigned columns, count;
+    unsigned count;
 };
 
 __device__ struct byte_quads quads_of(const struct network &network, const uint8_t *images) {
-    const unsigned columns = (unsigned)(network.most - 1) / QUAD + 1;
-    const unsigned count = PIXELS / (unsigned)network.blocks * columns;
-    return {(const uchar4 *)images + own_rank() * count, columns, count};
+    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
+    return {(const uchar4 *)images + own_rank() * count, count};
 }
 
 // Begins to load a batch's pixels to registers. What uses them waits for them.
@@ -291,8 +308,7 @@ __device__ void store_pixels(const struct network &network, const struct byte_qu
                              const uchar4 (&ahead)[AHEAD]) {
     float *const pixels = own_arrays<KEPT>(network) + network.at.pixels;
     const auto store = [&](unsigned i, uchar4 x) {
-        *(float4 *)(pixels + i / quads.columns * network.stride + i % quads.columns * QUAD) =
-            make_float4(x.x, x.y, x.z, x.w);
+        *(float4 *)(pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
     };
 #pragma unroll
     for (unsigned i = 0; i < AHEAD; ++i)
@@ -342,7 +358,7 @@ __device__ float sum_of(const struct sums &sums, int row, int i) {
 template <bool KEPT> __device__ void forward(const struct network &network, size_t n) {
     float *const block = own_arrays<KEPT>(network);
     const size_t hidden = network.hidden, width = network.width, stride = network.stride;
-    const unsigned blocks = (unsigned)network.blocks, columns = (unsigned)(hidden - 1) / TILE + 1;
+    const unsigned blocks = blocks_of(network), columns = (unsigned)(hidden - 1) / TILE + 1;
     const unsigned tiles = ((unsigned)(n - 1) / TILE + 1) * columns;
     const unsigned g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     for (unsigned part = 0; part < MOST_BLOCKS / blocks; ++part)
@@ -393,17 +409,17 @@ __device__ float warp_max(float value) {
 // Returns where each part's x·W1 of one of the block's samples is.
 template <bool KEPT> __device__ float *sums_of(const struct network &network, size_t s) {
     return own_arrays<KEPT>(network) + network.at.sums +
-           s / network.blocks * MOST_BLOCKS * network.hidden;
+           s / blocks_of(network) * MOST_BLOCKS * network.hidden;
 }
 
 // Returns where a of one of the block's samples is.
 template <bool KEPT> __device__ float *hidden_of(const struct network &network, size_t s) {
-    return own_arrays<KEPT>(network) + network.at.hidden + s / network.blocks * network.hidden;
+    return own_arrays<KEPT>(network) + network.at.hidden + s / blocks_of(network) * network.hidden;
 }
 
 // One warp has one of the block's samples. It sets a = max(0, x·W1 + b1).
 template <bool KEPT> __device__ void hidden_layer(const struct network &network, size_t s) {
-    const size_t hidden = network.hidden, blocks = network.blocks;
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
     const float *const bias1 = own_arrays<KEPT>(network) + network.at.bias1;
     float *const sums = sums_of<KEPT>(network, s);
     for (size_t h = threadIdx.x % WARP; h < hidden; h += WARP) {
@@ -418,40 +434,70 @@ template <bool KEPT> __device__ void hidden_layer(const struct network &network,
     __syncwarp();
 }
 
-// Returns where each GROUP's a·W2 of a sample is, of all clusters. Another cluster may still read
-// those of the batch before.
-template <bool KEPT>
-__device__ float *scores_of(const struct network &network, size_t batch, size_t s) {
-    const size_t size = network.all / GROUP * PADDED_CLASSES;
-    if (gridDim.x > network.blocks)
-        return network.scores + (batch % 2 * network.most + s) * size;
-    return own_arrays<KEPT>(network) + network.at.scores + s / network.blocks * size;
+// Returns where each GROUP's a·W2 of one of the block's samples is, if there is one cluster.
+template <bool KEPT> __device__ float *scores_of(const struct network &network, size_t s) {
+    const size_t size = network.hidden / GROUP * CLASSES;
+    return own_arrays<KEPT>(network) + network.at.scores + s / blocks_of(network) * size;
 }
 
-// The same warp sums a·W2 over each GROUP of units. A lane has an output of a GROUP.
+// Returns where they are as packets, those of all clusters. Another cluster may still read those of
+// the batch before.
+__device__ volatile uint64_t *packets_of(const struct network &network, uint32_t batch, size_t s) {
+    return network.packets + (batch % 2 * network.most + s) * (network.all / GROUP) * CLASSES;
+}
+
+// The same warp sums a·W2 over each GROUP of units. A lane has an output of a GROUP. To the other
+// clusters it sends a packet: a score and its batch's number in one word, stored at once.
 template <bool KEPT>
-__device__ void output_scores(const struct network &network, size_t batch, size_t s) {
+__device__ void output_scores(const struct network &network, uint32_t batch, size_t s) {
     const float *const activations = hidden_of<KEPT>(network, s);
     const float *const weights2 = own_arrays<KEPT>(network) + network.at.weights2;
-    float *const scores =
-        scores_of<KEPT>(network, batch, s) + network.first / GROUP * PADDED_CLASSES;
-    const size_t count = network.hidden / GROUP * PADDED_CLASSES;
+    volatile uint64_t *const packets =
+        packets_of(network, batch, s) + network.first / GROUP * CLASSES;
+    const size_t count = network.hidden / GROUP * CLASSES;
     for (size_t i = threadIdx.x % WARP; i < count; i += WARP) {
-        const size_t first = i / PADDED_CLASSES * GROUP, o = i % PADDED_CLASSES;
+        const size_t first = i / CLASSES * GROUP, o = i % CLASSES;
         float sum = 0;
         for (size_t h = first; h < first + GROUP; ++h)
             sum += activations[h] * weights2[h * PADDED_CLASSES + o];
-        scores[i] = sum;
+        if (gridDim.x > blocks_of(network))
+            packets[i] = (uint64_t)batch << 32 | __float_as_uint(sum);
+        else
+            scores_of<KEPT>(network, s)[i] = sum;
     }
     __syncwarp();
+}
+
+// Adds an output's packets to a sum, in their order. Loads several at once, and again until all are
+// this batch's. Past the last one it loads that again.
+__device__ float add_packets(float sum, const volatile uint64_t *packets, unsigned count,
+                             uint32_t batch) {
+    for (unsigned first = 0; first < count; first += AT_ONCE) {
+        uint64_t packet[AT_ONCE];
+        bool all_are_there;
+        do {
+#pragma unroll
+            for (unsigned i = 0; i < AT_ONCE; ++i)
+                packet[i] = packets[min(first + i, count - 1) * CLASSES];
+            all_are_there = true;
+#pragma unroll
+            for (unsigned i = 0; i < AT_ONCE; ++i)
+                all_are_there &= packet[i] >> 32 == batch;
+        } while (!all_are_there);
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; ++i)
+            if (first + i < count)
+                sum += __uint_as_float((uint32_t)packet[i]);
+    }
+    return sum;
 }
 
 // The same warp finishes it, and so do those of the other clusters: z = a·W2 + b2, p = softmax(z)
 // and n·dz = p − onehot(label). The first adds −log p[label] to the losses. Then n·da =
 // (n·dz·W2ᵀ) ⊙ [a > 0].
 template <bool KEPT>
-__device__ void output_layer(const struct network &network, struct byte_batch batch, size_t number,
-                             size_t s) {
+__device__ void output_layer(const struct network &network, struct byte_batch batch,
+                             uint32_t number, size_t s) {
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network);
     const float *const activations = hidden_of<KEPT>(network, s);
@@ -459,13 +505,16 @@ __device__ void output_layer(const struct network &network, struct byte_batch ba
     const int lane = threadIdx.x % WARP;
     // Needed later. Loaded now, they arrive while the warp computes.
     const int label = batch.labels[s];
-    const bool is_first = blockIdx.x < network.blocks;
+    const bool is_first = blockIdx.x < blocks_of(network);
     const float loss = is_first ? network.losses[s] : 0;
-    const float *const scores = scores_of<KEPT>(network, number, s);
     float z = lane < CLASSES ? weights2[hidden * PADDED_CLASSES + lane] : -INFINITY;
+    if (lane < CLASSES && gridDim.x > blocks_of(network))
+        z = add_packets(z, packets_of(network, number, s) + lane, (unsigned)network.all / GROUP,
+                        number);
+    else if (lane < CLASSES)
 #pragma unroll 4
-    for (size_t group = 0; group < network.all / GROUP; ++group)
-        z += lane < CLASSES ? scores[group * PADDED_CLASSES + lane] : 0;
+        for (size_t group = 0; group < hidden / GROUP; ++group)
+            z += scores_of<KEPT>(network, s)[group * CLASSES + lane];
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     const float own = e / sum - (lane == label);
     if (lane < CLASSES) {
@@ -496,7 +545,8 @@ __device__ void output_layer(const struct network &network, struct byte_batch ba
 template <bool KEPT>
 __device__ void update_weights1(const struct network &network, size_t n, float learning_rate) {
     float *const block = own_arrays<KEPT>(network);
-    const size_t width = network.width, stride = network.stride, count = PIXELS / network.blocks;
+    const size_t width = network.width, stride = network.stride,
+                 count = PIXELS / blocks_of(network);
     const unsigned columns = (unsigned)(network.hidden - 1) / TILE + 1;
     const unsigned tiles = ((unsigned)(count - 1) / TILE + 1) * columns;
     const unsigned g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
@@ -533,7 +583,7 @@ __device__ void update_weights1(const struct network &network, size_t n, float l
 template <bool KEPT>
 __device__ void update_rows(const struct network &network, size_t n, float learning_rate) {
     float *const block = own_arrays<KEPT>(network);
-    const size_t hidden = network.hidden, blocks = network.blocks;
+    const size_t hidden = network.hidden, blocks = blocks_of(network);
     const unsigned lane = threadIdx.x % WARP, warp = WARPS - 1 - threadIdx.x / WARP;
     for (size_t h = warp * blocks + own_rank(); h <= hidden; h += WARPS * blocks) {
         float bias1 = 0, row[CLASSES] = {};
@@ -570,7 +620,7 @@ __device__ void copy_rows(float *to, size_t to_stride, const float *from, size_t
 
 // Returns the network with the units of the block's cluster alone.
 __device__ struct network share_of(struct network network) {
-    network.first = blockIdx.x / network.blocks * network.hidden;
+    network.first = blockIdx.x / blocks_of(network) * network.hidden;
     network.hidden = min(network.hidden, network.all - network.first);
     network.weights1 += network.first;
     network.bias1 += network.first;
@@ -586,8 +636,9 @@ __global__ void __launch_bounds__(THREADS, 1)
               float *ticks) {
     const auto cluster = cooperative_groups::this_cluster();
     network = share_of(network);
-    const size_t warp = threadIdx.x / WARP, blocks = network.blocks, pixels = PIXELS / blocks;
-    const size_t image = PIXELS * round_to(network.most, QUAD); // of a batch
+    const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
+    const size_t image = PIXELS * network.stride; // of a batch
+    size_t number = 0;                            // of a batch
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network), *const weights1 = block + network.at.weights1;
     float *const bias1 = block + network.at.bias1, *const weights2 = block + network.at.weights2;
@@ -600,8 +651,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     // Behind the last sample, these are multiplied by each other.
     for (size_t i = threadIdx.x; i < round_to(network.most, TILE) * network.width; i += THREADS)
         block[network.at.d_activations + i] = 0;
-    for (size_t i = threadIdx.x; i < pixels * network.stride; i += THREADS)
-        block[network.at.pixels + i] = 0;
     uchar4 ahead[AHEAD];
     load_ahead(quads_of(network, dataset.images), ahead);
     if (KEPT && threadIdx.x == 0) {
@@ -612,16 +661,15 @@ __global__ void __launch_bounds__(THREADS, 1)
     expect<KEPT>(network, FOR_SAMPLES, batch_at(&dataset, 0, size).samples, true);
     expect<KEPT>(network, FOR_UPDATE, batch_at(&dataset, 0, size).samples, true);
     cluster.sync(); // all blocks have begun, so their shared memory is there
-    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size) {
+    for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
-        const size_t phase = 2 * (first / (size_t)size);
         const size_t next = min((size_t)size, (size_t)dataset.samples - first - batch.samples);
         const long long start = clock64();
-        const uint8_t *const images = dataset.images + phase / 2 * image;
+        const uint8_t *const images = dataset.images + number * image;
         store_pixels<KEPT>(network, quads_of(network, images), ahead);
         __syncthreads();
         forward<KEPT>(network, batch.samples);
-        receive<KEPT>(network, FOR_SAMPLES, phase / 2);
+        receive<KEPT>(network, FOR_SAMPLES, number);
         expect<KEPT>(network, FOR_SAMPLES, next, false);
         // Who has no sample sends a number that nobody reads: it has got the last message.
         if (own_rank() >= batch.samples && threadIdx.x == 0)
@@ -631,25 +679,23 @@ __global__ void __launch_bounds__(THREADS, 1)
             load_ahead(quads_of(network, images + image), ahead);
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks) {
             hidden_layer<KEPT>(network, s);
-            output_scores<KEPT>(network, phase / 2, s);
+            output_scores<KEPT>(network, network.next + (uint32_t)number, s);
         }
-        if (gridDim.x > blocks) // otherwise a warp needs what it has stored itself
-            cooperative_groups::this_grid().sync();
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks)
-            output_layer<KEPT>(network, batch, phase / 2, s);
+            output_layer<KEPT>(network, batch, network.next + (uint32_t)number, s);
         __syncthreads(); // all lanes have read W1, also those that have sent nothing
-        receive<KEPT>(network, FOR_UPDATE, phase / 2);
+        receive<KEPT>(network, FOR_UPDATE, number);
         if (next > 0)
             expect<KEPT>(network, FOR_UPDATE, next, false);
-        const long long middle = lap(ticks, phase, start);
+        const long long middle = lap(ticks, 2 * number, start);
         const float rate = learning_rate / (float)batch.samples; // of n·da and n·dz
         update_weights1<KEPT>(network, batch.samples, rate);
         update_rows<KEPT>(network, batch.samples, rate);
         __syncthreads();
-        lap(ticks, phase + 1, middle);
+        lap(ticks, 2 * number + 1, middle);
     }
     // What all others have sent is there, so the block may end.
-    receive<KEPT>(network, FOR_SAMPLES, ((size_t)dataset.samples - 1) / (size_t)size + 1);
+    receive<KEPT>(network, FOR_SAMPLES, number);
     copy_rows(rows, network.all, weights1, network.width, pixels, hidden);
     if (own_rank() > 0)
         return;
@@ -680,11 +726,11 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
     const size_t clusters = (network->all - 1) / network->hidden + 1;
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = (unsigned)network->blocks;
+    attributes[0].val.clusterDim.x = blocks_of(*network);
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     attributes[1].id = cudaLaunchAttributeCooperative;
     attributes[1].val.cooperative = 1;
-    launch.gridDim = dim3((unsigned)(network->blocks * clusters));
+    launch.gridDim = dim3((unsigned)(blocks_of(*network) * clusters));
     launch.blockDim = dim3(THREADS);
     launch.dynamicSmemBytes = network->kept ? (size_t)network->shared_bytes : 0;
     launch.stream = network->stream;
@@ -697,11 +743,11 @@ static cudaLaunchConfig_t launch_of(const struct network *network,
 // memory if there is room.
 static void set_layout(struct network *network, size_t clusters) {
     network->hidden = round_to((network->all - 1) / clusters + 1, GROUP);
-    const size_t pixels = PIXELS / network->blocks;
-    const size_t samples = (network->most - 1) / network->blocks + 1;
+    const size_t pixels = PIXELS / blocks_of(*network);
+    const size_t samples = (network->most - 1) / blocks_of(*network) + 1;
     struct layout *const at = &network->at;
     // Neighbouring rows begin in other banks of shared memory.
-    network->stride = round_to(network->most, 16) + QUAD;
+    network->stride = stride_of(network->most);
     network->width = round_to(network->hidden, 8) + QUAD;
     at->messages = 0;
     at->weights1 = QUAD;
@@ -709,12 +755,12 @@ static void set_layout(struct network *network, size_t clusters) {
     at->sums = at->pixels + pixels * network->stride;
     at->hidden = at->sums + samples * MOST_BLOCKS * network->hidden;
     at->scores = at->hidden + samples * network->hidden;
-    at->bias1 = at->scores + samples * (network->hidden / GROUP) * PADDED_CLASSES;
+    at->bias1 = at->scores + round_to(samples * (network->hidden / GROUP) * CLASSES, QUAD);
     at->weights2 = at->bias1 + network->hidden;
     at->d_activations = at->weights2 + (network->hidden + 1) * PADDED_CLASSES;
     at->d_logits = at->d_activations + round_to(network->most, TILE) * network->width;
-    at->activations = at->d_logits + max(network->most, network->blocks) * PADDED_CLASSES;
-    at->size = at->activations + network->most * (network->hidden / network->blocks + 1);
+    at->activations = at->d_logits + max(network->most, (size_t)MOST_BLOCKS) * PADDED_CLASSES;
+    at->size = at->activations + network->most * (network->hidden / blocks_of(*network) + 1);
     at->size = round_to(at->size, QUAD); // the next block's begin in the GPU's memory
     network->kept = at->size * sizeof(float) <= (size_t)network->shared_bytes;
 }
@@ -733,13 +779,13 @@ static void set_blocks(struct network *network) {
     int clusters = 0;
     const size_t wanted = (network->all - 1) / LEAST_UNITS + 1;
     cudaLaunchAttribute attributes[2];
-    for (network->blocks = MOST_BLOCKS;; network->blocks /= 2) {
+    for (network->log_blocks = LOG_MOST_BLOCKS;; --network->log_blocks) {
         set_layout(network, wanted);
         const cudaLaunchConfig_t launch = launch_of(network, attributes);
         if (cudaOccupancyMaxActiveClusters(&clusters, kernel_of(network), &launch) == cudaSuccess &&
             clusters)
             break;
-        if (network->blocks == 1) // not even a block by itself
+        if (network->log_blocks == 0) // not even a block by itself
             CHECK(cudaErrorInvalidConfiguration);
         cudaGetLastError(); // or the next call that asks would get it
     }
@@ -758,6 +804,7 @@ static void submit_epoch(struct network *network, const struct byte_dataset *dat
     const auto run_epoch = kernel_of(network);
     CHECK(cudaLaunchKernelEx(&launch, run_epoch, *network, *dataset, options->batch, learning_rate,
                              ticks));
+    network->next += (uint32_t)((dataset->samples - 1) / options->batch + 1);
     sum_losses<<<1, 1, 0, network->stream>>>(network->losses, n, network->epoch_loss);
     CHECK(cudaGetLastError());
 }
@@ -809,8 +856,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        const size_t before =
-            first / (size_t)options->batch * PIXELS * round_to(network->most, QUAD);
+        const size_t before = first / (size_t)options->batch * PIXELS * network->stride;
         const struct byte_dataset part = {(int)batch.samples, dataset->images + before,
                                           dataset->labels + first};
         submit_epoch(network, &part, options, 0, NULL);
