@@ -32,8 +32,10 @@ enum {
     GROUP = 8,
     // So many pixels, times QUAD, a thread loads ahead of time.
     AHEAD = 8,
-    // So many packets it waits for at once: those of 256 units.
-    AT_ONCE = 32,
+    // So many lanes add up the GROUPs' scores, three for each output, and wait for so many of them
+    // at once: together for those of 264 units.
+    LANES = 3 * CLASSES,
+    AT_ONCE = 11,
     // The rows of W2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
 };
@@ -468,17 +470,17 @@ __device__ void output_scores(const struct network &network, uint32_t batch, siz
     __syncwarp();
 }
 
-// Adds an output's packets to a sum, in their order. Loads several at once, and again until all are
-// this batch's. Past the last one it loads that again.
-__device__ float add_packets(float sum, const volatile uint64_t *packets, unsigned count,
-                             uint32_t batch) {
-    for (unsigned first = 0; first < count; first += AT_ONCE) {
+// Returns the sum of every third GROUP's packets of an output, in a lane for each. Loads several at
+// once, and again until all are this batch's. Past the last one it loads that again.
+__device__ float sum_packets(const volatile uint64_t *packets, unsigned count, uint32_t batch) {
+    float sum = 0;
+    for (unsigned first = threadIdx.x % WARP; first < count; first += AT_ONCE * LANES) {
         uint64_t packet[AT_ONCE];
         bool all_are_there;
         do {
 #pragma unroll
             for (unsigned i = 0; i < AT_ONCE; ++i)
-                packet[i] = packets[min(first + i, count - 1) * CLASSES];
+                packet[i] = packets[min(first + i * LANES, count - 1)];
             all_are_there = true;
 #pragma unroll
             for (unsigned i = 0; i < AT_ONCE; ++i)
@@ -486,7 +488,7 @@ __device__ float add_packets(float sum, const volatile uint64_t *packets, unsign
         } while (!all_are_there);
 #pragma unroll
         for (unsigned i = 0; i < AT_ONCE; ++i)
-            if (first + i < count)
+            if (first + i * LANES < count)
                 sum += __uint_as_float((uint32_t)packet[i]);
     }
     return sum;
@@ -507,14 +509,15 @@ __device__ void output_layer(const struct network &network, struct byte_batch ba
     const int label = batch.labels[s];
     const bool is_first = blockIdx.x < blocks_of(network);
     const float loss = is_first ? network.losses[s] : 0;
-    float z = lane < CLASSES ? weights2[hidden * PADDED_CLASSES + lane] : -INFINITY;
-    if (lane < CLASSES && gridDim.x > blocks_of(network))
-        z = add_packets(z, packets_of(network, number, s) + lane, (unsigned)network.all / GROUP,
-                        number);
-    else if (lane < CLASSES)
-#pragma unroll 4
-        for (size_t group = 0; group < hidden / GROUP; ++group)
-            z += scores_of<KEPT>(network, s)[group * CLASSES + lane];
+    const unsigned count = (unsigned)network.all / GROUP * CLASSES;
+    float z = lane < CLASSES ? weights2[hidden * PADDED_CLASSES + lane] : -INFINITY, third = 0;
+    if (lane < LANES && gridDim.x > blocks_of(network))
+        third = sum_packets(packets_of(network, number, s), count, number);
+    else if (lane < LANES)
+        for (unsigned i = lane; i < count; i += LANES)
+            third += scores_of<KEPT>(network, s)[i];
+    for (int i = 0; i < 3; ++i)
+        z += __shfl_down_sync(0xffffffff, third, i * CLASSES);
     const float shifted = z - warp_max(z), e = expf(shifted), sum = warp_sum(e);
     const float own = e / sum - (lane == label);
     if (lane < CLASSES) {
@@ -634,7 +637,6 @@ template <bool KEPT>
 __global__ void __launch_bounds__(THREADS, 1)
     run_epoch(struct network network, struct byte_dataset dataset, int size, float learning_rate,
               float *ticks) {
-    const auto cluster = cooperative_groups::this_cluster();
     network = share_of(network);
     const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
     const size_t image = PIXELS * network.stride; // of a batch
@@ -660,7 +662,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     expect<KEPT>(network, FOR_SAMPLES, batch_at(&dataset, 0, size).samples, true);
     expect<KEPT>(network, FOR_UPDATE, batch_at(&dataset, 0, size).samples, true);
-    cluster.sync(); // all blocks have begun, so their shared memory is there
+    // All blocks have begun, so their shared memory is there, and all have b2.
+    cooperative_groups::this_grid().sync();
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
         const size_t next = min((size_t)size, (size_t)dataset.samples - first - batch.samples);
