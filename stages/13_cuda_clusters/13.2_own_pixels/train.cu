@@ -14,8 +14,8 @@ enum {
     WARP = 32,
     WARPS = THREADS / WARP,
     // Of the cluster, where the device allows it. All with clusters allow eight.
+    MOST_BLOCKS = 16,
     LOG_MOST_BLOCKS = 4,
-    MOST_BLOCKS = 1 << LOG_MOST_BLOCKS,
     // So many pixels are summed at a time. In a smaller cluster, a block has several such parts. So
     // it adds up in the same order, and has the same weights.
     PART = PIXELS / MOST_BLOCKS,
