@@ -714,7 +714,9 @@ void touch_memory(access_kind kind, bool atomic, const volatile void *memory, si
     worked[self.block * threads + self.thread] = true;
     if (shared && owner.who != owner::SELF)
         check_visit(owner, place);
-    record(place, atomic ? ATOMIC : kind, shared, address, (unsigned)bytes);
+    // A thread that waits for such a word loads it any number of times.
+    if (!atomic || kind != LOAD)
+        record(place, atomic ? ATOMIC : kind, shared, address, (unsigned)bytes);
     check_order(kind, shared, address, bytes, touch_now(atomic, place));
     if (!atomic)
         return;
