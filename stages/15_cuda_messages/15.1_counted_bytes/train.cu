@@ -1,4 +1,4 @@
-// Stage 15: messages in place of a cluster's barriers: a block waits for bytes.
+// Stage 15.1: messages in place of a cluster's barriers: a block waits for bytes.
 //
 // Shapes: n samples in a batch, at most N; H hidden units, within a kernel those of the block's
 // cluster; R blocks of a cluster, each with P pixels, which are 784 / R. Arrays are row-major. H is
