@@ -93,6 +93,17 @@ def units(n, unit):
     return f"{n:,} {unit}{'s' * (n != 1)}"
 
 
+def about(request, cycles, cost, touches):
+    """What a request moves beside what it wants, in words."""
+    if request["space"] == "shared":
+        return (f"In {units(cost, 'wavefront')} the banks could serve {cost * WORDS:,} words. "
+                f"They serve {len({touch[1:] for touch in touches}):,}.")
+    wanted = {at + i for at in request["lanes"] if at is not None for i in range(request["bytes"])}
+    lacks = f" L1 lacks {units(request['misses'], 'sector')}." * (request["kind"] == "load")
+    return (f"In {units(cycles, 'cycle')}, {cost * SECTOR * trace.WORD:,} bytes move. "
+            f"{len(wanted):,} are wanted.{lacks}")
+
+
 def drawn(request, drawings):
     """What the page knows of a request, without its site. Those of a loop share their drawing."""
     lanes = {lane: at for lane, at in enumerate(request["lanes"]) if at is not None}
@@ -101,17 +112,10 @@ def drawn(request, drawings):
                     for i, wavefront in enumerate(request["by"][lane]))
     cost = request["wavefronts"] or request["sectors"]
     cycles = request["wavefronts"] or -(-cost // trace.SECTORS_A_CYCLE)
-    if request["space"] == "shared":
-        about = (f"In {units(cost, 'wavefront')} the banks could serve {cost * WORDS:,} words. "
-                 f"They serve {len({touch[1:] for touch in touches}):,}.")
-    else:
-        wanted = {at + i for at in lanes.values() for i in range(request["bytes"])}
-        lacks = f" L1 lacks {units(request['misses'], 'sector')}." * (request["kind"] == "load")
-        about = (f"In {units(cycles, 'cycle')}, {cost * SECTOR * trace.WORD:,} bytes move. "
-                 f"{len(wanted):,} are wanted.{lacks}")
     drawing = drawings.setdefault(draw(touches, request["space"]), len(drawings))
     return {"lanes": request["lanes"], "bytes": request["bytes"], "interval": request["interval"],
-            "cost": cost, "cycles": cycles, "about": about, "drawing": drawing, "first": first}
+            "cost": cost, "cycles": cycles, "about": about(request, cycles, cost, touches),
+            "drawing": drawing, "first": first}
 
 
 def side(stage, kernel, numbers, drawings):
@@ -181,44 +185,64 @@ def gathered(found):
     return values
 
 
-@functools.cache
-def draw(touches, space):
-    """(its height, its parts): the lanes of a request, the lines of memory that it touches, each
-    with its distance from the first, and links between them; of shared memory also what the banks
-    do in each wavefront."""
-    lines = sorted({word // WORDS for _, word, _ in touches})
-    high = 17 if len(lines) <= 12 else 9
+def memory(words, space):
+    """(the top of each line of memory, the height of all, where they end, their parts): the lines
+    that the words are in, each with its distance from the first, and the words' sectors."""
+    lines = sorted({word // WORDS for word in words})
+    high, every = (17, 1) if len(lines) <= 12 else (9, 2)  # of which one has room for its label
     tops = {line: 80 + i * (high + 2) for i, line in enumerate(lines)}
-    bottom = 92 + len(lines) * (high + 2)
-    turn_of = {lane: wave for lane, _, wave in reversed(touches)}
-    waves_of = gathered(sorted({(word, wave) for _, word, wave in touches}))
-    parts = [label(-0.4, 14, "lanes", "end soft"), box(0, 0, WORDS, 20, "line")]
+    bottom, parts = 92 + len(lines) * (high + 2), []
     for i, (line, y) in enumerate(tops.items()):
         parts.append(row(y, high))
-        if high == 17 or i % 2 == 0:
+        if i % every == 0:
             parts.append(label(-0.4, y + high - 3, line * LINE, "end soft at"))
     for word in range(0, WORDS, SECTOR):
         at, said = (0.5, f"bank {word}") if space == "shared" else (SECTOR / 2, "32 bytes")
         parts.append(label(word + at, bottom, said, "middle soft"))
     if space != "shared":
         parts += [box(word % WORDS, tops[word // WORDS], SECTOR, high, "sector")
-                  for word in sorted({word // SECTOR * SECTOR for word in waves_of})]
+                  for word in sorted({word // SECTOR * SECTOR for word in words})]
+    return tops, high, bottom, parts
+
+
+def wavefront(turn, here, lanes, waves_of, tops, high):
+    """The lanes whose first word it serves, and its words, with links to them. A word of several
+    wavefronts has a part for each."""
+    links = gathered(((lane, word // WORDS), word % WORDS) for lane, word in here)
+    parts = [box(lane, 0, 1, 20, "word", [lane]) for lane in lanes]
+    parts += [link(lane, columns, tops[line] - 1) for (lane, line), columns in links.items()]
+    for word, lanes in gathered((word, lane) for lane, word in here).items():
+        part = high / len(waves_of[word])
+        y = tops[word // WORDS] + part * waves_of[word].index(turn)
+        parts.append(box(word % WORDS, y, 1, part - 0.5, "word", lanes))
+    return parts
+
+
+def banks(turn, here, y):
+    """What the banks do in a wavefront."""
+    said = f'<tspan class="wide">wavefront </tspan>{turn + 1}'
+    lanes_of = gathered((word % WORDS, lane) for lane, word in here)
+    return [label(-0.4, y + 3, said, "end soft"), row(y - 6, 11),
+            *(box(bank, y - 6, 1, 11, "word", lanes) for bank, lanes in lanes_of.items())]
+
+
+@functools.cache
+def draw(touches, space):
+    """(its height, its parts): the lanes of a request, the lines of memory that it touches, and
+    links between them; of shared memory also what the banks do in each wavefront."""
+    turn_of = {lane: wave for lane, _, wave in reversed(touches)}
+    lanes_of = gathered((turn, lane) for lane, turn in turn_of.items())
+    waves_of = gathered(sorted({(word, wave) for _, word, wave in touches}))
+    touched_in = gathered((wave, (lane, word)) for lane, word, wave in touches)
+    tops, high, bottom, lines = memory(waves_of, space)
+    parts = [label(-0.4, 14, "lanes", "end soft"), box(0, 0, WORDS, 20, "line"), *lines]
     for turn in range(1 + max(turn_of.values())):
-        here = [(lane, word) for lane, word, wave in touches if wave == turn]
-        links = gathered(((lane, word // WORDS), word % WORDS) for lane, word in here)
+        here = touched_in[turn]
         parts.append(f'<g style="--wave: {turn / max(1, *turn_of.values()):.2f}">')
-        parts += [box(lane, 0, 1, 20, "word", [lane]) for lane in turn_of if turn_of[lane] == turn]
-        parts += [link(lane, columns, tops[line] - 1) for (lane, line), columns in links.items()]
-        for word, lanes in gathered((word, lane) for lane, word in here).items():
-            part = high / len(waves_of[word])
-            y = tops[word // WORDS] + part * waves_of[word].index(turn)
-            parts.append(box(word % WORDS, y, 1, part - 0.5, "word", lanes))
+        parts += wavefront(turn, here, lanes_of[turn], waves_of, tops, high)
         if space == "shared":
             bottom += 14
-            said = f'<tspan class="wide">wavefront </tspan>{turn + 1}'
-            parts += [label(-0.4, bottom + 3, said, "end soft"), row(bottom - 6, 11)]
-            banks = gathered((word % WORDS, lane) for lane, word in here)
-            parts += [box(bank, bottom - 6, 1, 11, "word", lanes) for bank, lanes in banks.items()]
+            parts += banks(turn, here, bottom)
         parts.append("</g>")
     parts += [label(lane + 0.5, 14, lane, "number middle" + " wide" * (lane % 4 > 0))
               for lane in turn_of]
