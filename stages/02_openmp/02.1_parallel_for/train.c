@@ -14,19 +14,17 @@
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
 // vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
-// operands. SSE has no FMA, and needs one more for the product.
+// operands. SSE has no FMA, and needs one more for the product. The rows divide 784 pixels.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 3 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 3 };
 #else
 enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
-enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
-enum { TALL_ROWS = 2 * TILE_ROWS }; // of tiles of one column, so that they have as many sums as two
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -37,6 +35,11 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
+
+// Returns how many of so many vectors the next tile has: three, or two of four or two, or one.
+static size_t count_columns(size_t left) {
+    return left == TILE_COLUMNS + 1 ? 2 : left < TILE_COLUMNS ? left : TILE_COLUMNS;
+}
 
 struct network {
     size_t units;   // the hidden units that were asked for
@@ -119,7 +122,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                           size_t rows, size_t v, size_t columns) {
     const float *x = batch->images + s * PIXELS;
     const vec *weights1 = network->weights1 + v * PIXELS;
-    vec sum[TALL_ROWS][TILE_COLUMNS];
+    vec sum[TILE_ROWS][TILE_COLUMNS];
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
@@ -127,7 +130,7 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t k = 0; k < PIXELS; ++k) {
         // Fetches the next tile's samples, one after another. The hardware does so only up to
         // the end of a page, and a sample has most of one.
-        __builtin_prefetch(x + rows * (PIXELS + k));
+        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
@@ -138,50 +141,48 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
                 (vec)((vec_mask)sum[r][c] & (sum[r][c] > 0));
 }
 
-// The same for all samples: the last in tiles of SHORT_ROWS, of which the last may compute some
-// samples once more. In a smaller batch, they go one by one. One column has twice the rows.
+// The same for all samples. The last tile may compute some samples of the tile before once more, so
+// that all tiles have one size. In a batch smaller than a tile, samples go one by one.
 INLINED void forward_panels(const struct network *network, const struct batch *batch, size_t v,
                             size_t columns) {
     const size_t n = batch->samples;
     size_t s = 0;
-    for (; columns == 1 && s + TALL_ROWS <= n; s += TALL_ROWS)
-        forward_tile(network, batch, s, TALL_ROWS, v, columns);
-    for (; s + 2 * SHORT_ROWS < n || s + TILE_ROWS == n; s += TILE_ROWS) // NOLINT(bugprone-*)
+    for (; s + TILE_ROWS <= n; s += TILE_ROWS)
         forward_tile(network, batch, s, TILE_ROWS, v, columns);
-    for (; s < n && n >= SHORT_ROWS; s += SHORT_ROWS)
-        forward_tile(network, batch, s + SHORT_ROWS < n ? s : n - SHORT_ROWS, SHORT_ROWS, v,
-                     columns);
-    for (; s < n; ++s)
-        forward_tile(network, batch, s, 1, v, columns);
+    if (s < n && n > TILE_ROWS)
+        forward_tile(network, batch, n - TILE_ROWS, TILE_ROWS, v, columns);
+    else
+        for (; s < n; ++s)
+            forward_tile(network, batch, s, 1, v, columns);
 }
 
-// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
-// `last`: in tiles of two and of one.
-static void forward_columns(const struct network *network, const struct batch *batch, size_t v,
+// The same for the vectors first to last − 1 of hidden units.
+static void forward_columns(const struct network *network, const struct batch *batch, size_t first,
                             size_t last) {
-    if (v + TILE_COLUMNS <= last) {
-        forward_panels(network, batch, v, TILE_COLUMNS);
-    } else {
-        if (v + 2 <= last)
+    for (size_t v = first, columns; v < last; v += columns) {
+        columns = count_columns(last - v);
+        if (columns == TILE_COLUMNS)
+            forward_panels(network, batch, v, TILE_COLUMNS);
+        else if (columns == 2)
             forward_panels(network, batch, v, 2);
-        if ((last - v) % 2)
-            forward_panels(network, batch, last - 1, 1);
+        else
+            forward_panels(network, batch, v, 1);
     }
 }
 
-// A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
-// The gradient goes from the registers straight to the weights, and dW1 is never written.
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
+// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
-                           float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
+                           float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;
     const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TALL_ROWS][TILE_COLUMNS] = {0};
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t s = 0; s < batch->samples; ++s)
-        for (size_t r = 0; r < rows; ++r)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
-    for (size_t r = 0; r < rows; ++r)
+    for (size_t r = 0; r < TILE_ROWS; ++r)
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
 }
@@ -189,26 +190,21 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 // The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
-    size_t k = 0;
-    for (; columns == 1 && k + TALL_ROWS <= PIXELS; k += TALL_ROWS)
-        backward_tile(network, batch, learning_rate, k, TALL_ROWS, v, columns);
-    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
-        backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
-    if (k < PIXELS)
-        backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
+    for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, v, columns);
 }
 
-// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
-// `last`: in tiles of two and of one.
+// The same for the vectors first to last − 1 of hidden units.
 static void backward_columns(const struct network *network, const struct batch *batch,
-                             float learning_rate, size_t v, size_t last) {
-    if (v + TILE_COLUMNS <= last) {
-        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
-    } else {
-        if (v + 2 <= last)
+                             float learning_rate, size_t first, size_t last) {
+    for (size_t v = first, columns; v < last; v += columns) {
+        columns = count_columns(last - v);
+        if (columns == TILE_COLUMNS)
+            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+        else if (columns == 2)
             backward_panels(network, batch, learning_rate, v, 2);
-        if ((last - v) % 2)
-            backward_panels(network, batch, learning_rate, last - 1, 1);
+        else
+            backward_panels(network, batch, learning_rate, v, 1);
     }
 }
 
@@ -264,7 +260,7 @@ static double forward(struct network *network, const struct batch *batch) {
 
 #pragma omp parallel for num_threads(network->threads)
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        forward_columns(network, batch, v, vectors);
+        forward_columns(network, batch, v, v + TILE_COLUMNS < vectors ? v + TILE_COLUMNS : vectors);
 
     for (size_t s = 0; s < n; ++s)
         z[s] = network->bias2;
@@ -318,7 +314,8 @@ static void backward(struct network *network, const struct batch *batch, float l
 
 #pragma omp parallel for num_threads(network->threads)
     for (size_t v = 0; v < vectors; v += TILE_COLUMNS)
-        backward_columns(network, batch, learning_rate, v, vectors);
+        backward_columns(network, batch, learning_rate, v,
+                         v + TILE_COLUMNS < vectors ? v + TILE_COLUMNS : vectors);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.

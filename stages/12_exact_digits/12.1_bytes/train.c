@@ -1,5 +1,4 @@
-// Stage 12.1: pixels as bytes, as they are in the file, and a tile without tails. Each sum is
-// divided by 255, not each pixel.
+// Stage 12.1: pixels as bytes, as they are in the file. Each sum is divided by 255, not each pixel.
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
@@ -14,19 +13,17 @@
 
 // The widest vectors of the machine that is compiled for. A tile has TILE_ROWS × TILE_COLUMNS
 // vectors of sums: three quarters of the 32 registers, or of AVX2's 16. The others are for its
-// operands. SSE has no FMA, and needs one more for the product.
+// operands. SSE has no FMA, and needs one more for the product. The rows divide 784 pixels.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_COLUMNS = 3 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_COLUMNS = 2 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4, TILE_COLUMNS = 3 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_COLUMNS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8, TILE_COLUMNS = 3 };
 #else
 enum { VECTOR_BYTES = 16, TILE_ROWS = 4, TILE_COLUMNS = 2 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
-enum { SHORT_ROWS = 4 }; // of a batch's last tiles; sixes and fours make up any even number over 2
-enum { TALL_ROWS = 2 * TILE_ROWS }; // of tiles of one column, so that they have as many sums as two
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -37,6 +34,11 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
+
+// Returns how many of so many vectors the next tile has: three, or two of four or two, or one.
+static size_t count_columns(size_t left) {
+    return left == TILE_COLUMNS + 1 ? 2 : left < TILE_COLUMNS ? left : TILE_COLUMNS;
+}
 
 // Tiles read past the last row. What they make of it is not used.
 struct bytes {
@@ -90,7 +92,7 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
 // Returns the pixels as bytes.
 static struct bytes make_bytes(const struct dataset *dataset, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
-    struct bytes bytes = {.rows = allocate_array(samples + TALL_ROWS, PIXELS)};
+    struct bytes bytes = {.rows = allocate_array(samples + TILE_ROWS, PIXELS)};
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
         const float *x = dataset->images + s * PIXELS;
@@ -107,7 +109,7 @@ static void free_bytes(struct bytes *bytes) {
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden;
-    const size_t stride = (largest_batch(options) + TALL_ROWS - 1) / TALL_ROWS * TALL_ROWS;
+    const size_t stride = (largest_batch(options) + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would idle in a batch.
@@ -165,35 +167,35 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// A tile of a = max(0, x·W1 + b1): TALL_ROWS samples from s on × vector v of the hidden units. The
+// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on × vector v of the hidden units. The
 // sums stay in registers.
 static void forward_tile(const struct network *network, const uint8_t *x, size_t s, size_t v) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     vec *a = network->activations + v * network->stride + s;
-    vec sum[TALL_ROWS] = {0};
+    vec sum[TILE_ROWS] = {0};
     x += s * PIXELS;
     for (size_t k = 0; k < PIXELS; ++k)
-        for (size_t r = 0; r < TALL_ROWS; ++r)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
             sum[r] += (float)x[r * PIXELS + k] * weights1[k];
-    for (size_t r = 0; r < TALL_ROWS; ++r) {
+    for (size_t r = 0; r < TILE_ROWS; ++r) {
         const vec z = sum[r] * (1.0f / 255) + network->bias1[v];
         a[r] = (vec)((vec_mask)z & (z > 0));
     }
 }
 
-// A tile of W1 −= lr·xᵀ·da: `rows` pixels from k on × `columns` vectors of hidden units from v on.
-// The gradient goes from the registers straight to the weights, and dW1 is never written.
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
+// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
-                           float learning_rate, size_t k, size_t rows, size_t v, size_t columns) {
+                           float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;
     const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
-    vec sum[TALL_ROWS][TILE_COLUMNS] = {0};
+    vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
     for (size_t s = 0; s < batch->samples; ++s)
-        for (size_t r = 0; r < rows; ++r)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
                 sum[r][c] += x[s * PIXELS + r] * da[c * network->stride + s];
-    for (size_t r = 0; r < rows; ++r)
+    for (size_t r = 0; r < TILE_ROWS; ++r)
         for (size_t c = 0; c < columns; ++c)
             weights1[c * PIXELS + r] -= learning_rate * sum[r][c];
 }
@@ -201,26 +203,21 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
 // The same for all pixels.
 INLINED void backward_panels(const struct network *network, const struct batch *batch,
                              float learning_rate, size_t v, size_t columns) {
-    size_t k = 0;
-    for (; columns == 1 && k + TALL_ROWS <= PIXELS; k += TALL_ROWS)
-        backward_tile(network, batch, learning_rate, k, TALL_ROWS, v, columns);
-    for (; k + TILE_ROWS <= PIXELS; k += TILE_ROWS)
-        backward_tile(network, batch, learning_rate, k, TILE_ROWS, v, columns);
-    if (k < PIXELS)
-        backward_tile(network, batch, learning_rate, k, PIXELS % TILE_ROWS, v, columns);
+    for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
+        backward_tile(network, batch, learning_rate, k, v, columns);
 }
 
-// The same for TILE_COLUMNS vectors of hidden units from v on, or for as many as there are before
-// `last`: in tiles of two and of one.
+// The same for the vectors first to last − 1 of hidden units.
 static void backward_columns(const struct network *network, const struct batch *batch,
-                             float learning_rate, size_t v, size_t last) {
-    if (v + TILE_COLUMNS <= last) {
-        backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
-    } else {
-        if (v + 2 <= last)
+                             float learning_rate, size_t first, size_t last) {
+    for (size_t v = first, columns; v < last; v += columns) {
+        columns = count_columns(last - v);
+        if (columns == TILE_COLUMNS)
+            backward_panels(network, batch, learning_rate, v, TILE_COLUMNS);
+        else if (columns == 2)
             backward_panels(network, batch, learning_rate, v, 2);
-        if ((last - v) % 2)
-            backward_panels(network, batch, learning_rate, last - 1, 1);
+        else
+            backward_panels(network, batch, learning_rate, v, 1);
     }
 }
 
@@ -278,7 +275,7 @@ static double forward(struct network *network, struct slice *slice, const struct
     slice->end = n * (slice->thread + 1) / slice->threads;
 
     for (size_t v = slice->first; v < slice->last; ++v)
-        for (size_t s = 0; s < n; s += TALL_ROWS)
+        for (size_t s = 0; s < n; s += TILE_ROWS)
             forward_tile(network, rows, s, v);
 
     for (size_t s = 0; s < n; ++s)
@@ -339,8 +336,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
         network->bias1[v] -= learning_rate * db1;
     }
 
-    for (size_t v = slice->first; v < slice->last; v += TILE_COLUMNS)
-        backward_columns(network, batch, learning_rate, v, slice->last);
+    backward_columns(network, batch, learning_rate, slice->first, slice->last);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.

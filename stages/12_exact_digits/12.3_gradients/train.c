@@ -13,13 +13,13 @@
 
 // The widest vectors of the machine that is compiled for, and the rows of a tile.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TALL_ROWS = 12 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TALL_ROWS = 12 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TALL_ROWS = 12 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, TALL_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
@@ -104,8 +104,8 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
 static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    struct bytes bytes = {.rows = allocate_array(samples + TALL_ROWS, PIXELS)};
-    bytes.turned = allocate_array(batches * PIXELS + TALL_ROWS, stride);
+    struct bytes bytes = {.rows = allocate_array(samples + TILE_ROWS, PIXELS)};
+    bytes.turned = allocate_array(batches * PIXELS, stride);
     bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
@@ -134,7 +134,7 @@ static void split_weights(const struct network *network, size_t v);
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden;
-    const size_t stride = (largest_batch(options) + TALL_ROWS - 1) / TALL_ROWS * TALL_ROWS;
+    const size_t stride = (largest_batch(options) + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would idle in a batch.
@@ -259,19 +259,19 @@ INLINED vec join(const sums sum) {
     return (__builtin_convertvector(sum[2], vec) * 256 + middle) * 256 + low;
 }
 
-// A tile of a = max(0, x·W1 + b1): TALL_ROWS samples from s on × vector v of the hidden units. At
+// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on × vector v of the hidden units. At
 // most 784 · 255 · 128 < 2^31 fits in a sum.
 static void forward_tile(const struct network *network, const uint8_t *x, size_t s, size_t v) {
     const digits *w = network->digits1 + v * PADDED_GROUPS;
     const vec one = network->ones1[v] / 255;
     vec *a = network->activations + v * network->stride + s;
-    sums sum[TALL_ROWS] = {0};
+    sums sum[TILE_ROWS] = {0};
     x += s * PIXELS;
     for (size_t g = 0; g < GROUPS; ++g)
-        for (size_t r = 0; r < TALL_ROWS; ++r)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t d = 0; d < DIGITS; ++d)
                 sum[r][d] = dot(sum[r][d], x + r * PIXELS + g * GROUP, w[g][d]);
-    for (size_t r = 0; r < TALL_ROWS; ++r) {
+    for (size_t r = 0; r < TILE_ROWS; ++r) {
         const vec z = join(sum[r]) * one + network->bias1[v];
         a[r] = (vec)((vec_mask)z & (z > 0));
     }
@@ -286,19 +286,19 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: up to TALL_ROWS pixels from k on × vector v of the hidden units.
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × vector v of the hidden units.
 static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
                           float learning_rate, size_t k, size_t v) {
     const size_t stride = network->bytes.stride;
     const digits *da = network->d_digits + v * network->stride / GROUP;
     const vec factor = learning_rate / 255 * network->d_ones[v];
     for (size_t s = 0; s < n;) {
-        sums sum[TALL_ROWS] = {0};
+        sums sum[TILE_ROWS] = {0};
         for (size_t end = s + SUMMED; s < n && s < end; s += GROUP)
-            for (size_t r = 0; r < TALL_ROWS; ++r)
+            for (size_t r = 0; r < TILE_ROWS; ++r)
                 for (size_t d = 0; d < DIGITS; ++d)
                     sum[r][d] = dot(sum[r][d], x + (k + r) * stride + s, da[s / GROUP][d]);
-        for (size_t r = 0; r < TALL_ROWS && k + r < PIXELS; ++r)
+        for (size_t r = 0; r < TILE_ROWS; ++r)
             network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
     }
 }
@@ -357,7 +357,7 @@ static double forward(struct network *network, struct slice *slice, const struct
     slice->end = n * (slice->thread + 1) / slice->threads;
 
     for (size_t v = slice->first; v < slice->last; ++v)
-        for (size_t s = 0; s < n; s += TALL_ROWS)
+        for (size_t s = 0; s < n; s += TILE_ROWS)
             forward_tile(network, rows, s, v);
 
     for (size_t s = 0; s < n; ++s)
@@ -420,7 +420,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; ++v) {
-        for (size_t k = 0; k < PIXELS; k += TALL_ROWS)
+        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
             backward_tile(network, turned, n, learning_rate, k, v);
         split_weights(network, v);
     }
