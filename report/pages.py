@@ -73,8 +73,8 @@ def on_a_cluster(machine, folder):
     gains = tables.on_nodes(path, cell)["of_one_node"]
     said = [f"{words.link(stage.number, stage.folder, folder)} is {words.times(gains[stage.name])}"
             for stage in stages if stage.name in gains]
-    return (f"On a cluster, 16 simulated nodes whose messages take 10 µs, {words.listed(said)} as "
-            "fast as on one node.")
+    return (f"On 16 simulated nodes, with 10 µs a message, {words.listed(said)} as fast as on one "
+            f"node, at {words.cell_name(machine.ladder, [*cell.values()])}.")
 
 
 def ladder(machines, folder):
@@ -149,7 +149,8 @@ def counted(each):
     if frame.empty:
         return ""
     found = counts.summed(frame, "cell").drop(columns="launches").reset_index(names="cell")
-    return block("Counted on the simulated device, a batch:", markdown(found))
+    simulated = words.link("simulated device", ROOT / "sim", each.folder)
+    return block(f"Counted on the {simulated}, a batch, in cycles without waits:", markdown(found))
 
 
 # --- the paper's page ---
@@ -160,6 +161,13 @@ def paper(machine, folder):
     return block(picture(machine.folder / "plots/paper.svg", plots.against_paper, folder, machine),
                  f"Dashed: the paper's. {words.heading(machine.ladder, runs)}; "
                  f"{words.origin(machine, runs)}.")
+
+
+def accuracy(machine, folder):
+    runs, _ = plots.over_epochs(machine)
+    return block(
+        picture(machine.folder / "plots/accuracy.svg", plots.of_accuracy, folder, machine),
+        f"{runs['stage'].iloc[0]}, batch {runs['batch'].iloc[0]}; {words.origin(machine, runs)}.")
 
 
 # --- what goes where ---
@@ -186,6 +194,7 @@ def update_ladder(each, cpu, gpu):
     update(folder / "README.md", "ladder", lambda: block(ladder(both, folder), cores(each, folder)))
     update(folder / "README.md", "table", lambda: study(both, folder))
     update(folder / "PAPER.md", "table", lambda: paper(gpu, folder))
+    update(folder / "PAPER.md", "accuracy", lambda: accuracy(cpu, folder))
     for step in each.stages:
         drawing = step.folder / "picture.py"  # a stage's name is no module's
         if drawing.exists():

@@ -233,12 +233,47 @@ def accuracy(machine, axis):
     sizes = runs[size].nunique()
     runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
     best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
-    for each, curve in best.groupby(level=0):
+    draw_accuracy(axis, best, "time of the fastest (s)")
+
+
+def draw_accuracy(axis, found, x):
+    """Draws a line for each size of a frame of time and accuracy by size and epochs."""
+    for each, curve in found.groupby(level=0):
         axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-        axis.annotate(f"{size} {each}", curve.iloc[-1], xytext=(0, -12), fontsize=8, ha="right",
-                      textcoords="offset points")
-    axis.set(xlabel="time of the fastest (s)", ylabel="test accuracy")
+        axis.annotate(f"{found.index.names[0]} {each}", curve.iloc[-1], xytext=(0, -12), fontsize=8,
+                      ha="right", textcoords="offset points")
+    axis.set(xlabel=x, ylabel="test accuracy")
     log_axis(axis, "x")
+
+
+def over_epochs(machine):
+    """(the runs, the medians of their time and accuracy by size and epochs) of the program and the
+    value of the first axis that were measured with the most numbers of epochs."""
+    settings = machine.settings("grid")
+    del settings["epochs"]
+    runs = frames.usual(machine.runs[machine.runs["kind"] == "grid"], settings)
+    axis, size = machine.axes
+    place = ["stage", axis]
+    most = runs.groupby(place)["epochs"].nunique().idxmax()
+    runs = frames.at(runs, dict(zip(place, most)))
+    return runs, runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].median()
+
+
+def of_accuracy(machine):
+    """What its picture shows, in words."""
+    _, found = over_epochs(machine)
+    return words.listed([
+        f"{found.index.names[0]} {size} reaches {100 * right:.1f} % in {words.three_digits(time)} s"
+        for (size, _), (time, right) in found.groupby(level=0).tail(1).iterrows()])
+
+
+def accuracy_over_time(machine):
+    """The accuracy of more and more epochs over their time, a line for each size."""
+    runs, found = over_epochs(machine)
+    figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    epochs = words.listed(map(str, sorted(runs["epochs"].unique())))
+    draw_accuracy(axis, found, f"time of {epochs} epochs (s)")
+    return figure
 
 
 def of_paper(machine):
@@ -335,3 +370,4 @@ def write(cpu, gpu):
         save(figure, cpu.folder / f"plots/{name}.svg")
     if (gpu.ladder.folder / "PAPER.md").exists() and len(tables.paper(gpu.ladder)):
         save(paper(gpu), gpu.folder / "plots/paper.svg")
+        save(accuracy_over_time(cpu), cpu.folder / "plots/accuracy.svg")

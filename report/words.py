@@ -67,7 +67,7 @@ def other_data(machine, runs):
     if other.empty:
         return ""
     kinds = sorted({dataset(machine.ladder, name) for name in other["dataset"]})
-    return f"{listed(kinds)}: runs of {listed(names_of(machine, other))}."
+    return f"The runs of {listed(names_of(machine, other))} had other data: {listed(kinds)}."
 
 
 def names_of(machine, runs):
