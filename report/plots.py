@@ -255,7 +255,7 @@ def over_epochs(machine):
     axis, size = machine.axes
     place = ["stage", axis]
     most = runs.groupby(place)["epochs"].nunique().idxmax()
-    runs = frames.at(runs, dict(zip(place, most)))
+    runs = frames.counted(frames.at(runs, dict(zip(place, most))), [*machine.axes, "epochs"])
     return runs, runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].median()
 
 

@@ -153,6 +153,17 @@ def test_no_axis_has_two_points_and_the_growth_is_said_in_words():
         f"06_sparse takes {most / least:.1f} times as long with 60 times the train samples, ")
 
 
+def test_the_accuracy_over_time():
+    _, found = plots.over_epochs(machine("cpu"))
+    assert {*found.index} == {(hidden, epochs) for hidden in (32, 64, 128, 256)
+                              for epochs in (1, 2, 5, 10, 20, 40)}
+    for hidden, epochs in found.index:
+        for column in "train_s", "test_accuracy":
+            expected = time_of(CPU, "grid", column, stage="02_openmp", hidden=str(hidden),
+                               batch="64", epochs=str(epochs), learning_rate="0.1")
+            assert found.at[(hidden, epochs), column] == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_colour_means_cpu_gpu_or_library():
     ladder = ladders.find_ladder("")
     names = "02_openmp", "05.2_split_sum", "peer_cublas"
