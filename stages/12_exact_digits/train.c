@@ -83,7 +83,7 @@ struct network {
     struct bytes bytes; // of the training set
 
     // One batch's intermediate values.
-    size_t stride;      // N, as a multiple of 64
+    size_t stride;      // N, as a multiple of four, or of 64 for AMX
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
     vec *d_ones;        // V: what a one of its last digit counts for
@@ -165,7 +165,9 @@ static void split_weights(const struct network *network, size_t v);
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden;
-    const size_t stride = (largest_batch(options) + AMX_BYTES - 1) / AMX_BYTES * AMX_BYTES;
+    const bool has_amx = ask_for_amx();
+    const size_t multiple = has_amx ? AMX_BYTES : GROUP;
+    const size_t stride = (largest_batch(options) + multiple - 1) / multiple * multiple;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would idle in a batch.
@@ -189,7 +191,7 @@ static struct network create(const struct options *options) {
         .shares = (outputs *)allocate_floats(threads * stride * PADDED_CLASSES),
         .losses = allocate_array(threads, sizeof(double)),
         .threads = threads,
-        .has_amx = ask_for_amx(),
+        .has_amx = has_amx,
     };
     struct pcg32 generator = pcg32_start(options->seed, 1);
     for (size_t k = 0; k < PIXELS; ++k)
@@ -253,9 +255,9 @@ static struct slice take_slice(const struct network *network) {
 
 // Returns the larger of a magnitude and that of x in each lane.
 INLINED vec larger(vec magnitude, vec x) {
-    for (size_t i = 0; i < LANES; ++i)
-        magnitude[i] = fabsf(x[i]) > magnitude[i] ? fabsf(x[i]) : magnitude[i];
-    return magnitude;
+    const vec own = (vec)((vec_mask)x & INT32_MAX); // without the sign
+    const vec_mask is_larger = own > magnitude;
+    return (vec)((is_larger & (vec_mask)own) | (~is_larger & (vec_mask)magnitude));
 }
 
 // Returns the largest magnitude in each lane of a multiple of four numbers.
@@ -270,13 +272,16 @@ INLINED vec find_largest(const vec *numbers, size_t count) {
 // Makes the digits of a multiple of four numbers in each lane, in units of `one`. A float from 2^23
 // to 2^24 is a whole number. So adding 2^23 rounds, and leaves a number's bits where its digits
 // are. Half of its range is added to each digit, so that none is negative, and taken off at the
-// end.
-INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
+// end. Returns in each lane at least 2^23 if a number does not fit: its exponent is another one.
+INLINED vec_bits split(const vec *numbers, size_t count, vec one, digits *to) {
     const vec factor = 1 / one;
+    const vec_bits usual = (vec_bits)((vec){0} + 0x1p23f);
+    vec_bits other = {0};
     for (size_t g = 0; g < count / GROUP; ++g) {
         vec_bits b[GROUP];
         for (size_t j = 0; j < GROUP; ++j)
             b[j] = (vec_bits)(numbers[g * GROUP + j] * factor + (0x1p23f + 0x408080));
+        other |= (b[0] ^ usual) | (b[1] ^ usual) | (b[2] ^ usual) | (b[3] ^ usual);
         const vec_bits low02 = (b[0] & 0xffff) | b[2] << 16, low13 = (b[1] & 0xffff) | b[3] << 16;
         const vec_bits top02 = b[0] >> 16 | (b[2] & 0xffff0000),
                        top13 = b[1] >> 16 | (b[3] & 0xffff0000);
@@ -284,15 +289,15 @@ INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
         to[g][1] = ((low02 >> 8 & 0x00ff00ff) | (low13 & 0xff00ff00)) ^ 0x80808080;
         to[g][2] = (vec_bits)((vec_bytes)((top02 & 0x00ff00ff) | (top13 << 8 & 0xff00ff00)) - 0x40);
     }
+    return other;
 }
 
-// Returns whether a is greater than b in some lane.
-INLINED bool exceeds(vec a, vec b) {
-    const vec_mask greater = a > b;
-    int32_t any = 0;
+// Returns whether split() returned that a number does not fit.
+INLINED bool exceeds(vec_bits other) {
+    uint32_t any = 0;
     for (size_t i = 0; i < LANES; ++i)
-        any |= greater[i];
-    return any;
+        any |= other[i];
+    return any >> 23;
 }
 
 // Makes the digits of vector v of the hidden units. Its weights may then grow by an eighth.
@@ -373,10 +378,12 @@ INLINED void multiply(const struct network *network, const uint8_t *x, size_t st
 #endif
     for (size_t first = 0; first < rows; first += DOT_ROWS) {
         sums own[DOT_ROWS] = {0};
-        for (size_t g = 0; g < groups; ++g)
+        for (size_t g = 0; g < groups; ++g) {
+            __builtin_prefetch(x + (first + DOT_ROWS) * stride + DOT_ROWS * g * GROUP); // the next
             for (size_t r = 0; r < DOT_ROWS; ++r)
                 for (size_t d = 0; d < DIGITS; ++d)
                     own[r][d] = dot(own[r][d], x + (first + r) * stride + g * GROUP, w[g][d]);
+        }
         memcpy(sum + first, own, sizeof own);
     }
 }
@@ -414,9 +421,9 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
 }
 
 // A tile of W1 −= lr·xᵀ·da: up to TILE_ROWS pixels from k on × vector v of the hidden units,
-// and the digits of these. Returns the largest magnitudes.
-static vec backward_tile(const struct network *network, const uint8_t *x, size_t n,
-                         float learning_rate, size_t k, size_t v) {
+// and the digits of these. Returns what split() does.
+static vec_bits backward_tile(const struct network *network, const uint8_t *x, size_t n,
+                              float learning_rate, size_t k, size_t v) {
     const size_t stride = network->bytes.stride, group = v * PADDED_GROUPS + k / GROUP;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     const size_t rows = PIXELS - k < TILE_ROWS ? PIXELS - k : TILE_ROWS;
@@ -429,8 +436,7 @@ static vec backward_tile(const struct network *network, const uint8_t *x, size_t
         for (size_t r = 0; r < rows; ++r)
             weights1[r] -= factor * join(sum[r]);
     }
-    split(weights1, rows, network->ones1[v], network->digits1 + group);
-    return find_largest(weights1, rows);
+    return split(weights1, rows, network->ones1[v], network->digits1 + group);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -550,10 +556,10 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; ++v) {
-        vec largest = {0};
+        vec_bits other = {0};
         for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            largest = larger(largest, backward_tile(network, turned, n, learning_rate, k, v));
-        if (exceeds(largest, network->ones1[v] * LARGEST))
+            other |= backward_tile(network, turned, n, learning_rate, k, v);
+        if (exceeds(other))
             split_weights(network, v);
     }
 }

@@ -205,9 +205,9 @@ static struct slice take_slice(const struct network *network) {
 
 // Returns the larger of a magnitude and that of x in each lane.
 INLINED vec larger(vec magnitude, vec x) {
-    for (size_t i = 0; i < LANES; ++i)
-        magnitude[i] = fabsf(x[i]) > magnitude[i] ? fabsf(x[i]) : magnitude[i];
-    return magnitude;
+    const vec own = (vec)((vec_mask)x & INT32_MAX); // without the sign
+    const vec_mask is_larger = own > magnitude;
+    return (vec)((is_larger & (vec_mask)own) | (~is_larger & (vec_mask)magnitude));
 }
 
 // Returns the largest magnitude in each lane of a multiple of four numbers.

@@ -215,9 +215,9 @@ static struct slice take_slice(const struct network *network) {
 
 // Returns the larger of a magnitude and that of x in each lane.
 INLINED vec larger(vec magnitude, vec x) {
-    for (size_t i = 0; i < LANES; ++i)
-        magnitude[i] = fabsf(x[i]) > magnitude[i] ? fabsf(x[i]) : magnitude[i];
-    return magnitude;
+    const vec own = (vec)((vec_mask)x & INT32_MAX); // without the sign
+    const vec_mask is_larger = own > magnitude;
+    return (vec)((is_larger & (vec_mask)own) | (~is_larger & (vec_mask)magnitude));
 }
 
 // Returns the largest magnitude in each lane of a multiple of four numbers.
@@ -281,10 +281,12 @@ INLINED void multiply(const uint8_t *x, size_t stride, size_t rows, const digits
                       sums sum[TILE_ROWS]) {
     for (size_t first = 0; first < rows; first += DOT_ROWS) {
         sums own[DOT_ROWS] = {0};
-        for (size_t g = 0; g < groups; ++g)
+        for (size_t g = 0; g < groups; ++g) {
+            __builtin_prefetch(x + (first + DOT_ROWS) * stride + DOT_ROWS * g * GROUP); // the next
             for (size_t r = 0; r < DOT_ROWS; ++r)
                 for (size_t d = 0; d < DIGITS; ++d)
                     own[r][d] = dot(own[r][d], x + (first + r) * stride + g * GROUP, w[g][d]);
+        }
         memcpy(sum + first, own, sizeof own);
     }
 }
