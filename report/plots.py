@@ -233,16 +233,16 @@ def accuracy(machine, axis):
     sizes = runs[size].nunique()
     runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
     best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
-    draw_accuracy(axis, best, "time of the fastest (s)")
+    draw_accuracy(axis, best, "time of the fastest (s)", machine.ladder.axes[-1])
 
 
-def draw_accuracy(axis, found, x):
-    """Draws a line for each size of a frame of time and accuracy by size and epochs."""
+def draw_accuracy(axis, found, x, size):
+    """Draws a line for each size of a frame of time and accuracy by size and epochs, and names it
+    where it begins: lines are close to each other where they end."""
     for each, curve in found.groupby(level=0):
         axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-        axis.annotate(f"{found.index.names[0]} {each}", curve.iloc[-1], xytext=(0, -12), fontsize=8,
-                      ha="right", textcoords="offset points")
-    axis.set(xlabel=x, ylabel="test accuracy")
+        axis.annotate(each, curve.iloc[0], xytext=(6, -4), fontsize=8, textcoords="offset points")
+    axis.set(xlabel=x, ylabel="test accuracy", title=f"beside a line: {size['name']}")
     log_axis(axis, "x")
 
 
@@ -272,7 +272,7 @@ def accuracy_over_time(machine):
     runs, found = over_epochs(machine)
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
     epochs = words.listed(map(str, sorted(runs["epochs"].unique())))
-    draw_accuracy(axis, found, f"time of {epochs} epochs (s)")
+    draw_accuracy(axis, found, f"time of {epochs} epochs (s)", machine.ladder.axes[-1])
     return figure
 
 
