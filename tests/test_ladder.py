@@ -187,7 +187,7 @@ def test_step_on_a_terminal(repository):
     output, readme = Path("output").read_text(), Path("stages/00_serial/README.md")
     predicted = MAIN[0].question.predicted
     assert re.search(rf"\nyou +24,500\s+predicted +{predicted}\s+measured +\d", output)
-    assert re.search(r"\n\W*multiply-adds forward +26\.0 +million", output)  # a table's columns
+    assert re.search(r"\n\W*multiply-adds forward +26\.02 +million", output)  # a table's columns
     readme.unlink()
     assert re.search(r"\nmeasured +\d", repository.run("make -s step STAGE=00 TRAIN=640"))
 
