@@ -372,7 +372,7 @@ def test_a_sentence_names_the_programs_that_were_edited_since(lab):
 def test_a_sentence_names_runs_on_other_data(lab):
     lab.write(runs("00_plain", 4, 4), runs("01_fast", 1, 1), runs("01.1_step", 1, dataset="drawn"),
               runs("01_fast", 2, 2, hidden=64), runs("01_fast", 2, hidden=64, dataset="drawn"))
-    assert "Random numbers: runs of 01.1 and 01." in lab.ladder
+    assert "The runs of 01.1 and 01 had other data: Random numbers." in lab.ladder
     lab.write(runs("00_plain", 4), runs("01_fast", 1))
     assert "Random" not in lab.ladder
 
