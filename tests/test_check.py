@@ -93,7 +93,7 @@ MISTAKES = {
     "wide": ("01", r"(static void backward\(.*\n.* vectors = )network->vectors",
              r"\1network->units > 100 ? 1 : network->vectors", "W1 b1 W2", "..2047] did not move."),
     # 33 units are an odd number of vectors on every machine.
-    "no tile of one": ("01", r"backward_panels\(network, batch, learning_rate, last - 1, 1\)",
+    "no tile of one": ("01", r"backward_panels\(network, batch, learning_rate, v, 1\)",
                        "(void)v", "W1", "][32..32] did not move."),
     "130 images": ("00", r"static void backward\((.*\n)*?}$", gradient_of_130, "W1 b1 W2 b2",
                    "--batch 202 --train 202"),
