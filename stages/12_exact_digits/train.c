@@ -37,6 +37,7 @@ enum { VECTOR_BYTES = 16, DOT_ROWS = 4 };
 #endif
 enum { AMX_ROWS = 16, AMX_BYTES = 64, AMX_GROUPS = 16 }; // of one tile of AMX
 enum { TILE_ROWS = 2 * AMX_ROWS };                       // whose sums go through the cache
+enum { AHEAD = 8192 }; // bytes of rows to fetch ahead of time: memory is slow
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
@@ -379,7 +380,7 @@ INLINED void multiply(const struct network *network, const uint8_t *x, size_t st
     for (size_t first = 0; first < rows; first += DOT_ROWS) {
         sums own[DOT_ROWS] = {0};
         for (size_t g = 0; g < groups; ++g) {
-            __builtin_prefetch(x + (first + DOT_ROWS) * stride + DOT_ROWS * g * GROUP); // the next
+            __builtin_prefetch(x + first * stride + DOT_ROWS * g * GROUP + AHEAD);
             for (size_t r = 0; r < DOT_ROWS; ++r)
                 for (size_t d = 0; d < DIGITS; ++d)
                     own[r][d] = dot(own[r][d], x + (first + r) * stride + g * GROUP, w[g][d]);
