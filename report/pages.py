@@ -164,9 +164,11 @@ def paper(machine, folder):
 
 
 def accuracy(machine, folder):
-    runs, _ = plots.over_epochs(machine)
+    runs, found = plots.over_epochs(machine)
+    path = machine.folder / "plots/accuracy.svg"
+    plots.save(plots.accuracy_over_time(machine.ladder, found), path)
     return block(
-        picture(machine.folder / "plots/accuracy.svg", plots.of_accuracy, folder, machine),
+        picture(path, plots.of_accuracy, folder, found),
         f"{runs['stage'].iloc[0]}, batch {runs['batch'].iloc[0]}; {words.origin(machine, runs)}.")
 
 

@@ -259,20 +259,18 @@ def over_epochs(machine):
     return runs, runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].median()
 
 
-def of_accuracy(machine):
+def of_accuracy(found):
     """What its picture shows, in words."""
-    _, found = over_epochs(machine)
     return words.listed([
         f"{found.index.names[0]} {size} reaches {100 * right:.1f} % in {words.three_digits(time)} s"
         for (size, _), (time, right) in found.groupby(level=0).tail(1).iterrows()])
 
 
-def accuracy_over_time(machine):
+def accuracy_over_time(ladder, found):
     """The accuracy of more and more epochs over their time, a line for each size."""
-    runs, found = over_epochs(machine)
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    epochs = words.listed(map(str, sorted(runs["epochs"].unique())))
-    draw_accuracy(axis, found, f"time of {epochs} epochs (s)", machine.ladder.axes[-1])
+    epochs = words.listed(map(str, found.index.unique("epochs").sort_values()))
+    draw_accuracy(axis, found, f"time of {epochs} epochs (s)", ladder.axes[-1])
     return figure
 
 
@@ -370,4 +368,3 @@ def write(cpu, gpu):
         save(figure, cpu.folder / f"plots/{name}.svg")
     if (gpu.ladder.folder / "PAPER.md").exists() and len(tables.paper(gpu.ladder)):
         save(paper(gpu), gpu.folder / "plots/paper.svg")
-        save(accuracy_over_time(cpu), cpu.folder / "plots/accuracy.svg")
