@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import pytest
-from programs import FULL, built, make, needs_full, needs_real_data
+from programs import FULL, built, make, needs_full, needs_real_data, run
 from programs import TESTS as FOLDER
 
 from bench import host, ladders, measuring, testing
@@ -95,6 +95,20 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
     few = program.starts_slowly and (stage.is_step or selection != "stages")
     part = 99 if stage.is_step or program.starts_slowly else 1 if FULL else 3
     for pair in program.pairs(part)[::3 if few else 1]:
+        testing.test(program, *pair)
+
+
+def test_amx_computes_what_the_reference_does(tmp_path):
+    """Its instructions are in amx.h, in C."""
+    stage = next(each for each in ladders.ladders()[0].stages if each.name == "12_exact_digits")
+    make("-C", "bench", f"build/{stage.ladder.name}/reference")
+    make("-C", stage.folder, "SANITIZE=1", f"EXTRA=-include {FOLDER}/amx.h",
+         f"OUTPUT={tmp_path}/train")
+    program = testing.tester(stage, "sanitized", tmp_path / "train.sanitized")
+    pairs = program.pairs(99)
+    if "products by AMX\n" not in run([program.path, *program.options(pairs[0][0])]).stdout:
+        pytest.skip("not compiled for AVX-512")
+    for pair in pairs:
         testing.test(program, *pair)
 
 

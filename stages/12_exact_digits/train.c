@@ -24,19 +24,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The widest vectors of the machine that is compiled for. The sums of DOT_ROWS rows in three digits
-// are three quarters of the 32 registers, or of AVX2's 16. The others are for the operands.
+// The widest vectors of the machine that is compiled for. The sums of TILE_ROWS rows in three
+// digits are three quarters of the 32 registers, or of AVX2's 16. The others are for the operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, DOT_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, DOT_ROWS = 4 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, DOT_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, DOT_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
 enum { AMX_ROWS = 16, AMX_BYTES = 64, AMX_GROUPS = 16 }; // of one tile of AMX
-enum { TILE_ROWS = 2 * AMX_ROWS };                       // whose sums go through the cache
+enum { AMX_PRODUCT = 2 * AMX_ROWS };                     // rows whose sums six tiles hold
 enum { AHEAD = 8192 }; // bytes of rows to fetch ahead of time: memory is slow
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
@@ -84,7 +84,7 @@ struct network {
     struct bytes bytes; // of the training set
 
     // One batch's intermediate values.
-    size_t stride;      // N, as a multiple of four, or of 64 for AMX
+    size_t stride;      // N, as a multiple of the rows of a tile, or of 64 for AMX
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
     vec *d_ones;        // V: what a one of its last digit counts for
@@ -124,8 +124,8 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
 static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    struct bytes bytes = {.rows = allocate_array(samples + TILE_ROWS, ROW_BYTES)};
-    bytes.turned = allocate_array(batches * PIXELS + TILE_ROWS + AMX_GROUPS, stride);
+    struct bytes bytes = {.rows = allocate_array(samples + AMX_PRODUCT, ROW_BYTES)};
+    bytes.turned = allocate_array(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
     bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
@@ -167,7 +167,7 @@ static void split_weights(const struct network *network, size_t v);
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden;
     const bool has_amx = ask_for_amx();
-    const size_t multiple = has_amx ? AMX_BYTES : GROUP;
+    const size_t multiple = has_amx ? AMX_BYTES : TILE_ROWS;
     const size_t stride = (largest_batch(options) + multiple - 1) / multiple * multiple;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
@@ -270,22 +270,21 @@ INLINED vec find_largest(const vec *numbers, size_t count) {
     return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
 }
 
-// Makes the digits of a multiple of four numbers in each lane, in units of `one`. A float from 2^23
+// Makes the digits of a multiple of four numbers in each lane, times a factor. A float from 2^23
 // to 2^24 is a whole number. So adding 2^23 rounds, and leaves a number's bits where its digits
 // are. Half of its range is added to each digit, so that none is negative, and taken off at the
-// end. Returns in each lane at least 2^23 if a number does not fit: its exponent is another one.
-INLINED vec_bits split(const vec *numbers, size_t count, vec one, digits *to) {
-    const vec factor = 1 / one;
-    const vec_bits usual = (vec_bits)((vec){0} + 0x1p23f);
+// end. A number that does not fit has another sign or exponent than 2^23, whose upper bits are
+// 0x4b00. The lane that is returned then has bits in 0xff80ff80.
+INLINED vec_bits split(const vec *numbers, size_t count, vec factor, digits *to) {
     vec_bits other = {0};
     for (size_t g = 0; g < count / GROUP; ++g) {
         vec_bits b[GROUP];
         for (size_t j = 0; j < GROUP; ++j)
             b[j] = (vec_bits)(numbers[g * GROUP + j] * factor + (0x1p23f + 0x408080));
-        other |= (b[0] ^ usual) | (b[1] ^ usual) | (b[2] ^ usual) | (b[3] ^ usual);
         const vec_bits low02 = (b[0] & 0xffff) | b[2] << 16, low13 = (b[1] & 0xffff) | b[3] << 16;
         const vec_bits top02 = b[0] >> 16 | (b[2] & 0xffff0000),
                        top13 = b[1] >> 16 | (b[3] & 0xffff0000);
+        other |= (top02 ^ 0x4b004b00) | (top13 ^ 0x4b004b00);
         to[g][0] = ((low02 & 0x00ff00ff) | (low13 << 8 & 0xff00ff00)) ^ 0x80808080;
         to[g][1] = ((low02 >> 8 & 0x00ff00ff) | (low13 & 0xff00ff00)) ^ 0x80808080;
         to[g][2] = (vec_bits)((vec_bytes)((top02 & 0x00ff00ff) | (top13 << 8 & 0xff00ff00)) - 0x40);
@@ -298,14 +297,14 @@ INLINED bool exceeds(vec_bits other) {
     uint32_t any = 0;
     for (size_t i = 0; i < LANES; ++i)
         any |= other[i];
-    return any >> 23;
+    return any & 0xff80ff80;
 }
 
 // Makes the digits of vector v of the hidden units. Its weights may then grow by an eighth.
 static void split_weights(const struct network *network, size_t v) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     network->ones1[v] = (find_largest(weights1, PIXELS) * 1.125f + 1e-30f) / LARGEST;
-    split(weights1, PIXELS, network->ones1[v], network->digits1 + v * PADDED_GROUPS);
+    split(weights1, PIXELS, 1 / network->ones1[v], network->digits1 + v * PADDED_GROUPS);
 }
 
 // sum += the products of four pixels and their digits in each lane.
@@ -330,8 +329,8 @@ INLINED vec_mask dot(vec_mask sum, const uint8_t *x, vec_bits w) {
 }
 
 #ifdef AMX
-// sum[r] = row r of x · the digits of so many groups: TILE_ROWS rows in tiles 0 to 5, three digits
-// each. Each load of rows (tile 6) or digits (tile 7) is for two products, where it can be.
+// sum[r] = row r of x · the digits of so many groups: AMX_PRODUCT rows in tiles 0 to 5, three
+// digits each. Each load of rows (tile 6) or digits (tile 7) is for two products, where it can be.
 AMX static void multiply_tiles(const uint8_t *x, size_t stride, const digits *w, size_t groups,
                                sums *sum) {
     __asm__ volatile("" ::: "memory"); // GCC's functions do not say that they read memory
@@ -366,26 +365,27 @@ AMX static void multiply_tiles(const uint8_t *x, size_t stride, const digits *w,
 }
 #endif
 
-// sum[r] = row r of x · the digits of so many groups. It may also set the rows after the last.
-INLINED void multiply(const struct network *network, const uint8_t *x, size_t stride, size_t rows,
+// sum[r] += row `row` + r of x · the digits of so many groups. AMX makes the sums of more rows at a
+// time. So the next rows' stay until they are asked for.
+INLINED void multiply(const struct network *network, const uint8_t *x, size_t stride, size_t row,
                       const digits *w, size_t groups, sums sum[TILE_ROWS]) {
+    x += row * stride;
 #ifdef AMX
+    static _Thread_local sums product[AMX_PRODUCT];
+    if (network->has_amx && row % AMX_PRODUCT == 0)
+        multiply_tiles(x, stride, w, groups, product);
     if (network->has_amx) {
-        multiply_tiles(x, stride, w, groups, sum);
+        memcpy(sum, product[row % AMX_PRODUCT], TILE_ROWS * sizeof *sum);
         return;
     }
 #else
     (void)network;
 #endif
-    for (size_t first = 0; first < rows; first += DOT_ROWS) {
-        sums own[DOT_ROWS] = {0};
-        for (size_t g = 0; g < groups; ++g) {
-            __builtin_prefetch(x + first * stride + DOT_ROWS * g * GROUP + AHEAD);
-            for (size_t r = 0; r < DOT_ROWS; ++r)
-                for (size_t d = 0; d < DIGITS; ++d)
-                    own[r][d] = dot(own[r][d], x + (first + r) * stride + g * GROUP, w[g][d]);
-        }
-        memcpy(sum + first, own, sizeof own);
+    for (size_t g = 0; g < groups; ++g) {
+        __builtin_prefetch(x + TILE_ROWS * g * GROUP + AHEAD);
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t d = 0; d < DIGITS; ++d)
+                sum[r][d] = dot(sum[r][d], x + r * stride + g * GROUP, w[g][d]);
     }
 }
 
@@ -396,17 +396,15 @@ INLINED vec join(const sums sum) {
     return (__builtin_convertvector(sum[2], vec) * 256 + middle) * 256 + low;
 }
 
-// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on, or the rest, × vector v of the
-// hidden units. At most 784 · 255 · 128 < 2^31 fits in a sum.
-static void forward_tile(const struct network *network, const uint8_t *x, size_t n, size_t s,
-                         size_t v) {
-    const size_t rows = n - s < TILE_ROWS ? n - s : TILE_ROWS;
+// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on × vector v of the hidden units. At
+// most 784 · 255 · 128 < 2^31 fits in a sum.
+static void forward_tile(const struct network *network, const uint8_t *x, size_t s, size_t v) {
     const digits *w = network->digits1 + v * PADDED_GROUPS;
     const vec one = network->ones1[v] / 255;
     vec *a = network->activations + v * network->stride + s;
-    sums sum[TILE_ROWS];
-    multiply(network, x + s * ROW_BYTES, ROW_BYTES, rows, w, GROUPS, sum);
-    for (size_t r = 0; r < rows; ++r) {
+    sums sum[TILE_ROWS] = {0};
+    multiply(network, x, ROW_BYTES, s, w, GROUPS, sum);
+    for (size_t r = 0; r < TILE_ROWS; ++r) {
         const vec z = join(sum[r]) * one + network->bias1[v];
         a[r] = (vec)((vec_mask)z & (z > 0));
     }
@@ -418,26 +416,33 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     for (size_t s = n; s < network->stride; ++s)
         da[s] = (vec){0};
     network->d_ones[v] = (find_largest(da, network->stride) + 1e-30f) / LARGEST;
-    split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
+    split(da, network->stride, 1 / network->d_ones[v],
+          network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: up to TILE_ROWS pixels from k on × vector v of the hidden units,
-// and the digits of these. Returns what split() does.
-static vec_bits backward_tile(const struct network *network, const uint8_t *x, size_t n,
-                              float learning_rate, size_t k, size_t v) {
-    const size_t stride = network->bytes.stride, group = v * PADDED_GROUPS + k / GROUP;
-    vec *weights1 = network->weights1 + v * PIXELS + k;
-    const size_t rows = PIXELS - k < TILE_ROWS ? PIXELS - k : TILE_ROWS;
+// W1 −= lr·xᵀ·da for vector v of the hidden units, in tiles of TILE_ROWS pixels, and the digits of
+// these. Where GCC 12 inlines this, it keeps one of the sums in memory.
+__attribute__((noinline)) static void backward_panel(const struct network *network,
+                                                     const uint8_t *x, size_t n,
+                                                     float learning_rate, size_t v) {
+    const size_t stride = network->bytes.stride;
     const digits *da = network->d_digits + v * network->stride / GROUP;
-    const vec factor = learning_rate / 255 * network->d_ones[v];
+    const vec factor = learning_rate / 255 * network->d_ones[v], per_one = 1 / network->ones1[v];
+    vec *weights1 = network->weights1 + v * PIXELS;
+    digits *digits1 = network->digits1 + v * PADDED_GROUPS;
+    vec_bits other = {0};
     for (size_t s = 0; s < n; s += SUMMED) {
         const size_t groups = (n - s < SUMMED ? n - s + GROUP - 1 : SUMMED) / GROUP;
-        sums sum[TILE_ROWS];
-        multiply(network, x + k * stride + s, stride, rows, da + s / GROUP, groups, sum);
-        for (size_t r = 0; r < rows; ++r)
-            weights1[r] -= factor * join(sum[r]);
+        for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
+            sums sum[TILE_ROWS] = {0};
+            multiply(network, x + s, stride, k, da + s / GROUP, groups, sum);
+            for (size_t r = 0; r < TILE_ROWS; ++r)
+                weights1[k + r] -= factor * join(sum[r]);
+            other |= split(weights1 + k, TILE_ROWS, per_one, digits1 + k / GROUP);
+        }
     }
-    return split(weights1, rows, network->ones1[v], network->digits1 + group);
+    if (exceeds(other))
+        split_weights(network, v);
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -495,7 +500,7 @@ static double forward(struct network *network, struct slice *slice, const struct
 
     for (size_t v = slice->first; v < slice->last; ++v)
         for (size_t s = 0; s < n; s += TILE_ROWS)
-            forward_tile(network, rows, n, s, v);
+            forward_tile(network, rows, s, v);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -556,13 +561,8 @@ static void backward(struct network *network, struct slice *slice, const struct 
         split_d_activations(network, v, n);
     }
 
-    for (size_t v = slice->first; v < slice->last; ++v) {
-        vec_bits other = {0};
-        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            other |= backward_tile(network, turned, n, learning_rate, k, v);
-        if (exceeds(other))
-            split_weights(network, v);
-    }
+    for (size_t v = slice->first; v < slice->last; ++v)
+        backward_panel(network, turned, n, learning_rate, v);
 }
 
 // Runs all epochs over the training set in file order. The last batch of an epoch may be short.

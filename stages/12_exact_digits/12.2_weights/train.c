@@ -205,12 +205,11 @@ INLINED vec find_largest(const vec *numbers, size_t count) {
     return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
 }
 
-// Makes the digits of a multiple of four numbers in each lane, in units of `one`. A float from 2^23
+// Makes the digits of a multiple of four numbers in each lane, times a factor. A float from 2^23
 // to 2^24 is a whole number. So adding 2^23 rounds, and leaves a number's bits where its digits
 // are. Half of its range is added to each digit, so that none is negative, and taken off at the
 // end.
-INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
-    const vec factor = 1 / one;
+INLINED void split(const vec *numbers, size_t count, vec factor, digits *to) {
     for (size_t g = 0; g < count / GROUP; ++g) {
         vec_bits b[GROUP];
         for (size_t j = 0; j < GROUP; ++j)
@@ -228,7 +227,7 @@ INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
 static void split_weights(const struct network *network, size_t v) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     network->ones1[v] = (find_largest(weights1, PIXELS) + 1e-30f) / LARGEST;
-    split(weights1, PIXELS, network->ones1[v], network->digits1 + v * PADDED_GROUPS);
+    split(weights1, PIXELS, 1 / network->ones1[v], network->digits1 + v * PADDED_GROUPS);
 }
 
 // sum += the products of four pixels and their digits in each lane.

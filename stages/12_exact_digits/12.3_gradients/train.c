@@ -219,12 +219,11 @@ INLINED vec find_largest(const vec *numbers, size_t count) {
     return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
 }
 
-// Makes the digits of a multiple of four numbers in each lane, in units of `one`. A float from 2^23
+// Makes the digits of a multiple of four numbers in each lane, times a factor. A float from 2^23
 // to 2^24 is a whole number. So adding 2^23 rounds, and leaves a number's bits where its digits
 // are. Half of its range is added to each digit, so that none is negative, and taken off at the
 // end.
-INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
-    const vec factor = 1 / one;
+INLINED void split(const vec *numbers, size_t count, vec factor, digits *to) {
     for (size_t g = 0; g < count / GROUP; ++g) {
         vec_bits b[GROUP];
         for (size_t j = 0; j < GROUP; ++j)
@@ -242,7 +241,7 @@ INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
 static void split_weights(const struct network *network, size_t v) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     network->ones1[v] = (find_largest(weights1, PIXELS) + 1e-30f) / LARGEST;
-    split(weights1, PIXELS, network->ones1[v], network->digits1 + v * PADDED_GROUPS);
+    split(weights1, PIXELS, 1 / network->ones1[v], network->digits1 + v * PADDED_GROUPS);
 }
 
 // sum += the products of four pixels and their digits in each lane.
@@ -283,24 +282,26 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     for (size_t s = n; s < network->stride; ++s)
         da[s] = (vec){0};
     network->d_ones[v] = (find_largest(da, network->stride) + 1e-30f) / LARGEST;
-    split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
+    split(da, network->stride, 1 / network->d_ones[v],
+          network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × vector v of the hidden units.
-static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
-                          float learning_rate, size_t k, size_t v) {
+// W1 −= lr·xᵀ·da for vector v of the hidden units, in tiles of TILE_ROWS pixels.
+static void backward_panel(const struct network *network, const uint8_t *x, size_t n,
+                           float learning_rate, size_t v) {
     const size_t stride = network->bytes.stride;
     const digits *da = network->d_digits + v * network->stride / GROUP;
     const vec factor = learning_rate / 255 * network->d_ones[v];
-    for (size_t s = 0; s < n;) {
-        sums sum[TILE_ROWS] = {0};
-        for (size_t end = s + SUMMED; s < n && s < end; s += GROUP)
+    for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
+        for (size_t s = 0; s < n;) {
+            sums sum[TILE_ROWS] = {0};
+            for (size_t end = s + SUMMED; s < n && s < end; s += GROUP)
+                for (size_t r = 0; r < TILE_ROWS; ++r)
+                    for (size_t d = 0; d < DIGITS; ++d)
+                        sum[r][d] = dot(sum[r][d], x + (k + r) * stride + s, da[s / GROUP][d]);
             for (size_t r = 0; r < TILE_ROWS; ++r)
-                for (size_t d = 0; d < DIGITS; ++d)
-                    sum[r][d] = dot(sum[r][d], x + (k + r) * stride + s, da[s / GROUP][d]);
-        for (size_t r = 0; r < TILE_ROWS; ++r)
-            network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
-    }
+                network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
+        }
 }
 
 // z += a·W2 for vector v of the hidden units. This part of W2 is turned back into rows, so that the
@@ -420,8 +421,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; ++v) {
-        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            backward_tile(network, turned, n, learning_rate, k, v);
+        backward_panel(network, turned, n, learning_rate, v);
         split_weights(network, v);
     }
 }

@@ -18,19 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The widest vectors of the machine that is compiled for. The sums of DOT_ROWS rows in three digits
-// are three quarters of the 32 registers, or of AVX2's 16. The others are for the operands.
+// The widest vectors of the machine that is compiled for. The sums of TILE_ROWS rows in three
+// digits are three quarters of the 32 registers, or of AVX2's 16. The others are for the operands.
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, DOT_ROWS = 8 };
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8 };
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, DOT_ROWS = 4 };
+enum { VECTOR_BYTES = 32, TILE_ROWS = 4 };
 #elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, DOT_ROWS = 8 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 8 };
 #else
-enum { VECTOR_BYTES = 16, DOT_ROWS = 4 };
+enum { VECTOR_BYTES = 16, TILE_ROWS = 4 };
 #endif
-enum { TILE_ROWS = 32 }; // whose sums go through the cache
-enum { AHEAD = 8192 };   // bytes of rows to fetch ahead of time: memory is slow
+enum { AHEAD = 8192 }; // bytes of rows to fetch ahead of time: memory is slow
 enum { LANES = VECTOR_BYTES / sizeof(float) };
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VECTOR_BYTES)));
@@ -76,7 +75,7 @@ struct network {
     struct bytes bytes; // of the training set
 
     // One batch's intermediate values.
-    size_t stride;      // N, as a multiple of four
+    size_t stride;      // N, as a multiple of the rows of a tile
     vec *activations;   // V × N: a
     vec *d_activations; // V × N: da
     vec *d_ones;        // V: what a one of its last digit counts for
@@ -116,7 +115,7 @@ static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
     struct bytes bytes = {.rows = allocate_array(samples + TILE_ROWS, ROW_BYTES)};
-    bytes.turned = allocate_array(batches * PIXELS + TILE_ROWS, stride);
+    bytes.turned = allocate_array(batches * PIXELS, stride);
     bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
@@ -145,7 +144,7 @@ static void split_weights(const struct network *network, size_t v);
 
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden;
-    const size_t stride = (largest_batch(options) + GROUP - 1) / GROUP * GROUP;
+    const size_t stride = (largest_batch(options) + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     const size_t vectors = (units + LANES - 1) / LANES;
     // More threads than cores would make each other wait at each barrier. More threads than vectors
     // of hidden units would idle in a batch.
@@ -230,12 +229,11 @@ INLINED vec find_largest(const vec *numbers, size_t count) {
     return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
 }
 
-// Makes the digits of a multiple of four numbers in each lane, in units of `one`. A float from 2^23
+// Makes the digits of a multiple of four numbers in each lane, times a factor. A float from 2^23
 // to 2^24 is a whole number. So adding 2^23 rounds, and leaves a number's bits where its digits
 // are. Half of its range is added to each digit, so that none is negative, and taken off at the
 // end.
-INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
-    const vec factor = 1 / one;
+INLINED void split(const vec *numbers, size_t count, vec factor, digits *to) {
     for (size_t g = 0; g < count / GROUP; ++g) {
         vec_bits b[GROUP];
         for (size_t j = 0; j < GROUP; ++j)
@@ -253,7 +251,7 @@ INLINED void split(const vec *numbers, size_t count, vec one, digits *to) {
 static void split_weights(const struct network *network, size_t v) {
     const vec *weights1 = network->weights1 + v * PIXELS;
     network->ones1[v] = (find_largest(weights1, PIXELS) + 1e-30f) / LARGEST;
-    split(weights1, PIXELS, network->ones1[v], network->digits1 + v * PADDED_GROUPS);
+    split(weights1, PIXELS, 1 / network->ones1[v], network->digits1 + v * PADDED_GROUPS);
 }
 
 // sum += the products of four pixels and their digits in each lane.
@@ -277,18 +275,14 @@ INLINED vec_mask dot(vec_mask sum, const uint8_t *x, vec_bits w) {
 #endif
 }
 
-// sum[r] = row r of x · the digits of so many groups. It may also set the rows after the last.
-INLINED void multiply(const uint8_t *x, size_t stride, size_t rows, const digits *w, size_t groups,
+// sum[r] += row r of x · the digits of so many groups.
+INLINED void multiply(const uint8_t *x, size_t stride, const digits *w, size_t groups,
                       sums sum[TILE_ROWS]) {
-    for (size_t first = 0; first < rows; first += DOT_ROWS) {
-        sums own[DOT_ROWS] = {0};
-        for (size_t g = 0; g < groups; ++g) {
-            __builtin_prefetch(x + first * stride + DOT_ROWS * g * GROUP + AHEAD);
-            for (size_t r = 0; r < DOT_ROWS; ++r)
-                for (size_t d = 0; d < DIGITS; ++d)
-                    own[r][d] = dot(own[r][d], x + (first + r) * stride + g * GROUP, w[g][d]);
-        }
-        memcpy(sum + first, own, sizeof own);
+    for (size_t g = 0; g < groups; ++g) {
+        __builtin_prefetch(x + TILE_ROWS * g * GROUP + AHEAD);
+        for (size_t r = 0; r < TILE_ROWS; ++r)
+            for (size_t d = 0; d < DIGITS; ++d)
+                sum[r][d] = dot(sum[r][d], x + r * stride + g * GROUP, w[g][d]);
     }
 }
 
@@ -299,17 +293,15 @@ INLINED vec join(const sums sum) {
     return (__builtin_convertvector(sum[2], vec) * 256 + middle) * 256 + low;
 }
 
-// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on, or the rest, × vector v of the
-// hidden units. At most 784 · 255 · 128 < 2^31 fits in a sum.
-static void forward_tile(const struct network *network, const uint8_t *x, size_t n, size_t s,
-                         size_t v) {
-    const size_t rows = n - s < TILE_ROWS ? n - s : TILE_ROWS;
+// A tile of a = max(0, x·W1 + b1): TILE_ROWS samples from s on × vector v of the hidden units. At
+// most 784 · 255 · 128 < 2^31 fits in a sum.
+static void forward_tile(const struct network *network, const uint8_t *x, size_t s, size_t v) {
     const digits *w = network->digits1 + v * PADDED_GROUPS;
     const vec one = network->ones1[v] / 255;
     vec *a = network->activations + v * network->stride + s;
-    sums sum[TILE_ROWS];
-    multiply(x + s * ROW_BYTES, ROW_BYTES, rows, w, GROUPS, sum);
-    for (size_t r = 0; r < rows; ++r) {
+    sums sum[TILE_ROWS] = {0};
+    multiply(x + s * ROW_BYTES, ROW_BYTES, w, GROUPS, sum);
+    for (size_t r = 0; r < TILE_ROWS; ++r) {
         const vec z = join(sum[r]) * one + network->bias1[v];
         a[r] = (vec)((vec_mask)z & (z > 0));
     }
@@ -321,22 +313,24 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
     for (size_t s = n; s < network->stride; ++s)
         da[s] = (vec){0};
     network->d_ones[v] = (find_largest(da, network->stride) + 1e-30f) / LARGEST;
-    split(da, network->stride, network->d_ones[v], network->d_digits + v * network->stride / GROUP);
+    split(da, network->stride, 1 / network->d_ones[v],
+          network->d_digits + v * network->stride / GROUP);
 }
 
-// A tile of W1 −= lr·xᵀ·da: up to TILE_ROWS pixels from k on × vector v of the hidden units.
-static void backward_tile(const struct network *network, const uint8_t *x, size_t n,
-                          float learning_rate, size_t k, size_t v) {
+// W1 −= lr·xᵀ·da for vector v of the hidden units, in tiles of TILE_ROWS pixels.
+static void backward_panel(const struct network *network, const uint8_t *x, size_t n,
+                           float learning_rate, size_t v) {
     const size_t stride = network->bytes.stride;
-    const size_t rows = PIXELS - k < TILE_ROWS ? PIXELS - k : TILE_ROWS;
     const digits *da = network->d_digits + v * network->stride / GROUP;
     const vec factor = learning_rate / 255 * network->d_ones[v];
     for (size_t s = 0; s < n; s += SUMMED) {
         const size_t groups = (n - s < SUMMED ? n - s + GROUP - 1 : SUMMED) / GROUP;
-        sums sum[TILE_ROWS];
-        multiply(x + k * stride + s, stride, rows, da + s / GROUP, groups, sum);
-        for (size_t r = 0; r < rows; ++r)
-            network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
+        for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
+            sums sum[TILE_ROWS] = {0};
+            multiply(x + k * stride + s, stride, da + s / GROUP, groups, sum);
+            for (size_t r = 0; r < TILE_ROWS; ++r)
+                network->weights1[v * PIXELS + k + r] -= factor * join(sum[r]);
+        }
     }
 }
 
@@ -395,7 +389,7 @@ static double forward(struct network *network, struct slice *slice, const struct
 
     for (size_t v = slice->first; v < slice->last; ++v)
         for (size_t s = 0; s < n; s += TILE_ROWS)
-            forward_tile(network, rows, n, s, v);
+            forward_tile(network, rows, s, v);
 
     for (size_t s = 0; s < n; ++s)
         share[s] = (outputs){0};
@@ -457,8 +451,7 @@ static void backward(struct network *network, struct slice *slice, const struct 
     }
 
     for (size_t v = slice->first; v < slice->last; ++v) {
-        for (size_t k = 0; k < PIXELS; k += TILE_ROWS)
-            backward_tile(network, turned, n, learning_rate, k, v);
+        backward_panel(network, turned, n, learning_rate, v);
         split_weights(network, v);
     }
 }
