@@ -1,7 +1,6 @@
 """Tests what stands around bench/ in a made-up repository (conftest.py): make, Ctrl-C,
 bench/machine.sh and setup/deps.sh."""
 
-import json
 import os
 import platform
 import re
@@ -166,13 +165,6 @@ def test_both_containers_are_the_same():
     found = [re.findall(r"setup/(\w+\.\w+)|(debian:.*)", (REPOSITORY / "setup" / name).read_text())
              for name in ("Containerfile", "ladder.def")]
     assert {*found[0]} == {*found[1]} and found[0][-1] == found[1][-1] == ("image.sh", "")
-
-
-def test_an_editor_opens_the_same_container():
-    folder = REPOSITORY / ".devcontainer"
-    build = json.loads((folder / "devcontainer.json").read_text())["build"]
-    found = [(folder / build[name]).resolve() for name in ("dockerfile", "context")]
-    assert found == [REPOSITORY / "setup/Containerfile", REPOSITORY]
 
 
 def test_another_python(system):

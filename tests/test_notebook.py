@@ -1,7 +1,7 @@
 """The notebook of the course, on the simulated device, from a clone as on a hosted machine."""
 
 import pytest
-from programs import LIMIT_S, ROOT, copy, needs_full, run, told
+from programs import LIMIT_S, ROOT, commit, copy, needs_full, told
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
@@ -12,8 +12,7 @@ pytest.importorskip("ipykernel")
 def test_the_notebook(tmp_path, monkeypatch):
     """A cell whose command fails ends it."""
     origin = copy(tmp_path / "origin")
-    for words in "init", "add .", "-c user.name=a -c user.email=a@b commit --quiet -m all":
-        run(f"git {words}", cwd=origin)
+    made = commit(origin)
     for name, value in {"REPOSITORY": origin.as_uri(), "NVCC": "no-nvcc", **told()}.items():
         monkeypatch.setenv(name, value)
     book = nbformat.read(ROOT / "course/notebook.ipynb", 4)
@@ -22,7 +21,6 @@ def test_the_notebook(tmp_path, monkeypatch):
         "metadata": {"path": tmp_path / "work"}}).execute()
     said = "".join(each.get("text", "") for cell in book.cells if cell.cell_type == "code"
                    for each in cell.outputs)
-    commit = run("git log -1 --format=%h", cwd=origin).stdout.strip()
-    for words in (f"commit {commit} of ", "Speedup over 00_serial", "## What the diff shows",
+    for words in (f"commit {made} of ", "Speedup over 00_serial", "## What the diff shows",
                   "Your guess: 5 times", "20_mine: right", "03_cuda_unified: right"):
         assert words in said, words
