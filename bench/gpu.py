@@ -101,7 +101,7 @@ def among(right, ladder):
 
 def sweeps(right):
     """(ladder, stages, options of run_all.sh) of each: all programs of the main ladder for a GPU
-    and the peers, then the processor's stages; its stages for a GPU at all sizes; the studies', with
+    and the peers, then the processor's stages; its stages for a GPU at all sizes; the studies' and
     their peers."""
     main, *studies = ladders.ladders()
     threads = ",".join(str(2**n) for n in range(processors().bit_length()))

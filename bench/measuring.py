@@ -64,7 +64,8 @@ def read_rows(path, ladder):
 
 
 def measure(stage, words, environment=None, with_epochs=False, again=1, **options):
-    """Runs a stage or a peer, in one process `again` times at most. On a GPU, the record has no rate."""
+    """Runs a stage or a peer, in one process `again` times at most. The record has no rate on a
+    GPU."""
     noted = {"began": time.strftime("%FT%TZ", time.gmtime()), "load": round(os.getloadavg()[0], 2)}
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
