@@ -7,7 +7,6 @@ counts and compute-sanitizer finds. All is then in report/results/<machine>.
 """
 
 import contextlib
-import csv
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from bench import calibrate, counts, host, ladders, process, rows, testing
 from bench.base import ROOT, fail, value
 from bench.options import given
+from bench.record import Record
 from bench.stage import processors
 
 LIMIT_S = 480
@@ -37,13 +37,9 @@ def held(seconds):
     return process.started([program, "--hold", min(seconds + 1, LONGEST_S)])
 
 
-def add(name, columns, lines):
-    """Appends lines to a file of the machine's record."""
-    path = calibrate.results().parents[1] / name
-    is_new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *lines] if is_new else lines)
+def record():
+    """The machine's, of all ladders."""
+    return Record(calibrate.results().parents[1])
 
 
 def newest_first():
@@ -81,9 +77,9 @@ def check(stages, tool, ends):
     for stage, words in zip(stages, found):
         if words[0] != "right":
             print(f"{stage.name}: {': '.join(filter(None, [tool, *words]))}", flush=True)
-    add("checks.csv", ["ladder", "program", "against", "verdict", "reason", "sources"],
-        [(stage.ladder.name, stage.name, tool or "reference", *words, stage.sources)
-         for stage, words in zip(stages, found)])
+    record().add("checks.csv", ["ladder", "program", "against", "verdict", "reason", "sources"], *(
+        (stage.ladder.name, stage.name, tool or "reference", *words, stage.sources)
+        for stage, words in zip(stages, found)))
     return [stage for stage, words in zip(stages, found) if words[0] == "right"]
 
 
@@ -105,7 +101,8 @@ def among(right, ladder):
 
 def sweeps(right):
     """(ladder, stages, options of run_all.sh) of each: all programs of the main ladder for a GPU
-    and the peers, then the processor's stages; its stages for a GPU at all sizes; the studies'."""
+    and the peers, then the processor's stages; its stages for a GPU at all sizes; the studies' and
+    their peers."""
     main, *studies = ladders.ladders()
     threads = ",".join(str(2**n) for n in range(processors().bit_length()))
     own = among(right, main)
@@ -113,7 +110,7 @@ def sweeps(right):
     yield main, own + beside, ["--steps", "--peers", f"--threads={threads}"]
     yield main, [stage for stage in own if not stage.is_step], []
     for study in studies:
-        yield study, among(right, study), ["--steps"]
+        yield study, among(right, study), ["--steps", "--peers"]
 
 
 def sweep(ladder, stages, words, seconds):
@@ -131,7 +128,7 @@ def count(stages, ends):
         for cell, run in counts.runs(stage):
             if time.monotonic() > ends:
                 return
-            add("counters.csv", counts.COUNTERS, counts.counters(stage, cell, run))
+            record().add("counters.csv", counts.COUNTERS, *counts.counters(stage, cell, run))
 
 
 def main():

@@ -139,9 +139,10 @@ class Ladder:
                 if source.suffix in (".c", ".cu", ".py")]
 
     def skips(self, name):
-        """What a stage or peer leaves out of the operations that its rows count, or ""."""
-        return next((each.declared("SKIPS") for each in (*self.stages, *self.peers)
-                     if each.name == name), "")
+        """What a stage or peer leaves out of the operations that its rows count, or how many digits
+        it has of their factors, or ""."""
+        return next((each.declared("SKIPS") or each.declared("DIGITS")
+                     for each in (*self.stages, *self.peers) if each.name == name), "")
 
     def select(self, wanted, option="STAGE", among=None):
         """The stages whose names are, or begin with, what is wanted: 01 means all of 01's."""

@@ -12,6 +12,7 @@ from bench.base import fail
 
 # A process of several runs starts once: later rows say nothing of its start, nor of its memory.
 ONCE = "load_s", "setup_s", "warmup_s", "peak_rss_mib", "peak_vram_mib"
+AGAIN_S = 5  # after so long it begins no other: a long run is made less often (ROUNDS in jobs.py)
 
 
 class Measured(NamedTuple):
@@ -42,12 +43,13 @@ def read_options(ladder, table):
 
 
 def runs_in_a_process(environment, count):
-    """An environment in which a program runs so many times before it ends (bench/again.c)."""
+    """An environment in which a program runs so many times before it ends, or fewer if that takes
+    long (bench/again.c)."""
     if count == 1:
         return environment
     process.make("-C", "bench", "build/again.so")
     preloaded = " ".join(filter(None, [environment.get("LD_PRELOAD"), "bench/build/again.so"]))
-    return environment | {"LD_PRELOAD": preloaded, "AGAIN": str(count)}
+    return environment | {"LD_PRELOAD": preloaded, "AGAIN": str(count), "AGAIN_S": str(AGAIN_S)}
 
 
 def read_rows(path, ladder):
@@ -62,7 +64,8 @@ def read_rows(path, ladder):
 
 
 def measure(stage, words, environment=None, with_epochs=False, again=1, **options):
-    """Runs a stage or a peer, in one process `again` times. On a GPU, the record has no rate."""
+    """Runs a stage or a peer, in one process `again` times at most. The record has no rate on a
+    GPU."""
     noted = {"began": time.strftime("%FT%TZ", time.gmtime()), "load": round(os.getloadavg()[0], 2)}
     others = host.watch_others()
     command = [*stage.command, *words, "--quiet"]
@@ -72,14 +75,15 @@ def measure(stage, words, environment=None, with_epochs=False, again=1, **option
         if with_epochs:
             command += [f"--{stage.ladder.toml['epochs']}", f"{folder}/epochs.csv"]
         ended = process.run(command, env=environment, cwd=base.ROOT, **options)
-        noted |= {"others": round(others(), 1), "program_s": ended.seconds / again}
+        noted["others"] = round(others(), 1)
         if ended.status:
             return Measured(None, ended.status, ended.err)
         found = read_rows(Path(folder, "runs.csv"), stage.ladder)
         texts = {path.name: rows.read(path) for path in Path(folder).iterdir()}
     if not found:
         return Measured(errors="wrote no row to its --csv")
-    found = [row | noted | {"rate": None} for row in found]
+    noted |= {"rate": None, "program_s": ended.seconds / len(found)}
+    found = [row | noted for row in found]
     fault = clocks.first_fault(found, stage, ended.seconds)
     if fault:
         return Measured(errors=f"its times cannot be right: {fault}")

@@ -43,6 +43,18 @@ def expect(ladder, *options):
     return lines, np.fromfile(saved) if saved.exists() else None
 
 
+def widened(lines, digits):
+    """The lines for a program whose products have so few digits of a factor: where weights are
+    compared, it may be as far off as after 16 roundings in a row, or 8 that cut off. The bounds of
+    parts keep their proportions: a unit that is on or off shows in some more than in others."""
+    total = [float(words[-1]) for words in lines if words[0] == "total"]
+    if not digits or not total:
+        return lines
+    off = 16 * 2.0**-digits
+    return [[*words[:3], max(float(words[3]), off), words[4]] if words[0] == "result"
+            else [*words[:-1], float(words[-1]) * off / total[0]] for words in lines]
+
+
 def selected(ladder, selection):
     if not ladder.toml["tests"]:
         fail(f"{ladder.name}/ladder.toml: found no [tests]; see stages/ladder.toml")

@@ -121,6 +121,11 @@ class Stage:
         return Question(*self.declared("PREDICTED").split(), cell=self.declared("CELL"))
 
     @property
+    def digits(self):
+        """How many binary digits its products have of a factor, or 0 for all."""
+        return int(self.declared("DIGITS") or 0)
+
+    @property
     def is_gpu(self):
         return self.is_cuda or self.declared("DEVICE") == "gpu"
 

@@ -138,7 +138,8 @@ class Tester:
         return [*self.data, *shlex.split(f"{self.tests['options']} {case} {self.tests['last']}")]
 
     def expected(self, case):
-        return reference.expect(self.ladder, *self.options(case))
+        lines, values = reference.expect(self.ladder, *self.options(case))
+        return reference.widened(lines, self.stage.digits), values
 
     def run(self, case, start=AS_IT_IS):
         """Runs a program once, and reads what it leaves behind."""

@@ -63,22 +63,23 @@ def front_cells(machine, runs):
 
 
 def front_programs(machine, found, cells):
-    """The stages without steps that run on one machine, and of the peers the fastest on a CPU and
-    on a GPU in each cell. Without axes there is room for all."""
+    """The stages without steps that run on one machine, and of the peers the fastest in each cell
+    on a CPU, on a GPU, and with so few digits. Without axes there is room for all."""
     stages = [stage for stage in machine.ladder.stages
               if not stage.is_step and not stage.declared("RUN")]
     peers = machine.ladder.peers
     if machine.axes:
-        chosen = {fastest(found, cell, peers, on_gpu)
-                  for cell, on_gpu in itertools.product(cells, (False, True))}
+        kinds = {(peer.is_gpu, peer.digits) for peer in peers}
+        chosen = {fastest(found, cell, peers, kind)
+                  for cell, kind in itertools.product(cells, kinds)}
         peers = [peer for peer in peers if peer in chosen]
     return stages + peers
 
 
-def fastest(found, cell, peers, on_gpu):
-    """The peer on a CPU or a GPU that takes least time in a cell, or None."""
+def fastest(found, cell, peers, kind):
+    """The peer of a kind that takes least time in a cell, or None."""
     times_of = {peer: found[peer.name, cell]["epoch_s"] for peer in peers
-                if peer.is_gpu == on_gpu and (peer.name, cell) in found}
+                if (peer.is_gpu, peer.digits) == kind and (peer.name, cell) in found}
     return min(times_of, key=times_of.get, default=None)
 
 

@@ -3,7 +3,6 @@ depends on a peer. FULL=1 compares all that are installed with the reference."""
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,7 +47,7 @@ def test_each_has_a_title():
     for peer in ALL])
 def test_its_weights_are_the_references(peer):
     run(["make", *peer.build], None, cwd=ROOT)
-    compare(peer, "peers")
+    compare(peer, "rounded" if peer.digits else "peers")
 
 
 def test_the_tutorials_loops_compute_the_same(tmp_path):
@@ -66,6 +65,34 @@ def test_the_tutorials_loops_compute_the_same(tmp_path):
 def test_the_tutorials_kernels_compute_the_same(tmp_path, habits):
     make("-C", PEERS / "tutorial_cuda", "sim", f"OUTPUT={tmp_path / 'train'}", f"EXTRA={habits}")
     compare(ladders.find_ladder("").find("03.2"), "order_3", tmp_path / "train.sim")
+
+
+# A peer for a GPU whose factors have 16 bits, on the CPU, not compiled.
+ON_CPU = """#!/usr/bin/env python3
+import sys
+sys.path[:0] = ["{peer.folder}"]
+import peer, peer_pytorch, {peer.name} as on_gpu
+
+class OnCpu(on_gpu.{kind}):
+    where = "cpu"
+    epoch = peer_pytorch.PyTorch.epoch
+
+peer.main(OnCpu)
+"""
+
+
+@needs_full
+@pytest.mark.parametrize("peer", [
+    pytest.param(peer, id=f"{peer.ladder.name}/{peer.name}")
+    for peer in ALL if peer.name.endswith("16")])
+def test_factors_of_16_bits_are_off_by_their_rounding(tmp_path, monkeypatch, peer):
+    kind = peer.name.rpartition("_")[2].upper()
+    on_cpu = script(tmp_path / "peer_on_cpu.py", ON_CPU.format(peer=peer, kind=kind))
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    compare(peer, "rounded", on_cpu)
+    exact = peer.ladder.find("peer_pytorch", among=peer.ladder.peers)
+    with pytest.raises(testing.Differs):  # so these are rounded
+        compare(exact, "rounded", on_cpu)
 
 
 # It averages each batch over a sample too many.
@@ -104,20 +131,6 @@ def test_a_peers_rows_go_into_a_stages_file_and_have_no_times_of_the_phases(nump
         assert float(row[name]) > 0
     numpy.succeeds("--csv new.csv")
     assert list(numpy.rows("new.csv")[0]) == list(row)
-
-
-def test_a_copy_without_the_repository_takes_the_header_from_the_file(numpy, tmp_path):
-    numpy.succeeds("--csv here.csv")
-    for folder in "bench/peers", "stages/peers":
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("env"))
-    (tmp_path / "python3").symlink_to(sys.executable)
-    numpy.program = tmp_path / "stages/peers/peer_numpy.py"
-    header = (tmp_path / "here.csv").read_text().partition("\n")[0]
-    (tmp_path / "rows.csv").write_text(f"{header}\n")
-    numpy.succeeds("--csv rows.csv", PATH=tmp_path)  # no make
-    here, copy = numpy.rows("here.csv")[0], numpy.rows()[0]
-    assert copy.keys() == here.keys() and float(copy["train_s"]) > 0
-    numpy.fails(2, "--csv: without the repository, new.csv", "--csv new.csv --data none")  # early
 
 
 def test_an_error_is_one_line(numpy):

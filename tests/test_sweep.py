@@ -380,8 +380,8 @@ def test_a_gpus_programs_come_first_within_a_limit():
                     *(("00", number, 1) for number in range(1, 7))]
 
 
-def test_several_runs_of_one_process():
-    """Only the first says what the start took."""
+def test_several_runs_of_one_process(monkeypatch):
+    """Only the first says what the start took. None follows a long one."""
     make("stages/00_serial")
     stage = ladders.find_ladder("").stages[0]
     words = ["--data", drawn_data(), "--train", "64", "--test", "16", "--epochs", "1"]
@@ -389,6 +389,8 @@ def test_several_runs_of_one_process():
     assert [row["load_s"] is None for row in found.rows] == [False, True, True]
     assert {row["final_loss"] for row in found.rows} == {once.row["final_loss"]}
     assert found.texts["runs.csv"].count("\n") == 4
+    monkeypatch.setattr(measuring, "AGAIN_S", 0)
+    assert len(measuring.measure(stage, words, again=3).rows) == 1
 
 
 # --- results ---

@@ -6,20 +6,20 @@ import peer
 torch = peer.require("torch")
 
 
-def step(x, target, weights, biases, rate):
+def step(x, target, weights, biases, rate, products=torch):
     """One batch, with the gradients written out. nn.Sequential with cross_entropy and SGD computes
     the same. For a small batch, autograd and the optimizer take about as long as the arithmetic."""
     inputs = [x]
     for weight, bias in zip(weights[:-1], biases):
-        inputs.append(torch.addmm(bias, inputs[-1], weight).relu_())
-    z = torch.log_softmax(torch.addmm(biases[-1], inputs[-1], weights[-1]), 1)
+        inputs.append(products.addmm(bias, inputs[-1], weight).relu_())
+    z = torch.log_softmax(products.addmm(biases[-1], inputs[-1], weights[-1]), 1)
     loss = -(z * target).sum()
     dz = z.exp() - target
     rate = -rate / len(x)
     for layer in reversed(range(len(weights))):
-        dx = torch.mm(dz, weights[layer].t()) * (inputs[layer] > 0) if layer else None
+        dx = products.mm(dz, weights[layer].t()) * (inputs[layer] > 0) if layer else None
         # The update is folded into the product: θ ← θ − lr/n·aᵀ·dz.
-        weights[layer].addmm_(inputs[layer].t(), dz, alpha=rate)
+        products.addmm(weights[layer], inputs[layer].t(), dz, alpha=rate, out=weights[layer])
         biases[layer].add_(dz.sum(0), alpha=rate)
         dz = dx
     return loss
@@ -27,6 +27,8 @@ def step(x, target, weights, biases, rate):
 
 class PyTorch(peer.Peer):
     where = "cpu"
+    kind = torch.float32  # of the factors of products
+    tf32 = False
     step = staticmethod(step)
 
     def __init__(self, options, images, labels):
@@ -35,10 +37,10 @@ class PyTorch(peer.Peer):
                 peer.leave(peer.NOT_HERE, "PyTorch finds no usable CUDA device")
             self.device = torch.cuda.get_device_name()
         torch.set_num_threads(peer.THREADS)
-        torch.backends.cuda.matmul.allow_tf32 = False  # float32, as everywhere
+        torch.backends.cuda.matmul.allow_tf32 = self.tf32
         labels = torch.tensor(labels, dtype=torch.long)
         targets = torch.nn.functional.one_hot(labels, peer.CLASSES).float()
-        x, target = torch.from_numpy(images).to(self.where), targets.to(self.where)
+        x, target = torch.from_numpy(images).to(self.where, self.kind), targets.to(self.where)
         self.batches = list(zip(x.split(options.batch), target.split(options.batch)))
         self.rate = options.learning_rate
         shapes = peer.shapes(options)

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""PyTorch on a GPU with factors rounded to bfloat16, of 8 binary digits. The step is compiled with
+max-autotune, and the epoch recorded as one CUDA graph."""
+
+import peer
+import peer_pytorch
+import peer_pytorch_compiled
+import peer_pytorch_graphs
+import rounded
+import torch
+
+
+class BF16(peer_pytorch_graphs.Graphs, peer_pytorch_compiled.Compiled):
+    kind = torch.bfloat16
+    step = staticmethod(rounded.autotuned(peer_pytorch.step, rounded.Products(kind)))
+
+
+if __name__ == "__main__":
+    peer.main(BF16)
