@@ -176,10 +176,11 @@ class Stage:
 
     @property
     def place(self):
-        """What sorts the stages: their names. But a step that begins at the stage of its own folder
-        comes after it."""
-        chapter = self.folder.parent.name
-        return (chapter if self.declared("ORIGIN") == chapter else "") + self.name
+        """What sorts the stages: their names. But a step that begins at its folder's stage, or
+        begins anew and is not the first, comes after it."""
+        chapter, origin = self.folder.parent.name, self.declared("ORIGIN")
+        later = origin == chapter or (origin and self.is_step and self.number[-1] > "1")
+        return (chapter if later else "") + self.name
 
     @property
     def before(self):

@@ -48,6 +48,9 @@ struct __align__(8) float2 {
 struct __align__(16) float4 {
     float x, y, z, w;
 };
+struct __align__(16) uint4 {
+    unsigned x, y, z, w;
+};
 struct __align__(4) uchar4 {
     unsigned char x, y, z, w;
 };

@@ -8,7 +8,7 @@ from programs import ROOT, make, run
 
 from bench import asm, ladders
 
-LARGE = {"hidden_layer", "hidden_sums", "weight_gradient"}
+LARGE = {"hidden_layer", "hidden_sums", "weight_gradient", "weight1_gradient"}
 NVCC, CUOBJDUMP = map(asm.toolkit, ("nvcc", "cuobjdump"))
 if not NVCC or not CUOBJDUMP:
     pytest.skip("found no nvcc or no cuobjdump (the CUDA toolkit)", allow_module_level=True)
@@ -35,7 +35,8 @@ def loads_before(number, instruction):
     return found
 
 
-@pytest.mark.parametrize("number", ["05.1", "05.2", "05.3", "05.4", "05", "05.5", "14.1", "14"])
+@pytest.mark.parametrize(
+    "number", ["05.1", "05.2", "05.3", "05.4", "05", "05.5", "14.1", "14", "14.2", "14.3"])
 def test_no_kernel_needs_local_memory(number):
     for kernel, text in kernels(number, "-res-usage"):
         assert re.search(r"STACK:0\b.*LOCAL:0\b", text), kernel
@@ -53,6 +54,8 @@ def test_a_thread_waits_once_for_all_loads_of_its_tiles():
     assert loads_before("05.4", "STS") == {"hidden_sums": {16}, "weight_gradient": {16}}
     assert loads_before("05", "STS") == {"hidden_sums": {14}, "weight_gradient": {8}}
     assert loads_before("05.5", "STS") == {"hidden_sums": {8}, "weight_gradient": {8}}
+    assert loads_before("14.3", "STS") == {
+        "hidden_sums": {6}, "weight_gradient": {8}, "weight1_gradient": {6}}
 
 
 @pytest.mark.parametrize("number, steps", [("14.1", 3), ("14", 3 + 2)])
@@ -62,3 +65,10 @@ def test_products_are_on_tensor_cores(number, steps):
     found = [text.count("HMMA.16816.F32") for kernel, text in kernels(number, "-sass")
              if kernel == "run_epoch"]
     assert found == [4 * steps] * 2
+
+
+def test_a_large_networks_products_are_on_tensor_cores():
+    """Two for each of a warp's 16 tiles."""
+    found = {kernel: text.count("HMMA.16816.F32") for kernel, text in kernels("14.3", "-sass")}
+    assert {kernel: count for kernel, count in found.items() if count} == {
+        "hidden_sums": 32, "weight1_gradient": 32}

@@ -104,7 +104,7 @@ def test_a_library_for_a_gpu_runs_where_a_gpus_step_asks():
     main = ladders.find_ladder("")
     asked = [names for cell, names in cells.asked(main, main.stages + main.peers, {"batch": 32})
              if cell == {"batch": 1024, "hidden": 2048}]
-    assert len(asked) == 4 and all("peer_cublas" in names for names in asked)
+    assert len(asked) == 6 and all("peer_cublas" in names for names in asked)
     assert not any("peer_libxsmm" in names for names in asked)
 
 

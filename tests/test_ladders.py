@@ -104,6 +104,15 @@ def test_a_step_that_begins_at_its_own_folders_stage_comes_after_it(root):
     assert [stage.before.number for stage in stages[1:4]] == ["00", "01.1", "01"]
 
 
+def test_a_step_that_begins_anew_comes_after_its_folders_stage_if_it_is_not_the_first(root):
+    for step in "01.1_order", "01.2_wide":
+        makefile = root / "studies/other/01_vectorized" / step / "Makefile"
+        makefile.write_text("ORIGIN = 00_serial\n")
+    stages = ladders.find_ladder("other").stages
+    assert [stage.number for stage in stages] == ["00", "01.1", "01", "01.2", "02", "02"]
+    assert [stage.before.number for stage in stages[1:4]] == ["00", "01.1", "00"]
+
+
 def test_what_changes_the_hash_of_sources(root):
     """The program's own file, what it includes, and what a ladder's stages share. Not what is said
     of an error, and not what all ladders share to read and write."""

@@ -667,6 +667,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
         const size_t next = min((size_t)size, (size_t)dataset.samples - first - batch.samples);
+        const uint32_t own_number = network.next + (uint32_t)number; // of all epochs
         const long long start = clock64();
         const uint8_t *const images = dataset.images + number * image;
         store_pixels<KEPT>(network, quads_of(network, images), ahead);
@@ -682,10 +683,10 @@ __global__ void __launch_bounds__(THREADS, 1)
             load_ahead(quads_of(network, images + image), ahead);
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks) {
             hidden_layer<KEPT>(network, s);
-            output_scores<KEPT>(network, network.next + (uint32_t)number, s);
+            output_scores<KEPT>(network, own_number, s);
         }
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks)
-            output_layer<KEPT>(network, batch, network.next + (uint32_t)number, s);
+            output_layer<KEPT>(network, batch, own_number, s);
         __syncthreads(); // all lanes have read W1, also those that have sent nothing
         receive<KEPT>(network, FOR_UPDATE, number);
         if (next > 0)
