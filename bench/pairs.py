@@ -55,7 +55,7 @@ class Ratio(NamedTuple):
 
     @property
     def cell(self):
-        """1.36×, or the interval, where 1 is in it: 0.98 to 1.02. Of one pair: 13.2× in one round."""
+        """1.36×, or the interval, where 1 is in it: 0.98 to 1.02; or 13.2× in one round."""
         if self.pairs == 1:
             return f"{digits(self.median)}× in one round"
         return self.short if self.is_seen else self.interval[1:-1]
