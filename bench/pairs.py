@@ -55,9 +55,9 @@ class Ratio(NamedTuple):
 
     @property
     def cell(self):
-        """1.36×, or the interval, where 1 is in it: 0.98 to 1.02. Of one pair: 13.2× once."""
+        """1.36×, or the interval, where 1 is in it: 0.98 to 1.02; or 13.2× in one round."""
         if self.pairs == 1:
-            return f"{digits(self.median)}× once"
+            return f"{digits(self.median)}× in one round"
         return self.short if self.is_seen else self.interval[1:-1]
 
     @property
@@ -66,8 +66,8 @@ class Ratio(NamedTuple):
 
     @property
     def text(self):
-        """1.36× (1.33 to 1.39), no difference seen (0.98 to 1.02), 13.2× once."""
-        return f"{self.short} {'once' if self.pairs == 1 else self.interval}"
+        """1.36× (1.33 to 1.39), no difference seen (0.98 to 1.02), 13.2× in one round."""
+        return f"{self.short} {'in one round' if self.pairs == 1 else self.interval}"
 
 
 def ratio(times, others):

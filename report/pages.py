@@ -78,8 +78,10 @@ def on_a_cluster(machine, folder):
 
 
 def ladder(machines, folder):
-    """The steps of the CPU on one machine, and those of the GPU on the other."""
-    return block(*(steps(machine, on_gpu, folder) for machine, on_gpu in machines))
+    """The steps of the CPU on one machine, those of the GPU on the other, and the CPU's growth."""
+    cpu = machines[0][0]
+    return block(*(steps(machine, on_gpu, folder) for machine, on_gpu in machines),
+                 picture(cpu.folder / "plots/growth.svg", plots.of_growth, folder, cpu))
 
 
 def steps(machine, on_gpu, folder):
@@ -114,10 +116,8 @@ def study(machines, folder):
         parts += [said, markdown(tables.front_table(machine, folder)),
                   caption(machine, runs, folder)]
     cpu = machines[0][0]
-    plot = cpu.folder / "plots"
-    return block(picture(plot / "epochs.svg", plots.of_epochs, folder, cpu),
-                 *parts, ladder(machines, folder),
-                 picture(plot / "growth.svg", plots.of_growth, folder, cpu))
+    return block(picture(cpu.folder / "plots/epochs.svg", plots.of_epochs, folder, cpu),
+                 *parts, ladder(machines, folder))
 
 
 # --- a stage's page ---

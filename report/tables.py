@@ -178,7 +178,8 @@ def gain(machine, runs, line, above, cell, row_above=None):
 def steps(machine, on_gpu, folder):
     """{a cell of the steps, in words: a row for each stage and step of the CPU or of the GPU: its
     time, what it gains over the one before, and its share of peak}. The last cell is the first, and
-    says what the moves are: a table of all cells would be too wide to read."""
+    says what the moves are: a table of all cells would be too wide to read. Where the stage before
+    was not measured, a gain is of several moves, so no changed lines stand beside it."""
     runs = machine.of(machine.best_kind)
     found = frames.best(machine, frames.cells(machine, runs))
     unit, scale = unit_of(found, machine.ladder.time)
@@ -190,12 +191,13 @@ def steps(machine, on_gpu, folder):
             if stage.is_gpu != on_gpu or not own:
                 continue
             here = found[stage.name, cell]
+            is_one_move = not above or above[0] == stage.before.name
             move = {} if tables else {MOVE: move_of(stage)}
             lines.append({"": link(stage.number, stage.folder, folder)} | move | {
                 f"time ({unit})": three_digits(scale * here[machine.ladder.time]),
                 "gain": gain(machine, runs, own, above, cell, row_above),
                 "peak": known(here["share"], percent)} | (
-                move and {"changed lines": changed_lines(stage)}))
+                move and {"changed lines": changed_lines(stage) if is_one_move else ""}))
             row_above = stage.name
         if lines:
             tables[cell_name(machine.ladder, cell)] = without_empty(pandas.DataFrame(lines))

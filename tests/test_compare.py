@@ -52,7 +52,7 @@ def test_only_runs_of_a_round_are_compared():
     # Each round is twice as slow as the one before. The medians' ratio would be 2.
     assert pairs.ratio([1.0, 2.0, 4.0], [4.0, 4.0, 4.0]).median == 2
     assert pairs.ratio([1.0, 2.0, 4.0], [1.5, 3.0, 6.0]).low == 1.5
-    assert pairs.ratio([2.0], [5.0]).text == "2.50× once" and pairs.ratio([], []) is None
+    assert pairs.ratio([2.0], [5.0]).text == "2.50× in one round" and pairs.ratio([], []) is None
 
 
 @pytest.mark.parametrize(("ratio", "words"), [

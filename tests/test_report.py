@@ -346,7 +346,14 @@ def test_a_ratio_is_never_from_other_rounds_or_sweeps(lab):
     assert "×" not in lab.ladder
     # Round 2 of sweep 1 is the only one that has both. The medians' ratio would be 6.
     lab.write(runs("00_plain", 4, 8), runs("01_fast", 1, sweep=2), runs("01_fast", 1, round=2))
-    assert "| 1.00 | 8.00× once |" in lab.ladder
+    assert "| 1.00 | 8.00× in one round |" in lab.ladder
+
+
+def test_changed_lines_stand_beside_the_gain_of_one_move_only(lab):
+    lab.write(runs("00_plain", 4, 4), runs("01.1_step", 2, 2), runs("01_fast", 1, 1))
+    assert "| 1.00 | 2.00× | 0 |" in lab.ladder
+    lab.write(runs("00_plain", 4, 4), runs("01_fast", 1, 1))
+    assert "| 1.00 | 4.00× |" in lab.ladder and "changed lines" not in lab.ladder
 
 
 def test_disturbed_runs_count_only_where_a_cell_has_no_others(lab):

@@ -71,6 +71,11 @@ def draw(table, path):
     look.save(figure, path)
 
 
+def pictured(runs):
+    """The runs of stages and of the first step, 07.0, and not those of the other steps."""
+    return runs[runs["stage"].str.contains(r"^\d\d(?:\.0)?_")]
+
+
 def number(value):
     return f"{value or 0:.4g}" if pandas.notna(value) else ""
 
@@ -84,21 +89,15 @@ def show(table, heads):
 
 
 def summary(ladder, table):
-    """All stages on 16 nodes, in each cell one below the other; and beside real processes."""
-    place = [*CELL, "gb_s", "nodes", "latency_us"]
-    befores = {stage.name: stage.before.name for stage in ladder.stages if stage.before}
-    before = table[[*place, "stage", "us_a_batch"]].rename(
-        columns={"stage": "before", "us_a_batch": "us_before"})
-    table = table.assign(before=table["stage"].map(befores))
-    table = table.merge(before, how="left", on=[*place, "before"]).drop_duplicates(
-        [*place, "stage", "real"], keep="last")
-    table["over"] = (table["us_before"] / table["us_a_batch"]).round(2)
-    table["part"] = (table["real"] / table["us_a_batch"]).round(2)
-    simulated = table[(table["nodes"] == 16) & table["real"].isna()]
+    """What the pictures show, on 16 nodes; and all stages beside real processes."""
+    table = table.drop_duplicates([*CELL, "gb_s", "nodes", "latency_us", "stage", "real"],
+                                  keep="last")
+    simulated = pictured(table[(table["nodes"] == 16) & table["real"].isna()])
     heads = {"stage": "stage", "hidden": "hidden", "batch": "batch", "gb_s": "GB/s",
              "latency_us": "latency, µs", "us_a_batch": "µs a batch", "predicted": "predicted",
-             "waits": "waits", "of_one_node": "over one node", "over": "over the stage before"}
+             "waits": "waits", "of_one_node": "over one node"}
     real = table[table["real"].notna()]
+    real = real.assign(part=(real["real"] / real["us_a_batch"]).round(2))
     heads_of_real = {"stage": "stage", "hidden": "hidden", "batch": "batch", "nodes": "nodes",
                      "latency_us": "delay, µs", "us_a_batch": "µs a batch",
                      "predicted": "predicted", "waits": "waits", "real": "not simulated",
@@ -108,7 +107,8 @@ def summary(ladder, table):
              "On two and three, beside real processes with the same delay of each sum:",
              show(real.sort_values(order, kind="stable"), heads_of_real)]
     now = {stage.name: stage.sources for stage in ladder.stages}
-    changed = {row.stage for row in table.itertuples() if row.sources != now[row.stage]}
+    changed = {row.stage for row in pandas.concat([simulated, real]).itertuples()
+               if row.sources != now[row.stage]}
     if changed:
         parts.append(f"The sources of {', '.join(sorted(changed))} have changed since.")
     return "\n\n".join(parts)
@@ -126,7 +126,5 @@ def main():
     table = table[table["network"] == "simulated"]
     simulated = table[table["real"].isna()]
     for width, runs in simulated.groupby("gb_s"):
-        stages = runs["stage"].unique()
-        shown = runs[runs["stage"].isin(stage for stage in stages if stage[2:4] in (".0", "_m"))]
-        draw(shown, path.with_name(f"{width:g}_gb_s.svg"))
+        draw(pictured(runs), path.with_name(f"{width:g}_gb_s.svg"))
     pages.update(Path(__file__).with_name("CLUSTER.md"), "cluster", partial(summary, ladder, table))
