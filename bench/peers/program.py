@@ -137,9 +137,13 @@ def draw_bits(seed, stream, count):
 
 
 @functools.cache
-def header(ladder, option="csv"):
+def header(ladder, path, option="csv"):
     """The header of a ladder's rows in the file of --csv or --epochs-csv. The first stage prints
-    it."""
+    it. Without the repository, which a copy of the peers does not need, the file begins with it."""
+    if not (ROOT / "stages/ladder.toml").exists():
+        found = re.match("stage,device,.*\n", Path(path).read_text(errors="replace"))
+        return found[0] if found else leave(
+            BAD_INPUT, f"--{option}: without the repository, {path} has to begin with a header")
     command = ('set -- $("$(setup/python.sh)" -m bench ladders stages --cpu "$0") && '
                'make -s -C "$1" >&2 && source=$(echo "$1"/*.c) && "${source%.c}" --'
                + option.replace("csv", "columns"))
@@ -158,19 +162,23 @@ def check_files(ladder, options):
         if not path:
             continue
         try:
-            with open(path, "a+", encoding="utf-8", errors="replace") as file:
-                file.seek(0)
-                first = file.readline()
+            open(path, "ab").close()
         except OSError as error:
             leave(BAD_INPUT, f"--{option}: cannot write '{path}': {error.strerror}")
-        if option.endswith("csv") and first not in ("", header(ladder, option)):
-            leave(BAD_INPUT, f"--{option}: {path} begins with other columns than a result row's")
+        if option.endswith("csv"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if file.readline() not in ("", header(ladder, path, option)):
+                    leave(BAD_INPUT,
+                          f"--{option}: {path} begins with other columns than a result row's")
 
 
 def save(path, *arrays):
-    with open(path, "wb") as file:
-        for array in arrays:
-            array.tofile(file)
+    try:
+        with open(path, "wb") as file:
+            for array in arrays:
+                array.tofile(file)
+    except OSError as error:
+        leave(RUN_FAILED, f"cannot write '{path}': {error}")
 
 
 def warm_up(peer, load):
@@ -197,12 +205,15 @@ def append_row(ladder, name, device, threads, vram, values, option="csv"):
     row |= {column: f"{value:.9f}" for column, value in values.items()
             if column.endswith("_s") and value is not None}
     row |= {} if vram is None else {"peak_vram_mib": float(vram)}
-    columns = header(ladder, option)
-    with open(name, "a", newline="", encoding="utf-8") as file:
-        if not file.tell():
-            file.write(columns)
-        csv.DictWriter(file, columns.strip().split(","), extrasaction="ignore",
-                       lineterminator="\n").writerow(row)
+    columns = header(ladder, name, option)
+    try:
+        with open(name, "a", newline="", encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                file.write(columns)
+            csv.DictWriter(file, columns.strip().split(","), extrasaction="ignore",
+                           lineterminator="\n").writerow(row)
+    except OSError as error:
+        leave(RUN_FAILED, f"--{option}: cannot write: {error}; this run's row is not saved")
 
 
 enter_environment()
