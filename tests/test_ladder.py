@@ -27,7 +27,8 @@ each_stage = pytest.mark.parametrize("stage", MAIN, ids=lambda stage: stage.name
 
 def functions(stage):
     """The functions that a stage defines, in order."""
-    text = re.sub(r"//.*|__launch_bounds__\(.*?\)|__attribute__\(\(noinline\)\) ", "", stage.source.read_text())
+    text = re.sub(r"//.*|__launch_bounds__\(.*?\)|__attribute__\(\(noinline\)\) ", "",
+                  stage.source.read_text())
     return re.findall(r"^\w[^;{}()=#]*?\b(\w+)\([^;{}]*\)\s*\{", text, re.MULTILINE)
 
 
