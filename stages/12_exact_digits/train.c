@@ -120,12 +120,19 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
+// Returns an array that is not set: the system clears pages where a thread first writes to them, so
+// all threads share that work.
+static void *allocate_unset(size_t count, size_t size) {
+    void *array = try_allocate_array(count, size);
+    return array ? array : allocate_array(count, size); // which says that there is no memory
+}
+
 // Returns the pixels as bytes.
 static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
     const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    struct bytes bytes = {.rows = allocate_array(samples + AMX_PRODUCT, ROW_BYTES)};
-    bytes.turned = allocate_array(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
+    struct bytes bytes = {.rows = allocate_unset(samples + AMX_PRODUCT, ROW_BYTES)};
+    bytes.turned = allocate_unset(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
     bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
