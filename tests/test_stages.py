@@ -98,6 +98,7 @@ def test_it_computes_what_the_reference_does(stage, selection, build, monkeypatc
         testing.test(program, *pair)
 
 
+@needs_full
 def test_amx_computes_what_the_reference_does(tmp_path):
     """Its instructions are in amx.h, in C."""
     stage = next(each for each in ladders.ladders()[0].stages if each.name == "12_exact_digits")
