@@ -3,6 +3,7 @@ depends on a peer. FULL=1 compares all that are installed with the reference."""
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,20 @@ def test_a_peers_rows_go_into_a_stages_file_and_have_no_times_of_the_phases(nump
         assert float(row[name]) > 0
     numpy.succeeds("--csv new.csv")
     assert list(numpy.rows("new.csv")[0]) == list(row)
+
+
+def test_a_copy_without_the_repository_takes_the_header_from_the_file(numpy, tmp_path):
+    numpy.succeeds("--csv here.csv")
+    for folder in "bench/peers", "stages/peers":
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("env"))
+    (tmp_path / "python3").symlink_to(sys.executable)
+    numpy.program = tmp_path / "stages/peers/peer_numpy.py"
+    header = (tmp_path / "here.csv").read_text().partition("\n")[0]
+    (tmp_path / "rows.csv").write_text(f"{header}\n")
+    numpy.succeeds("--csv rows.csv", PATH=tmp_path)  # no make
+    here, copy = numpy.rows("here.csv")[0], numpy.rows()[0]
+    assert copy.keys() == here.keys() and float(copy["train_s"]) > 0
+    numpy.fails(2, "--csv: without the repository, new.csv", "--csv new.csv --data none")  # early
 
 
 def test_an_error_is_one_line(numpy):
