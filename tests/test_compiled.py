@@ -1,4 +1,4 @@
-"""Tests what nvcc makes of the kernels of 05, 13 to 15 and their steps. It checks the speed as far as
+"""Tests what nvcc makes of the kernels of 05 and 13 to 15. It checks the speed as far as
 that can be done without a GPU."""
 
 import re

@@ -204,8 +204,9 @@ ASYNCHRONOUS_FAULTS = [
      + COMES.format("stored to", "// ahead")),
     ("copies_without_fence", COUNTED, r"thread \(0,0,0\) stores to .* at AT(// ahead), and thread "
      r"[0-9]+ of block 0 loaded it at AT(// of the round): no fence_async\(\) is between the two"),
-    ("copies_of_what_was_stored", COUNTED, r"thread \(0,0,0\) loads .* at AT(// what is there), and "
-     r"thread 0 of block 0 stored to it at AT(// to copy): no fence_async\(\) is between the two"),
+    ("copies_of_what_was_stored", COUNTED, r"thread \(0,0,0\) loads .* at AT(// what is there), "
+     r"and thread 0 of block 0 stored to it at AT(// to copy): no fence_async\(\) is between the "
+     "two"),
     ("messages_without_barrier", BOTH + COUNTED, CALL.format("store_async", "// a message's")
      + "nobody has initialised a barrier"),
     ("messages_that_never_come", BOTH, "kernel exchange: of 4 blocks 0 returned, 4 wait at "
