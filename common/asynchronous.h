@@ -86,9 +86,15 @@ static __device__ inline void store_async(float4 *to, float4 value, uint64_t *ba
                  : "memory");
 }
 
+// Copies go another way than a thread's loads and stores. What this thread has done comes before
+// copies that begin behind its next barrier.
+static __device__ inline void fence_async() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 // Copies from the GPU's memory to the block's shared memory. The addresses and the number of bytes
-// are multiples of 16. The bytes count at the barrier. Where threads have stored to either place
-// before, `fence.proxy.async` has to come between.
+// are multiples of 16. The bytes count at the barrier. Each thread that has touched what is copied
+// or overwritten calls fence_async() before the barrier that orders it and the copy.
 static __device__ inline void copy_async(void *to, const void *from, unsigned bytes,
                                          uint64_t *barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2,"
@@ -107,6 +113,7 @@ void mbarrier_wait(uint64_t *barrier, unsigned parity);
 void store_async(float *to, float value, uint64_t *barrier);
 void store_async(float2 *to, float2 value, uint64_t *barrier);
 void store_async(float4 *to, float4 value, uint64_t *barrier);
+void fence_async();
 void copy_async(void *to, const void *from, unsigned bytes, uint64_t *barrier);
 
 #endif

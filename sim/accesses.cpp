@@ -435,10 +435,11 @@ struct progress {
     list<mbarrier> mbarriers;
 };
 list<progress> blocks;
-list<bool> worked; // each thread of the grid: has touched memory
-size_t threads;    // of a block
-size_t cluster;    // blocks
-unsigned launched; // the phase in which the running launch began
+list<bool> worked;     // each thread of the grid: has touched memory
+list<unsigned> fenced; // each thread of the grid: its block's fences at its last fence_async()
+size_t threads;        // of a block
+size_t cluster;        // blocks
+unsigned launched;     // the phase in which the running launch began
 
 // A launch that may begin before the one in front has ended. Accesses since the phase `since` are
 // in no order with what a thread does until cudaGridDependencySynchronize() has returned in it, or
@@ -588,16 +589,16 @@ void begin_phase() {
 }
 
 [[noreturn]] void report(const touch &earlier, const touch &now, bool earlier_stores, bool stores,
-                         const void *address) {
+                         const void *address, const char *what = "nothing orders the two") {
     give_memory_to_both();
     const text earlier_one = earlier.by == touch::ASYNCHRONOUS
                                  ? print("what comes to block %u", earlier.block)
                                  : print("thread %u of block %u", earlier.thread, earlier.block);
-    die(print("%s %s %s at %s, and %s %s%s it at %s: nothing orders the two", who().text,
+    die(print("%s %s %s at %s, and %s %s%s it at %s: %s", who().text,
               stores ? "stores to" : "loads", describe(address).text,
               line_of((void *)now.place).text, earlier_one.text,
               of_launch_in_front(earlier) ? "of a launch in front " : "",
-              earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text));
+              earlier_stores ? "stored to" : "loaded", line_of((void *)earlier.place).text, what));
 }
 
 // The first load of what no thread of the block had stored to its shared memory. Right programs
@@ -625,6 +626,31 @@ touch touch_now(bool atomic, uintptr_t place) {
             touch::ONE,
             atomic,
             place};
+}
+
+// A copy of the block that runs begins. Those who have touched a place of it have to have called
+// fence_async() since.
+void check_fences(bool stores, bool shared, uintptr_t address, const touch &now) {
+    const list<word> &page = pages[address / PAGE];
+    if (page.empty())
+        return;
+    const size_t unit = PAGE / page.size();
+    const auto check = [&](const touch &earlier, bool stored) {
+        if (earlier.phase >= launched && earlier.by != touch::ASYNCHRONOUS &&
+            (!shared || earlier.block == now.block) &&
+            earlier.fence >= fenced[earlier.block * threads + earlier.thread])
+            report(earlier, now, stored, stores, (void *)address,
+                   "no fence_async() is between the two");
+    };
+    for (size_t offset = 0; offset < LARGEST; offset += unit) {
+        const word &word = page[(address + offset) % PAGE / unit];
+        check(word.store, true);
+        if (!stores)
+            continue;
+        check(word.load, false);
+        for (const touch &load : word.loads)
+            check(load, false);
+    }
 }
 
 // What starts now, and will happen `later`, leaves that in place of the running thread's touch.
@@ -794,6 +820,7 @@ void note_launch(const char *kernel, size_t grid_blocks, size_t block_threads,
     launched = phase;
     overlap = {early, early ? in_front : launched, false, false, false};
     worked.assign(grid_blocks * block_threads, false);
+    fenced.assign(grid_blocks * block_threads, 0);
     cycles.assign(device.multiprocessors, 0);
     warp = {};
 }
@@ -908,6 +935,11 @@ void note_wait(const void *barrier, const void *code) {
     raise(&own.known.all, owner.block, BARRIERS + i, complete.phases);
 }
 
+void note_fence() {
+    const position self = running();
+    fenced[self.block * threads + self.thread] = ++blocks[self.block].fence;
+}
+
 void note_coming(const void *barrier, unsigned phase, const void *code) {
     const size_t block = running().block;
     check_phase(phase, blocks[block].mbarriers[find_mbarrier(block, barrier)], code);
@@ -934,6 +966,8 @@ unsigned note_start(const void *to, const void *from, size_t bytes, const void *
         return its.phases;
     }
     for (size_t offset = 0; offset < bytes; offset += LARGEST) {
+        check_fences(true, true, (uintptr_t)to + offset, now);
+        check_fences(false, false, (uintptr_t)from + offset, now);
         check_order(STORE, true, (uintptr_t)to + offset, LARGEST, now, &later);
         check_order(LOAD, false, (uintptr_t)from + offset, LARGEST, now, &later);
     }

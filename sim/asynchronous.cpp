@@ -195,6 +195,11 @@ void store_async(float4 *to, float4 value, uint64_t *barrier) {
     store(to, value, barrier, CODE);
 }
 
+void fence_async() {
+    if (note_fence)
+        note_fence();
+}
+
 void copy_async(void *to, const void *from, unsigned bytes, uint64_t *barrier) {
     const kind kind = kind_of(from);
     if (((size_t)to | (size_t)from | bytes) % 16)

@@ -229,6 +229,7 @@ IF_COUNTING void note_wait(const void *barrier, const void *code);
 IF_COUNTING unsigned note_start(const void *to, const void *from, size_t bytes, const void *barrier,
                                 const void *code);
 IF_COUNTING void note_coming(const void *barrier, unsigned phase, const void *code);
+IF_COUNTING void note_fence(); // between a thread's accesses and copies that begin later
 // The running thread has waited until the launch in front has ended, or lets the next one begin.
 IF_COUNTING void note_wait_for_launch();
 IF_COUNTING void note_trigger();

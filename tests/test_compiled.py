@@ -1,4 +1,4 @@
-"""Tests what nvcc makes of the kernels of 05 and 14 and their steps. It checks the speed as far as
+"""Tests what nvcc makes of the kernels of 05 and 13 to 15. It checks the speed as far as
 that can be done without a GPU."""
 
 import re
@@ -36,7 +36,8 @@ def loads_before(number, instruction):
 
 
 @pytest.mark.parametrize(
-    "number", ["05.1", "05.2", "05.3", "05.4", "05", "05.5", "14.1", "14", "14.2", "14.3"])
+    "number", ["05.1", "05.2", "05.3", "05.4", "05", "05.5", "13.4", "14.1", "14", "14.2", "14.3",
+               "15"])
 def test_no_kernel_needs_local_memory(number):
     for kernel, text in kernels(number, "-res-usage"):
         assert re.search(r"STACK:0\b.*LOCAL:0\b", text), kernel
@@ -65,6 +66,14 @@ def test_products_are_on_tensor_cores(number, steps):
     found = [text.count("HMMA.16816.F32") for kernel, text in kernels(number, "-sass")
              if kernel == "run_epoch"]
     assert found == [4 * steps] * 2
+
+
+@pytest.mark.parametrize("number", ["13.4", "15"])
+def test_a_batchs_pixels_come_by_one_instruction(number):
+    """At two places, in the kernel that keeps its arrays in shared memory."""
+    found = [text.count("UBLKCP") for kernel, text in kernels(number, "-sass")
+             if kernel == "run_epoch"]
+    assert sorted(found) == [0, 2]
 
 
 def test_a_large_networks_products_are_on_tensor_cores():

@@ -202,6 +202,11 @@ ASYNCHRONOUS_FAULTS = [
      "AT(// while it is copied), and " + COMES.format("loaded", "// ahead")),
     ("copies_to_what_is_read", COUNTED, "loads .* at AT(// of the round), and "
      + COMES.format("stored to", "// ahead")),
+    ("copies_without_fence", COUNTED, r"thread \(0,0,0\) stores to .* at AT(// ahead), and thread "
+     r"[0-9]+ of block 0 loaded it at AT(// of the round): no fence_async\(\) is between the two"),
+    ("copies_of_what_was_stored", COUNTED, r"thread \(0,0,0\) loads .* at AT(// what is there), "
+     r"and thread 0 of block 0 stored to it at AT(// to copy): no fence_async\(\) is between the "
+     "two"),
     ("messages_without_barrier", BOTH + COUNTED, CALL.format("store_async", "// a message's")
      + "nobody has initialised a barrier"),
     ("messages_that_never_come", BOTH, "kernel exchange: of 4 blocks 0 returned, 4 wait at "
@@ -300,7 +305,8 @@ BAD_SIZE = "cudaErrorInvalidClusterSize"
         ("sizes_of_clusters", f"4 4 {BAD_SIZE}\n1 cudaSuccess {BAD_SIZE} {BAD_SIZE}"))),
     *((*program, "asynchronous") for program in (
         ("copies", "95170"), ("messages", "1103840"), ("messages_hand_over", "1056"),
-        ("messages_acknowledge", "2080"), ("waits_for_others", "6240")))])
+        ("copies_of_what_is_fenced", "37200"), ("messages_acknowledge", "2080"),
+        ("waits_for_others", "6240")))])
 def test_right_programs_of_compute_capability_9_0(name, expected, source):
     results = [result(name, seed, program=f"{source}.{build}", OMP_NUM_THREADS=threads)
                for seed, build, threads in ((0, "sim", 1), (1, "sim", 2), (2, "sanitized.sim", 2),

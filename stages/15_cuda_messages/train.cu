@@ -30,8 +30,8 @@ enum {
     TILE = 16,
     // In the output layer, a lane sums over so many units.
     GROUP = 8,
-    // So many pixels, times QUAD, a thread loads ahead of time.
-    AHEAD = 8,
+    // Memory moves so many bytes at once.
+    SECTOR = 32,
     // So many lanes add up the GROUPs' scores, three for each output, and wait for so many of them
     // at once: together for those of 264 units.
     LANES = 3 * CLASSES,
@@ -40,18 +40,19 @@ enum {
     PADDED_CLASSES = 12
 };
 
-// What a block waits for in a batch: the sums of its samples with the last batch's W2 and biases,
-// and what its updates need. An mbarrier counts the bytes of each.
-enum message { FOR_SAMPLES, FOR_UPDATE };
+// What a block waits for in a batch: its pixels, the sums of its samples with the last batch's W2
+// and biases, and what its updates need. An mbarrier counts the bytes of each.
+enum message { FOR_FORWARD, FOR_SAMPLES, FOR_UPDATE };
 
 // Where the arrays of a block begin, in numbers.
 struct layout {
-    size_t messages; // 2: the mbarriers
-    size_t weights1; // P × width: rows of H
-    size_t pixels;   // P × stride: the batch's 255·xᵀ
-    size_t sums;     // N / R × MOST_BLOCKS × H: each part's x·W1 of the block's own samples
-    size_t hidden;   // N / R × H: a of these
-    size_t scores;   // N / R × H / GROUP × CLASSES: each GROUP's a·W2 of these, if not sent
+    size_t mbarriers; // a SECTOR of them
+    size_t bytes;     // P × stride bytes: a batch's 255·xᵀ, as it comes
+    size_t weights1;  // P × width: rows of H
+    size_t pixels;    // P × stride: the same as floats
+    size_t sums;      // N / R × MOST_BLOCKS × H: each part's x·W1 of the block's own samples
+    size_t hidden;    // N / R × H: a of these
+    size_t scores;    // N / R × H / GROUP × CLASSES: each GROUP's a·W2 of these, if not sent
 
     // All blocks have the same numbers here.
     size_t bias1;         // H
@@ -70,6 +71,7 @@ struct network {
     size_t first;   // within a kernel: those of the clusters before the block's
     size_t most;    // N
     size_t stride;  // of a block's pixels
+    size_t piece;   // bytes of a block's pixels of a batch
     size_t width;   // of a block's rows of W1 and da
     int log_blocks; // 2 to the power of it is R, the blocks of a cluster: all are alive at once
     bool kept;      // a block's arrays are in shared memory
@@ -113,19 +115,20 @@ static size_t stride_of(size_t samples) {
     return round_to(samples, 16) + QUAD;
 }
 
-// Copies a data set to the device, as the bytes that its files have. Each batch of `size` samples
-// is turned, so that a block's pixels of it are in one piece: 784 × stride, as in shared memory.
-static struct byte_dataset upload(const struct dataset *host, size_t size) {
-    const size_t samples = (size_t)host->samples, stride = stride_of(size);
-    const size_t pixels = round_to(samples, size) / size * PIXELS * stride;
+// Copies a data set to the device, as the bytes that its files have. Each batch is turned, and a
+// block's pixels of it are in one piece: P × stride, as in shared memory.
+static struct byte_dataset upload(const struct network *network, const struct dataset *host) {
+    const size_t samples = (size_t)host->samples, size = network->most;
+    const size_t blocks = blocks_of(*network), rows = PIXELS / blocks;
+    const size_t pixels = ((samples - 1) / size + 1) * blocks * network->piece;
     struct byte_dataset device = {host->samples, NULL, NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
     CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
     std::vector<uint8_t> bytes(pixels);
     for (size_t s = 0; s < samples; ++s)
         for (size_t k = 0; k < PIXELS; ++k)
-            bytes[(s / size * PIXELS + k) * stride + s % size] =
-                (uint8_t)lrintf(255 * host->images[s * PIXELS + k]);
+            bytes[(s / size * blocks + k / rows) * network->piece + k % rows * network->stride +
+                  s % size] = (uint8_t)lrintf(255 * host->images[s * PIXELS + k]);
     CHECK(cudaMemcpy(device.images, bytes.data(), pixels, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
@@ -238,7 +241,7 @@ __device__ float *activations_of(const struct network &network, size_t s, size_t
 
 // Returns the mbarrier of a message. These are in shared memory, as what they count.
 __device__ uint64_t *mbarrier_of(const struct network &network, enum message message) {
-    return (uint64_t *)(own_arrays<true>(network) + network.at.messages) + message;
+    return (uint64_t *)(own_arrays<true>(network) + network.at.mbarriers) + message;
 }
 
 // Sends a number, or several, to a place in another block's arrays.
@@ -285,39 +288,38 @@ __device__ void receive(const struct network &network, enum message message, siz
         cooperative_groups::this_cluster().sync();
 }
 
-// A block's pixels of a batch, as QUADs: bytes, row by row.
-struct byte_quads {
-    const uchar4 *x;
-    unsigned count;
-};
-
-__device__ struct byte_quads quads_of(const struct network &network, const uint8_t *images) {
-    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
-    return {(const uchar4 *)images + own_rank() * count, count};
+// Returns the block's pixels of a batch in the GPU's memory.
+__device__ const uint8_t *piece_of(const struct network &network, const uint8_t *images,
+                                   size_t batch) {
+    return images + (batch * blocks_of(network) + own_rank()) * network.piece;
 }
 
-// Begins to load a batch's pixels to registers. What uses them waits for them.
-__device__ void load_ahead(const struct byte_quads &quads, uchar4 (&ahead)[AHEAD]) {
-#pragma unroll
-    for (unsigned i = 0; i < AHEAD; ++i)
-        if (threadIdx.x + i * THREADS < quads.count)
-            ahead[i] = quads.x[threadIdx.x + i * THREADS];
-}
-
-// Makes the pixels floats: those loaded ahead, and the rest. Behind the last sample come zeros.
+// Begins to copy a batch's pixels to shared memory, in one thread.
 template <bool KEPT>
-__device__ void store_pixels(const struct network &network, const struct byte_quads &quads,
-                             const uchar4 (&ahead)[AHEAD]) {
-    float *const pixels = own_arrays<KEPT>(network) + network.at.pixels;
-    const auto store = [&](unsigned i, uchar4 x) {
-        *(float4 *)(pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
-    };
-#pragma unroll
-    for (unsigned i = 0; i < AHEAD; ++i)
-        if (threadIdx.x + i * THREADS < quads.count)
-            store(threadIdx.x + i * THREADS, ahead[i]);
-    for (unsigned i = threadIdx.x + AHEAD * THREADS; i < quads.count; i += THREADS)
-        store(i, quads.x[i]);
+__device__ void load_ahead(const struct network &network, const uint8_t *images, size_t batch) {
+    if (!KEPT || threadIdx.x > 0)
+        return;
+    uint64_t *const mbarrier = mbarrier_of(network, FOR_FORWARD);
+    mbarrier_expect(mbarrier, (unsigned)network.piece);
+    copy_async(own_arrays<KEPT>(network) + network.at.bytes, piece_of(network, images, batch),
+               (unsigned)network.piece, mbarrier);
+}
+
+// Makes a batch's pixels floats, when they have come. Behind its last sample come zeros.
+template <bool KEPT>
+__device__ void load_pixels(const struct network &network, const uint8_t *images, size_t batch) {
+    float *const block = own_arrays<KEPT>(network);
+    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
+    const uchar4 *const from = (const uchar4 *)(KEPT ? (uint8_t *)(block + network.at.bytes)
+                                                     : piece_of(network, images, batch));
+    if (KEPT)
+        mbarrier_wait(mbarrier_of(network, FOR_FORWARD), batch % 2);
+    for (unsigned i = threadIdx.x; i < count; i += THREADS) {
+        const uchar4 x = from[i];
+        *(float4 *)(block + network.at.pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
+    }
+    if (KEPT)
+        fence_async(); // the next copy comes to what this thread has loaded
 }
 
 // Two tiles of sums, as tensor_cores.h says, of which number u has every other unit, from u on. So
@@ -639,8 +641,7 @@ __global__ void __launch_bounds__(THREADS, 1)
               float *ticks) {
     network = share_of(network);
     const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
-    const size_t image = PIXELS * network.stride; // of a batch
-    size_t number = 0;                            // of a batch
+    size_t number = 0; // of a batch
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network), *const weights1 = block + network.at.weights1;
     float *const bias1 = block + network.at.bias1, *const weights2 = block + network.at.weights2;
@@ -653,9 +654,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     // Behind the last sample, these are multiplied by each other.
     for (size_t i = threadIdx.x; i < round_to(network.most, TILE) * network.width; i += THREADS)
         block[network.at.d_activations + i] = 0;
-    uchar4 ahead[AHEAD];
-    load_ahead(quads_of(network, dataset.images), ahead);
     if (KEPT && threadIdx.x == 0) {
+        mbarrier_init(mbarrier_of(network, FOR_FORWARD), 1);
         mbarrier_init(mbarrier_of(network, FOR_SAMPLES), 1);
         mbarrier_init(mbarrier_of(network, FOR_UPDATE), 1);
         mbarrier_publish();
@@ -664,14 +664,16 @@ __global__ void __launch_bounds__(THREADS, 1)
     expect<KEPT>(network, FOR_UPDATE, batch_at(&dataset, 0, size).samples, true);
     // All blocks have begun, so their shared memory is there, and all have b2.
     cooperative_groups::this_grid().sync();
+    load_ahead<KEPT>(network, dataset.images, 0);
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
         const size_t next = min((size_t)size, (size_t)dataset.samples - first - batch.samples);
         const uint32_t own_number = network.next + (uint32_t)number; // of all epochs
         const long long start = clock64();
-        const uint8_t *const images = dataset.images + number * image;
-        store_pixels<KEPT>(network, quads_of(network, images), ahead);
+        load_pixels<KEPT>(network, dataset.images, number);
         __syncthreads();
+        if (first + (size_t)size < (size_t)dataset.samples)
+            load_ahead<KEPT>(network, dataset.images, number + 1);
         forward<KEPT>(network, batch.samples);
         receive<KEPT>(network, FOR_SAMPLES, number);
         expect<KEPT>(network, FOR_SAMPLES, next, false);
@@ -679,8 +681,6 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (own_rank() >= batch.samples && threadIdx.x == 0)
             send_to_all<KEPT>(network, FOR_UPDATE,
                               block + network.at.d_logits + own_rank() * PADDED_CLASSES, 0);
-        if (first + batch.samples < (size_t)dataset.samples)
-            load_ahead(quads_of(network, images + image), ahead);
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks) {
             hidden_layer<KEPT>(network, s);
             output_scores<KEPT>(network, own_number, s);
@@ -753,8 +753,10 @@ static void set_layout(struct network *network, size_t clusters) {
     // Neighbouring rows begin in other banks of shared memory.
     network->stride = stride_of(network->most);
     network->width = round_to(network->hidden, 8) + QUAD;
-    at->messages = 0;
-    at->weights1 = QUAD;
+    network->piece = round_to(pixels * network->stride, SECTOR); // copies in bulk need 16 bytes
+    at->mbarriers = 0;
+    at->bytes = SECTOR / sizeof(float);
+    at->weights1 = at->bytes + network->piece / sizeof(float);
     at->pixels = at->weights1 + pixels * network->width;
     at->sums = at->pixels + pixels * network->stride;
     at->hidden = at->sums + samples * MOST_BLOCKS * network->hidden;
@@ -860,7 +862,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        const size_t before = first / (size_t)options->batch * PIXELS * network->stride;
+        const size_t before = first / (size_t)options->batch * blocks_of(*network) * network->piece;
         const struct byte_dataset part = {(int)batch.samples, dataset->images + before,
                                           dataset->labels + first};
         submit_epoch(network, &part, options, 0, NULL);
@@ -909,10 +911,10 @@ int main(int argc, char **argv) {
 
     clock = seconds();
     const double used = used_device_mib();
-    struct byte_dataset training_set = upload(&data.train, largest_batch(&options));
-    struct byte_dataset test_set = upload(&data.test, largest_batch(&options));
     struct network network = create(&options);
     set_blocks(&network);
+    struct byte_dataset training_set = upload(&network, &data.train);
+    struct byte_dataset test_set = upload(&network, &data.test);
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);

@@ -1,8 +1,9 @@
-// Stage 13.4: the next batch's pixels come while this batch is finished.
+// Stage 13.4: a bulk copy brings the next batch's pixels while this batch is worked on.
 //
 // Shapes: n samples in a batch, at most N; H hidden units; R blocks, each with P pixels, which are
 // 784 / R. Arrays are row-major. H is padded to a whole number of GROUP. The surplus units hold
 // zeros, and stay zero.
+#include "common/asynchronous.h"
 #include "common/newer_cuda.h"
 #include "stages/training_cuda.h"
 
@@ -25,18 +26,20 @@ enum {
     SHARERS = 4,
     // In the output layer, a lane sums over so many units.
     GROUP = 8,
-    // So many pixels, times QUAD, a thread loads ahead of time.
-    AHEAD = 8,
+    // Memory moves so many bytes at once.
+    SECTOR = 32,
     // The rows of W2 and dz are this long in memory, a multiple of 16 bytes.
     PADDED_CLASSES = 12
 };
 
 // Where the arrays of a block begin, in numbers.
 struct layout {
-    size_t weights1; // P × width: rows of H
-    size_t pixels;   // P × stride: the batch's 255·xᵀ
-    size_t sums;     // N / R × MOST_BLOCKS × H: each part's x·W1 of the block's own samples
-    size_t scores;   // N / R × H / GROUP × PADDED_CLASSES: each GROUP's a·W2 of these
+    size_t mbarriers; // a SECTOR of them
+    size_t bytes;     // P × stride bytes: a batch's 255·xᵀ, as it comes
+    size_t weights1;  // P × width: rows of H
+    size_t pixels;    // P × stride: the same as floats
+    size_t sums;      // N / R × MOST_BLOCKS × H: each part's x·W1 of the block's own samples
+    size_t scores;    // N / R × H / GROUP × PADDED_CLASSES: each GROUP's a·W2 of these
 
     // All blocks have the same numbers here.
     size_t bias1;         // H
@@ -53,6 +56,7 @@ struct network {
     size_t hidden;  // H
     size_t most;    // N
     size_t stride;  // of a block's pixels
+    size_t piece;   // bytes of a block's pixels of a batch
     size_t width;   // of a block's rows of W1
     int log_blocks; // 2 to the power of it is R, the blocks of the cluster: all are alive at once
     bool kept;      // a block's arrays are in shared memory
@@ -94,19 +98,20 @@ static size_t stride_of(size_t samples) {
     return round_to(samples, 16) + 8;
 }
 
-// Copies a data set to the device, as the bytes that its files have. Each batch of `size` samples
-// is turned, so that a block's pixels of it are in one piece: 784 × stride, as in shared memory.
-static struct byte_dataset upload(const struct dataset *host, size_t size) {
-    const size_t samples = (size_t)host->samples, stride = stride_of(size);
-    const size_t pixels = round_to(samples, size) / size * PIXELS * stride;
+// Copies a data set to the device, as the bytes that its files have. Each batch is turned, and a
+// block's pixels of it are in one piece: P × stride, as in shared memory.
+static struct byte_dataset upload(const struct network *network, const struct dataset *host) {
+    const size_t samples = (size_t)host->samples, size = network->most;
+    const size_t blocks = blocks_of(*network), rows = PIXELS / blocks;
+    const size_t pixels = ((samples - 1) / size + 1) * blocks * network->piece;
     struct byte_dataset device = {host->samples, NULL, NULL};
     CHECK_ALLOCATION(cudaMalloc(&device.images, pixels), pixels);
     CHECK_ALLOCATION(cudaMalloc(&device.labels, samples), samples);
     std::vector<uint8_t> bytes(pixels);
     for (size_t s = 0; s < samples; ++s)
         for (size_t k = 0; k < PIXELS; ++k)
-            bytes[(s / size * PIXELS + k) * stride + s % size] =
-                (uint8_t)lrintf(255 * host->images[s * PIXELS + k]);
+            bytes[(s / size * blocks + k / rows) * network->piece + k % rows * network->stride +
+                  s % size] = (uint8_t)lrintf(255 * host->images[s * PIXELS + k]);
     CHECK(cudaMemcpy(device.images, bytes.data(), pixels, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(device.labels, host->labels, samples, cudaMemcpyHostToDevice));
     return device;
@@ -214,6 +219,11 @@ __device__ float *activations_of(const struct network &network, size_t s, size_t
     return own_arrays<KEPT>(network) + network.at.activations + s * rows + h / blocks_of(network);
 }
 
+// Returns the mbarrier that counts the bytes of pixels. It is in shared memory, as they are.
+__device__ uint64_t *mbarrier_of(const struct network &network) {
+    return (uint64_t *)(own_arrays<true>(network) + network.at.mbarriers);
+}
+
 // Stores a number to the same place of all blocks' arrays.
 template <bool KEPT>
 __device__ void store_to_all(const struct network &network, float *place, float value) {
@@ -221,39 +231,38 @@ __device__ void store_to_all(const struct network &network, float *place, float 
         *at_block<KEPT>(network, place, rank) = value;
 }
 
-// A block's pixels of a batch, as QUADs: bytes, row by row.
-struct byte_quads {
-    const uchar4 *x;
-    unsigned count;
-};
-
-__device__ struct byte_quads quads_of(const struct network &network, const uint8_t *images) {
-    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
-    return {(const uchar4 *)images + own_rank() * count, count};
+// Returns the block's pixels of a batch in the GPU's memory.
+__device__ const uint8_t *piece_of(const struct network &network, const uint8_t *images,
+                                   size_t batch) {
+    return images + (batch * blocks_of(network) + own_rank()) * network.piece;
 }
 
-// Begins to load a batch's pixels to registers. What uses them waits for them.
-__device__ void load_ahead(const struct byte_quads &quads, uchar4 (&ahead)[AHEAD]) {
-#pragma unroll
-    for (unsigned i = 0; i < AHEAD; ++i)
-        if (threadIdx.x + i * THREADS < quads.count)
-            ahead[i] = quads.x[threadIdx.x + i * THREADS];
-}
-
-// Makes the pixels floats: those loaded ahead, and the rest. Behind the last sample come zeros.
+// Begins to copy a batch's pixels to shared memory, in one thread.
 template <bool KEPT>
-__device__ void store_pixels(const struct network &network, const struct byte_quads &quads,
-                             const uchar4 (&ahead)[AHEAD]) {
-    float *const pixels = own_arrays<KEPT>(network) + network.at.pixels;
-    const auto store = [&](unsigned i, uchar4 x) {
-        *(float4 *)(pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
-    };
-#pragma unroll
-    for (unsigned i = 0; i < AHEAD; ++i)
-        if (threadIdx.x + i * THREADS < quads.count)
-            store(threadIdx.x + i * THREADS, ahead[i]);
-    for (unsigned i = threadIdx.x + AHEAD * THREADS; i < quads.count; i += THREADS)
-        store(i, quads.x[i]);
+__device__ void load_ahead(const struct network &network, const uint8_t *images, size_t batch) {
+    if (!KEPT || threadIdx.x > 0)
+        return;
+    uint64_t *const mbarrier = mbarrier_of(network);
+    mbarrier_expect(mbarrier, (unsigned)network.piece);
+    copy_async(own_arrays<KEPT>(network) + network.at.bytes, piece_of(network, images, batch),
+               (unsigned)network.piece, mbarrier);
+}
+
+// Makes a batch's pixels floats, when they have come. Behind its last sample come zeros.
+template <bool KEPT>
+__device__ void load_pixels(const struct network &network, const uint8_t *images, size_t batch) {
+    float *const block = own_arrays<KEPT>(network);
+    const unsigned count = PIXELS / blocks_of(network) * (unsigned)network.stride / QUAD;
+    const uchar4 *const from = (const uchar4 *)(KEPT ? (uint8_t *)(block + network.at.bytes)
+                                                     : piece_of(network, images, batch));
+    if (KEPT)
+        mbarrier_wait(mbarrier_of(network), batch % 2);
+    for (unsigned i = threadIdx.x; i < count; i += THREADS) {
+        const uchar4 x = from[i];
+        *(float4 *)(block + network.at.pixels + i * QUAD) = make_float4(x.x, x.y, x.z, x.w);
+    }
+    if (KEPT)
+        fence_async(); // the next copy comes to what this thread has loaded
 }
 
 // Sums x·W1 over each part of the block's pixels. The sums of sample s go to block s modulo R. A
@@ -484,8 +493,7 @@ __global__ void __launch_bounds__(THREADS, 1)
               float *ticks) {
     const auto cluster = cooperative_groups::this_cluster();
     const size_t warp = threadIdx.x / WARP, blocks = blocks_of(network), pixels = PIXELS / blocks;
-    const size_t image = PIXELS * network.stride; // of a batch
-    size_t number = 0;                            // of a batch
+    size_t number = 0; // of a batch
     const size_t hidden = network.hidden;
     float *const block = own_arrays<KEPT>(network), *const weights1 = block + network.at.weights1;
     float *const bias1 = block + network.at.bias1, *const weights2 = block + network.at.weights2;
@@ -498,19 +506,21 @@ __global__ void __launch_bounds__(THREADS, 1)
     // Behind the last sample, these are multiplied by 0.
     for (size_t i = threadIdx.x; i < round_to(network.most, QUAD) * hidden; i += THREADS)
         block[network.at.d_activations + i] = 0;
-    uchar4 ahead[AHEAD];
-    load_ahead(quads_of(network, dataset.images), ahead);
+    if (KEPT && threadIdx.x == 0) {
+        mbarrier_init(mbarrier_of(network), 1);
+        mbarrier_publish();
+    }
     cluster.sync(); // all blocks have begun, so their shared memory is there
+    load_ahead<KEPT>(network, dataset.images, 0);
     for (size_t first = 0; first < (size_t)dataset.samples; first += (size_t)size, ++number) {
         const struct byte_batch batch = batch_at(&dataset, first, size);
         const long long start = clock64();
-        const uint8_t *const images = dataset.images + number * image;
-        store_pixels<KEPT>(network, quads_of(network, images), ahead);
+        load_pixels<KEPT>(network, dataset.images, number);
         __syncthreads();
+        if (first + (size_t)size < (size_t)dataset.samples)
+            load_ahead<KEPT>(network, dataset.images, number + 1);
         forward<KEPT>(network, batch.samples);
         cluster.sync();
-        if (first + batch.samples < (size_t)dataset.samples)
-            load_ahead(quads_of(network, images + image), ahead);
         for (size_t s = warp * blocks + own_rank(); s < batch.samples; s += WARPS * blocks) {
             hidden_layer<KEPT>(network, s);
             output_scores<KEPT>(network, s);
@@ -570,7 +580,10 @@ static void set_layout(struct network *network) {
     // Neighbouring rows begin in other banks of shared memory.
     network->stride = stride_of(network->most);
     network->width = round_to(network->hidden, 32) + 16;
-    at->weights1 = 0;
+    network->piece = round_to(pixels * network->stride, SECTOR); // copies in bulk need 16 bytes
+    at->mbarriers = 0;
+    at->bytes = SECTOR / sizeof(float);
+    at->weights1 = at->bytes + network->piece / sizeof(float);
     at->pixels = at->weights1 + pixels * network->width;
     at->sums = at->pixels + pixels * network->stride;
     at->scores = at->sums + samples * MOST_BLOCKS * network->hidden;
@@ -672,7 +685,7 @@ static double evaluate(struct network *network, const struct byte_dataset *datas
     size_t right = 0;
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        const size_t before = first / (size_t)options->batch * PIXELS * network->stride;
+        const size_t before = first / (size_t)options->batch * blocks_of(*network) * network->piece;
         const struct byte_dataset part = {(int)batch.samples, dataset->images + before,
                                           dataset->labels + first};
         submit_epoch(network, &part, options, 0, NULL);
@@ -721,10 +734,10 @@ int main(int argc, char **argv) {
 
     clock = seconds();
     const double used = used_device_mib();
-    struct byte_dataset training_set = upload(&data.train, largest_batch(&options));
-    struct byte_dataset test_set = upload(&data.test, largest_batch(&options));
     struct network network = create(&options);
     set_blocks(&network);
+    struct byte_dataset training_set = upload(&network, &data.train);
+    struct byte_dataset test_set = upload(&network, &data.test);
     result.setup_s += seconds() - clock;
 
     train(&network, &training_set, &options, &result);

@@ -24,6 +24,7 @@ enum fault {
     WRONG_SIZE,
     SOURCE_CHANGES,
     BUFFER_IN_USE,
+    NO_FENCE, // between loads and the next copy
     TOO_MUCH,
     BLOCK_RETURNED,
     OWN_BARRIER,
@@ -66,6 +67,8 @@ __global__ void sum_up(float *sums, float *from, fault fault) {
         if (fault != NO_WAIT || round < ROUNDS - 1)
             mbarrier_wait(&arrived[round % AHEAD], parity); // for the round's
         sum = 2 * sum + buffer[(i + 1) % THREADS];          // of the round
+        if (fault != NO_FENCE)
+            fence_async();
         if (fault != BUFFER_IN_USE)
             __syncthreads();
         if (i == 0 && round + AHEAD < ROUNDS + (fault == MORE_ROUNDS))
@@ -223,6 +226,7 @@ __global__ void wait_for_others(float *sums, const float *from) {
         }
         __syncwarp();
         sum = 2 * sum + ((float *)buffer)[(i + 1) % THREADS];
+        fence_async();
         cooperative_groups::this_grid().sync();
     }
     sums[blockIdx.x * THREADS + i] = sum;
@@ -235,6 +239,32 @@ static void launch_wait_for_others(float *x) {
     cudaLaunchCooperativeKernel((const void *)wait_for_others, 2, THREADS, arguments, 0, 0);
     print(x);
     cudaFree(from);
+}
+
+// A block copies what it has stored to the GPU's memory.
+__global__ void store_and_copy(float *x, bool fence) {
+    __shared__ float4 buffer[THREADS / 4];
+    __shared__ uint64_t arrived[1];
+    const int i = threadIdx.x;
+    if (i == 0) {
+        mbarrier_init(arrived, 1);
+        mbarrier_publish();
+    }
+    x[i] = (float)i; // to copy
+    if (fence)
+        fence_async();
+    __syncthreads();
+    if (i == 0) {
+        mbarrier_expect(arrived, sizeof buffer);
+        copy_async(buffer, x, sizeof buffer, arrived); // what is there
+    }
+    mbarrier_wait(arrived, 0);
+    x[THREADS + i] = ((float *)buffer)[(i + 1) % THREADS];
+}
+
+static void launch_store_and_copy(float *x, bool fence) {
+    store_and_copy<<<1, THREADS>>>(x, fence);
+    print(x);
 }
 
 int main(int argc, char **argv) {
@@ -254,6 +284,9 @@ int main(int argc, char **argv) {
     programs["copies_from_host"] = [](float *x) { launch_sum_up(x, NONE, true); };
     programs["copies_of_what_changes"] = [](float *x) { launch_sum_up(x, SOURCE_CHANGES); };
     programs["copies_to_what_is_read"] = [](float *x) { launch_sum_up(x, BUFFER_IN_USE); };
+    programs["copies_without_fence"] = [](float *x) { launch_sum_up(x, NO_FENCE); };
+    programs["copies_of_what_was_stored"] = [](float *x) { launch_store_and_copy(x, false); };
+    programs["copies_of_what_is_fenced"] = [](float *x) { launch_store_and_copy(x, true); };
     programs["waits_for_others"] = launch_wait_for_others;
     programs["messages"] = [](float *x) { launch_exchange(x); };
     programs["messages_without_barrier"] = [](float *x) { launch_exchange(x, NO_BARRIER); };
