@@ -12,7 +12,8 @@
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#elif defined(__AVXVNNI__)
+#endif
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
 #include <arm_neon.h>
@@ -49,7 +50,7 @@ typedef uint8_t vec_bytes __attribute__((vector_size(VECTOR_BYTES)));
 // rounded.
 enum { DIGITS = 3, GROUP = 4, GROUPS = PIXELS / GROUP, LARGEST = 0x3f7f70 };
 enum { SUMMED = 65536 };      // samples, at most: 65,536 · 255 · 128 < 2^31
-enum { PADDED_GROUPS = 208 }; // sixteens, for stage 12; the last 12 are zeros
+enum { PADDED_GROUPS = 208 }; // a multiple of AMX_GROUPS; the last 12 are zeros
 enum { ROW_BYTES = 832 };     // of pixels, and room up to the end of a cache line
 typedef vec_bits digits[DIGITS];
 typedef vec_mask sums[DIGITS];
@@ -128,12 +129,9 @@ static void *allocate_unset(size_t count, size_t size) {
 }
 
 // Returns the pixels as bytes.
-static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_t threads) {
+static struct bytes make_bytes(const struct dataset *dataset, size_t threads) {
     const size_t samples = (size_t)dataset->samples;
-    const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
     struct bytes bytes = {.rows = allocate_unset(samples + AMX_PRODUCT, ROW_BYTES)};
-    bytes.turned = allocate_unset(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
-    bytes.stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t s = 0; s < samples; ++s) {
         const float *x = dataset->images + s * PIXELS;
@@ -141,15 +139,22 @@ static struct bytes make_bytes(const struct dataset *dataset, size_t size, size_
         for (size_t k = 0; k < PIXELS; ++k)
             row[k] = (uint8_t)(int)(x[k] * 255 + 0.5f);
     }
+    return bytes;
+}
+
+// Turns the rows of each batch of `size` samples.
+static void turn(struct bytes *bytes, size_t samples, size_t size, size_t threads) {
+    const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
+    bytes->turned = allocate_unset(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
+    bytes->stride = stride;
 #pragma omp parallel for num_threads(threads)
     for (size_t i = 0; i < batches * PIXELS; ++i) {
         const size_t first = i / PIXELS * size, left = samples - first, k = i % PIXELS;
-        const uint8_t *from = bytes.rows + first * ROW_BYTES + k;
-        uint8_t *to = bytes.turned + i * stride;
+        const uint8_t *from = bytes->rows + first * ROW_BYTES + k;
+        uint8_t *to = bytes->turned + i * stride;
         for (size_t s = 0; s < size && s < left; ++s)
             to[s] = from[s * ROW_BYTES];
     }
-    return bytes;
 }
 
 static void free_bytes(struct bytes *bytes) {
@@ -372,8 +377,8 @@ AMX static void multiply_tiles(const uint8_t *x, size_t stride, const digits *w,
 }
 #endif
 
-// sum[r] += row `row` + r of x · the digits of so many groups. AMX makes the sums of more rows at a
-// time. So the next rows' stay until they are asked for.
+// Sets sum[r], which are zeros, to row `row` + r of x · the digits of so many groups. AMX makes the
+// sums of AMX_PRODUCT rows when asked for the first of them. So rows have to be asked for in order.
 INLINED void multiply(const struct network *network, const uint8_t *x, size_t stride, size_t row,
                       const digits *w, size_t groups, sums sum[TILE_ROWS]) {
     x += row * stride;
@@ -615,7 +620,7 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     struct slice slice = take_slice(network); // all units: no other thread is at work
     struct batch batch;
     size_t right = 0;
-    struct bytes bytes = make_bytes(dataset, network->stride, network->threads);
+    struct bytes bytes = make_bytes(dataset, network->threads);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
         forward(network, &slice, &batch, bytes.rows + first * ROW_BYTES);
@@ -661,7 +666,8 @@ int main(int argc, char **argv) {
 
     double clock = seconds();
     struct network network = create(&options);
-    network.bytes = make_bytes(&data.train, largest_batch(&options), network.threads);
+    network.bytes = make_bytes(&data.train, network.threads);
+    turn(&network.bytes, (size_t)data.train.samples, largest_batch(&options), network.threads);
     result.setup_s = seconds() - clock;
     if (!options.quiet)
         printf("products by %s\n", network.has_amx ? "AMX" : DOT);

@@ -34,7 +34,7 @@ typedef uint8_t vec_bytes __attribute__((vector_size(VECTOR_BYTES)));
 // number is at most 0x3f7f7f times its unit's `one`. LARGEST is a little less, since `one` is
 // rounded.
 enum { DIGITS = 3, GROUP = 4, GROUPS = PIXELS / GROUP, LARGEST = 0x3f7f70 };
-enum { PADDED_GROUPS = 208 }; // sixteens, for stage 12; the last 12 are zeros
+enum { PADDED_GROUPS = 208 }; // a multiple of 16, for stage 12; the last 12 are zeros
 typedef vec_bits digits[DIGITS];
 typedef vec_mask sums[DIGITS];
 
