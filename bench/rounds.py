@@ -81,9 +81,10 @@ def run_rounds(stages, words, count, rounds, bar):
 
 def goes_on(stages, rounds, bar):
     """Whether to go on although rounds are disturbed, as who sits at the terminal says."""
+    bar.stop()  # else it has taken stdout over
     if not sys.stdin.isatty() or not sys.stdout.isatty():
+        bar.start()
         return True
-    bar.stop()
     times = [[row[stages[0].ladder.time] for row in side] for side in zip(*rounds)]
     used = max(row["others"] for row in rounds[-1])
     screen.tell(f"{SPOILT} of {len(rounds)} rounds were disturbed: other programs use {used:.0f} % "

@@ -143,7 +143,7 @@ def test_disturbed_rounds_are_made_again(run, capsys, monkeypatch):
 
 def test_a_busy_machine_is_asked_about_once(run, capsys, monkeypatch):
     """At a terminal, after five disturbed rounds."""
-    for stream in (sys.stdin, sys.stdout):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # with a bar, which takes stdout over
         monkeypatch.setattr(stream, "isatty", lambda: True)
     for key, made in (("n", 5), ("\n", 12)):
         monkeypatch.setattr(sys.stdin, "readline", lambda key=key: key)
