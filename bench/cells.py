@@ -2,6 +2,8 @@
 
 import itertools
 
+from bench.stage import options_of
+
 
 def cells(ladder, kind, given=None, is_quick=False):
     """All cells, in the order in which they are run. What is given wins."""
@@ -50,7 +52,7 @@ def asked(ladder, stages, first):
     axes = {axis["option"] for axis in ladder.axes}
     libraries = {stage.name for stage in stages if stage.is_peer and stage.is_gpu}
     for stage in stages:
-        options = stage.question.options
+        options = options_of(stage.declared("CELL"))
         if stage.before:
             beside = libraries if stage.is_gpu else set()
             yield (first | {axis: int(options[axis]) for axis in axes & options.keys()},

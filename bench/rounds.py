@@ -1,6 +1,7 @@
 """Runs two programs in turn, and says which is faster. bench/README.md explains it."""
 
 import itertools
+import sys
 from statistics import median
 
 from bench import clocks, faults, host, measuring, pairs, process, screen, testing
@@ -9,6 +10,7 @@ from bench.options import given
 
 CLOCK_LIMIT_S = 60  # a program may say that it takes no time
 CLOCK_TRIES = 5     # a busy machine disturbs a run
+SPOILT = 5          # after so many disturbed rounds a reader is asked whether to go on
 
 
 def compare_in_cell(stages, options):
@@ -60,6 +62,7 @@ def run_rounds(stages, words, count, rounds, bar):
     """Adds the rows of both in each round. The first run of each does not count. At most half as
     many rounds again take the place of disturbed ones."""
     most = count + count // 2
+    is_asked = False
     for stage in stages:
         bar.say(f"{stage.name}: a first run, which does not count")
         measuring.run(stage, words)
@@ -70,6 +73,27 @@ def run_rounds(stages, words, count, rounds, bar):
         first = len(rounds) % 2
         both = {side: measuring.run(stages[side], words) for side in (first, 1 - first)}
         rounds.append((both[0], both[1]))
+        if not is_asked and len(rounds) - len(undisturbed(rounds)) == SPOILT:
+            is_asked = True
+            if not goes_on(stages, rounds, bar):
+                return
+
+
+def goes_on(stages, rounds, bar):
+    """Whether to go on although rounds are disturbed, as who sits at the terminal says."""
+    bar.stop()  # else it has taken stdout over
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        bar.start()
+        return True
+    times = [[row[stages[0].ladder.time] for row in side] for side in zip(*rounds)]
+    used = max(row["others"] for row in rounds[-1])
+    screen.tell(f"{SPOILT} of {len(rounds)} rounds were disturbed: other programs use {used:.0f} % "
+                f"of the processors, or the cores are slow. So far {stages[1].name} is "
+                f"{pairs.ratio(times[1], times[0]).text} as fast as {stages[0].name}.")
+    print("Go on? (Enter, or n to stop) ", end="", flush=True)
+    answer = sys.stdin.readline()
+    bar.start()
+    return not answer.lower().startswith("n")
 
 
 def progress(rounds, kept, most):

@@ -5,10 +5,13 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+EVERY_S = 10  # so often there is a line where no terminal shows a bar
 
 
 def tell(text, indent=""):
@@ -36,7 +39,8 @@ def markdown(text):
 
 def table(lines):
     """Prints a table of a README. Its columns wrap to the terminal's width."""
-    first, *rows = ([cell.strip("* ") for cell in line.split("|")[1:-1]] for line in lines)
+    first, *rows = ([cell.replace("**", "").strip() for cell in line.split("|")[1:-1]]
+                    for line in lines)
     found = Table(*first, box=None, padding=(0, 2, 0, 0))
     for row in rows:
         found.add_row(*row)
@@ -45,7 +49,8 @@ def table(lines):
 
 class Bar(Progress):
     """Says what is under way, how far it is and how long it may take. It is drawn when there is
-    news, by no thread of its own, which would disturb what is timed."""
+    news, by no thread of its own, which would disturb what is timed. Without a terminal it is a
+    line at times."""
 
     def __init__(self):
         super().__init__(
@@ -53,12 +58,16 @@ class Bar(Progress):
             console=Console(stderr=True), auto_refresh=False, transient=True,
             disable=not sys.stderr.isatty(), speed_estimate_period=86400)
         self.bar = self.add_task("", total=None)
+        self.said = time.monotonic()
 
     def say(self, words, done=0, left=0):
         """So much is `done`, and so much is `left`, if that is known."""
         part = {"completed": done / (done + left), "total": 1} if done else {}
         with contextlib.suppress(OSError):  # the terminal is gone, but what runs goes on
             self.update(self.bar, description=words, refresh=True, **part)
+            if self.disable and time.monotonic() >= self.said + EVERY_S:
+                self.said = time.monotonic()
+                print(words, file=sys.stderr, flush=True)
 
     def stop(self):
         with contextlib.suppress(OSError):

@@ -43,7 +43,7 @@ def bare(path):
 def git_diff(sources, *options, **how):
     """What git's diff of two sources ended as."""
     return subprocess.run(["git", "diff", "--no-index", "--histogram", *options, *sources],
-                          cwd=ROOT, text=True, check=False, **how)
+                          **{"cwd": ROOT, "text": True, "check": False} | how)
 
 
 def processors():
@@ -56,23 +56,22 @@ def processors():
     return count
 
 
+def options_of(cell):
+    """A cell in words, as {option: its value, in words}."""
+    return dict(re.findall(r"([\w-]+) (\w+)", cell))
+
+
 class Question(NamedTuple):
     """What a stage's page asks: a ratio over the stage before, or a time, of a column without its
-    _s, in a cell. Where it asks in words, all of these are empty."""
+    _s, in a cell. Where nothing here can answer it, all of these are empty."""
     predicted: str = ""
     unit: str = ""
     column: str = ""
     cell: str = ""
 
     @property
-    def kind(self):
-        """What its answer is given in."""
-        return f"{self.unit} of {self.column}" if self.unit else "your own words"
-
-    @property
     def options(self):
-        """The cell as {option: its value, in words}."""
-        return dict(re.findall(r"([\w-]+) (\w+)", self.cell))
+        return options_of(self.cell)
 
 
 class Stage:
@@ -116,9 +115,10 @@ class Stage:
 
     @property
     def question(self):
-        """What its page asks, as its Makefile says it: PREDICTED = 17 × train, for example, and
-        CELL = hidden 32, batch 32."""
-        return Question(*self.declared("PREDICTED").split(), cell=self.declared("CELL"))
+        """What its page asks, as its Makefile says it: PREDICTED = 17 × train, hidden 32, batch 32,
+        for example. Without a cell there, it is that of CELL."""
+        number, _, cell = self.declared("PREDICTED").partition(", ")
+        return Question(*number.split(), cell=cell or self.declared("CELL"))
 
     @property
     def digits(self):

@@ -25,18 +25,34 @@ def show_diff(ladder):
 def diff(stage, before):
     if not before:
         fail(f"STAGE: found '{stage.name}', the first stage; expected a later one")
-    sources = [each.source.relative_to(ROOT) for each in (before, stage)]
-    status = git_diff(sources, "-U5", env={"LESS": LESS} | dict(os.environ)).returncode
+    folder = stage.ladder.folder  # from there, paths are short
+    sources = [each.source.relative_to(folder) for each in (before, stage)]
+    status = git_diff(sources, "-U5", cwd=folder,
+                      env={"LESS": LESS} | dict(os.environ)).returncode
     # git exits with 1 if they differ, and by a signal if the reader of its pipe stops early.
     if status not in (0, 1, -signal.SIGPIPE):
         sys.exit(max(status, 1))
 
 
-def measured(ladder, question, sides):
-    """What the runs say. Where nothing is asked of them, it is the ladder's time."""
+def unit_of(ladder, question):
+    """What a question's answer is given in, of what, and the column that has it. Where nothing is
+    asked, it is the ladder's time."""
     usual, _, of_what = ladder.toml["unit"].partition(" ")
-    unit = question.unit or usual
     column = f"{question.column}_s" if question.column else ladder.time
+    return question.unit or usual, of_what, column
+
+
+def in_words(ladder, question):
+    """What a question asks: times as fast; ms a batch, setup, at hidden 32, batch 32."""
+    unit, of_what, column = unit_of(ladder, question)
+    said = "times as fast" if unit == "×" else f"{unit} {of_what}"
+    said += f", {question.column}" if column != ladder.time else ""
+    return said + (f", at {question.cell}" if question.cell else "")
+
+
+def measured(ladder, question, sides):
+    """What the runs of two stages say, round by round, or those of the first stage."""
+    unit, of_what, column = unit_of(ladder, question)
     times = [[row[column] for row in side] for side in sides]
     if unit == "×":
         return pairs.ratio(times[1], times[0]).text
@@ -46,11 +62,11 @@ def measured(ladder, question, sides):
 
 def read_page(stage):
     """{heading: text} of its README, and its title as "". Without the record's tables, pictures,
-    comments and the targets of links, which nobody can follow on a terminal."""
+    comments and the paths of links, which nobody can follow on a terminal."""
     text = stage.read("README.md") or f"# {stage.name}\n"
     text = re.sub(r"<!-- table: begin -->.*<!-- table: end -->", "", text, flags=re.DOTALL)
     text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^][]*)\]\((?!https?:)[^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     return {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
 
@@ -82,7 +98,7 @@ def step(ladder):
         screen.tell(f"Picture: {shown}")
         print(f"{(stage.folder / picture).resolve().relative_to(ROOT)}\n")
     show(page, "Predict")
-    answer = ask(stage.question)
+    answer = ask(stage)
     if stage.before:
         print(f"## The diff against {stage.before.name}\n")
         diff(stage, stage.before)
@@ -100,16 +116,18 @@ def show(page, *names):
             screen.markdown(page[name])
 
 
-def ask(question):
+def ask(stage):
     """A reader's answer, if there is one at a terminal."""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         return ""
-    asked = "Your answer? (Enter to skip) "
-    if question.unit:
-        unit = "times as fast" if question.unit == "×" else question.unit
-        asked = f"How many {unit}: {question.column}? (a number, or Enter to skip) "
-    print(asked, end="", flush=True)
-    return sys.stdin.readline().strip()
+    asked = "Your answer?"
+    if stage.question.unit:
+        asked = f"How many {in_words(stage.ladder, stage.question)}?"
+    answer = "?"
+    while answer and not re.fullmatch(r"[\d,]*\.?\d+", answer):
+        print(f"{asked} (a number, or Enter to skip) ", end="", flush=True)
+        answer = sys.stdin.readline().strip()
+    return answer
 
 
 def show_ways_on(stage, page):
@@ -122,29 +140,39 @@ def show_ways_on(stage, page):
 
 
 def recorded(stage):
-    """What the pages' machine with a GPU has measured of a stage: its steps' table, as text."""
+    """(What the pages' machine with a GPU has measured of a stage, as text; the answer)"""
     from report import frames, tables  # takes half a second, and most steps do not need it
 
     machine = frames.Machine(frames.reference("gpu"), stage.ladder)
+    if stage.name not in {*machine.runs["stage"]}:
+        return "", "no runs yet"
     table, _ = tables.step_table(machine, stage)
-    return "" if table.empty else f"Recorded, {machine.name}:\n{table.to_string(index=False)}"
+    options = stage.ladder.options("step") | stage.question.options
+    cell = tuple(int(options[axis["option"]]) for axis in stage.ladder.axes)
+    shown = [stage] if stage.question.unit not in ("", "×") else [stage.before, stage]
+    sides = frames.sides(machine, shown, cell)
+    return (f"Recorded, {machine.name}:\n{table.to_string(index=False)}\n",
+            measured(stage.ladder, stage.question, sides) if sides else "no runs of both yet")
 
 
 def show_answers(stage, answer):
-    """Prints the reader's, the page's and this machine's, a line each."""
+    """Prints the reader's, the page's and this machine's or the record's, a line each."""
     print("## On this machine\n")
-    found = ""
+    question = stage.question
+    found = {"you": answer, "predicted": question.predicted}
     try:
-        found = measure(stage)
+        found["measured"] = measure(stage)
     except SystemExit as ended:  # it has said why
         if ended.code != 77:
             raise
         if stage.is_cuda:
             print(f"`make check STAGE={stage.name}{stage.ladder.chosen_by('STUDY=')}` tests "
-                  f"{stage.name} on a simulated device.\n\n{recorded(stage)}")
-    question = stage.question
-    print(f"\n{question.kind}" if question.unit else "")
-    for name, value in (("you", answer), ("predicted", question.predicted), ("measured", found)):
+                  f"{stage.name} on a simulated device.\n")
+            table, found["recorded"] = recorded(stage)
+            print(table)
+    said = in_words(stage.ladder, question) if question.unit else ""
+    print(f"\n{said[:1].upper()}{said[1:]}")
+    for name, value in found.items():
         if value:
             print(f"{name:11}{value}")
     print()

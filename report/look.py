@@ -64,6 +64,7 @@ def log_axis(axes, which):
         low, high = getattr(axes, f"get_{each}lim")()
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
-        axis.get_major_locator().set_params(subs=(1, 2, 5) if high < 40 * low else (1,))
+        axis.get_major_locator().set_params(
+            subs=(1, 2, 5) if high < 40 * low else (1, 3) if high < 400 * low else (1,))
         if axis.get_label_text():
             axis.set_label_text(f"{axis.get_label_text()}, log")

@@ -166,7 +166,7 @@ def paper(machine, folder):
 def accuracy(machine, folder):
     runs, found = plots.over_epochs(machine)
     path = machine.folder / "plots/accuracy.svg"
-    plots.save(plots.accuracy_over_time(machine.ladder, found), path)
+    plots.save(plots.accuracy_over_time(found), path)
     return block(
         picture(path, plots.of_accuracy, folder, found),
         f"{runs['stage'].iloc[0]}, batch {runs['batch'].iloc[0]}; {words.origin(machine, runs)}.")

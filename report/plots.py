@@ -148,7 +148,7 @@ def panels(count, **options):
     """A figure of panels side by side, two in a row, and those that are needed."""
     height = -(-count // 2)
     figure, axes = plt.subplots(height, 2, squeeze=False, layout="constrained",
-                                figsize=(6.4, 0.3 + 2.6 * height), **options)
+                                figsize=(6.4, 0.3 + 2.8 * height), **options)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
     return figure, axes.flat[:count]
@@ -180,8 +180,15 @@ def growth_curves(machine):
     has more than two points."""
     columns = *map(machine.ladder.column, machine.ladder.toml["growth"]["values"]), "threads"
     found = {column: growth_curve(machine, column, machine.ladder.time) for column in columns}
-    return {column: curve for column, curve in found.items()
+    return {column: without_middle(curve) for column, curve in found.items()
             if curve.groupby(level=0).size().max() > 2}
+
+
+def without_middle(curve):
+    """A curve by stage without the libraries between the one that ends fastest and the slowest."""
+    last = curve.groupby(level=0).last().sort_values()
+    peers = [name for name in last.index if name.startswith("peer_")]
+    return curve.drop(peers[1:-1], level=0)
 
 
 def of_growth(machine):
@@ -194,9 +201,11 @@ def of_growth(machine):
     for column, curve in curves.items():
         if fastest in curve.index:
             own = curve[fastest]
-            said.append(f"{words.three_digits(own.iloc[-1] / own.iloc[0])} times as long with "
-                        f"{own.index[-1] / own.index[0]:,.0f} times the {column.replace('_', ' ')}")
-    return f"{fastest} takes {words.listed(said)}"
+            longer = own.iloc[-1] / own.iloc[0]
+            said.append(f"{words.three_digits(max(longer, 1 / longer))} times as "
+                        f"{'slow' if longer > 1 else 'fast'} with "
+                        f"{own.index[-1] / own.index[0]:,.0f} times the {words.name_of(column)}")
+    return f"{fastest} is {words.listed(said)}"
 
 
 def growth(machine):
@@ -209,17 +218,18 @@ def growth(machine):
     for axis, (column, curve) in zip(axes, curves.items()):
         if axis is not axes[0]:
             axis.sharey(axes[0])
-        lines(ladder, axis, curve, column.replace("_", " "), "time (s)", "xy")
+        lines(ladder, axis, curve, words.name_of(column), "time (s)", "xy")
     for axis, curve in zip(axes, curves.values()):
         label_ends(ladder, axis, curve)
     if has_epochs:
         accuracy(machine, axes[-1])
-    base = ", ".join(f"{name.replace('_', ' ')} {value}"
+    figure.suptitle("How the time grows with the work")
+    base = ", ".join(f"{words.name_of(name)} {value}"
                      for name, value in growth_base(ladder).items())
-    said = f"The time as one option grows. The others stay at\n{base}"
+    said = f"In each panel one thing grows. The others stay at\n{base}."
     if any(name.startswith("peer_") for name, _ in next(iter(curves.values())).index):
-        said += "\nDashed: libraries, of which the slowest and the fastest have names"
-    figure.suptitle(said)
+        said += "\nDashed: the slowest and the fastest library."
+    figure.supxlabel(said, fontsize="medium")
     return figure
 
 
@@ -233,7 +243,7 @@ def accuracy(machine, axis):
     sizes = runs[size].nunique()
     runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
     best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
-    draw_accuracy(axis, best, "time of the fastest (s)", machine.ladder.axes[-1])
+    draw_accuracy(axis, best, "time of the fastest (s)", words.name_of(size))
 
 
 def draw_accuracy(axis, found, x, size):
@@ -242,7 +252,7 @@ def draw_accuracy(axis, found, x, size):
     for each, curve in found.groupby(level=0):
         axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
         axis.annotate(each, curve.iloc[0], xytext=(6, -4), fontsize=8, textcoords="offset points")
-    axis.set(xlabel=x, ylabel="test accuracy", title=f"beside a line: {size['name']}")
+    axis.set(xlabel=x, ylabel="test accuracy", title=f"Accuracy of more epochs, by {size}")
     log_axis(axis, "x")
 
 
@@ -261,16 +271,18 @@ def over_epochs(machine):
 
 def of_accuracy(found):
     """What its picture shows, in words."""
+    name = words.name_of(found.index.names[0])
     return words.listed([
-        f"{found.index.names[0]} {size} reaches {100 * right:.1f} % in {words.three_digits(time)} s"
+        f"{size} {name} reach {100 * right:.1f} % in {words.three_digits(time)} s"
         for (size, _), (time, right) in found.groupby(level=0).tail(1).iterrows()])
 
 
-def accuracy_over_time(ladder, found):
+def accuracy_over_time(found):
     """The accuracy of more and more epochs over their time, a line for each size."""
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
     epochs = words.listed(map(str, found.index.unique("epochs").sort_values()))
-    draw_accuracy(axis, found, f"time of {epochs} epochs (s)", ladder.axes[-1])
+    draw_accuracy(axis, found, f"time of {epochs} epochs (s)",
+                  words.name_of(found.index.names[0]))
     return figure
 
 

@@ -1,5 +1,6 @@
 """The picture of a machine's roofs, and of what the stages reach below them."""
 
+import itertools
 import math
 from collections import defaultdict
 
@@ -51,16 +52,19 @@ def roofline(machine):
 
 def columns(machine, found, cell, top):
     """{(operations for each byte, phase): [(GFLOP/s, program)]}. All programs of a cell do the same
-    work, so a phase is a column. Those that do not do what the rate counts are not there."""
+    work, so a phase is a column. From the first on that begins at another than the one before, they
+    may do other work: lists, whole numbers, messages."""
     ladder = machine.ladder
     shown = defaultdict(list)
-    here = {name: row for (name, place_of), row in found.items() if place_of == cell}
+    known = [stage.name for stage in itertools.takewhile(
+        lambda stage: not stage.declared("ORIGIN"), ladder.stages)]
+    here = {name: found[name, cell] for name in known if (name, cell) in found}
     for name, row in here.items():
         work = {phase: ladder.work(row, phase, "operations") for phase in ladder.phases}
         rates = {phase: work[phase] / row[f"{phase}_s"] / 1e9 for phase in ladder.phases
                  if row[f"{phase}_s"] > 0}
         # Where phases overlap, a phase seems to be faster than the machine.
-        if ladder.skips(name) or max(rates.values(), default=math.inf) >= top:
+        if max(rates.values(), default=math.inf) >= top:
             continue
         for phase, rate in rates.items():
             intensity = work[phase] / ladder.work(row, phase, "bytes")

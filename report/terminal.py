@@ -16,7 +16,7 @@ def paragraph(text):
 
 
 def text(machine, kinds):
-    parts = [paragraph(machine.name)]
+    parts = [paragraph(f"{machine.name}{busy(machine, kinds)}")]
     if (machine.runs["kind"].isin(["grid", "steps"])).any() and len(tables.front(machine)[0]):
         parts.append(first_screen(machine))
     for kind in kinds:
@@ -24,6 +24,14 @@ def text(machine, kinds):
         for _, group in runs.groupby(["kind", *machine.settings(kind)], sort=False):
             parts += in_layout(machine, group)
     return "\n\n".join([*parts, *closing(machine)]) + "\n"
+
+
+def busy(machine, kinds):
+    """Says first how many of the runs that count were disturbed, as their times are too long."""
+    runs = machine.runs[machine.runs["kind"].isin(kinds)]
+    shown = frames.counted(runs, ["kind", *machine.axes])
+    kept = int(shown["disturbed"].sum())
+    return f"; busy during {kept} of {len(shown)} runs, so times are too long" if kept else ""
 
 
 def first_screen(machine):
@@ -42,9 +50,7 @@ def in_layout(machine, runs):
     """A caption, and the tables of runs that share their settings: the speedups first, and after a
     quick look only the time. The paper's figures stand below ours."""
     found = frames.cells(machine, runs)
-    counted = frames.counted(runs, machine.axes)
-    caption = (f"{words.heading(machine.ladder, runs)}; {words.repeats(found)}"
-               f"{words.disturbed(runs, counted)}.")
+    caption = f"{words.heading(machine.ladder, runs)}; {words.repeats(found)}."
     yield paragraph(" ".join([caption, words.other_data(machine, runs)]))
     ours, theirs = (with_speedup(machine, each) for each in (found, of_paper(machine, runs)))
     both = pandas.concat([ours, theirs]) if len(theirs) else ours

@@ -4,6 +4,8 @@ import math
 import os
 from numbers import Integral
 
+# What options and columns are called.
+NAMES = {"batch": "batch size", "hidden": "hidden units", "train_samples": "training samples"}
 DATASETS = {"mnist": "MNIST", "csv": "train.csv", "synthetic": "Synthetic digits, not MNIST",
             "drawn": "Random numbers"}
 
@@ -36,6 +38,11 @@ def listed(names):
     """a, b and c."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def name_of(column):
+    """An option or a column in words."""
+    return NAMES.get(column, column.replace("_", " "))
 
 
 def cell_name(ladder, cell):

@@ -3,12 +3,13 @@
 import os
 import random
 import re
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from bench import base, faults, host, ladders, measuring, options, pairs, rounds
+from bench import base, faults, host, ladders, measuring, options, pairs, rounds, screen
 
 
 def made_up_times(generator, pairs, ratio):
@@ -138,6 +139,28 @@ def test_disturbed_rounds_are_made_again(run, capsys, monkeypatch):
     # What the environment has under an option's name says nothing.
     monkeypatch.setenv("HIDDEN", "7")
     assert measuring.read_options(ladders.find_ladder(""), "compare")["hidden"] != "7"
+
+
+def test_a_busy_machine_is_asked_about_once(run, capsys, monkeypatch):
+    """At a terminal, after five disturbed rounds."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # with a bar, which takes stdout over
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    for key, made in (("n", 5), ("\n", 12)):
+        monkeypatch.setattr(sys.stdin, "readline", lambda key=key: key)
+        (a, _), why = run([100, 100, *[50] * 40])
+        said = " ".join(capsys.readouterr().out.split())
+        assert len(a) == made + (made == 5) and why and "No verdict" in said
+        assert said.count("Go on? (Enter, or n to stop)") == 1
+        assert "5 of 6 rounds were disturbed" in said and "So far b is 0.500×" in said
+
+
+def test_progress_without_a_terminal_is_a_line_at_times(capsys, monkeypatch):
+    now = 0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with screen.Bar() as bar:
+        for now in (1, 9, 11, 12, 20, 22):
+            bar.say(f"round {now}")
+    assert capsys.readouterr().err == "round 11\nround 22\n"
 
 
 def test_ctrl_c_shows_the_pairs_so_far(run, capsys, monkeypatch):

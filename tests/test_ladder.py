@@ -91,14 +91,15 @@ def test_what_makefiles_predict_can_be_measured():
     """A number, and a ratio or a time of a phase, of the whole or of set-up, in options of the
     ladder."""
     asked = [stage for stage in STAGES if stage.declared("PREDICTED")]
-    assert len(asked) > 10
+    # These two ask about a cluster.
+    assert {each.name for each in MAIN if each not in asked} == {"07_mpi", "11_mpi_lookahead"}
     for stage in asked:
         ladder = stage.ladder
         columns = "|".join([*ladder.phases, ladder.time.removesuffix("_s"), "setup"])
-        assert re.fullmatch(rf"[\d.]+ (×|s|ms|µs) ({columns})", stage.declared("PREDICTED"))
+        assert re.fullmatch(rf"[\d.]+ (×|s|ms|µs) ({columns})(, .*)?", stage.declared("PREDICTED"))
         known = {*ladder.settings, *(axis["option"] for axis in ladder.axes)}
         cell = stage.question.options
-        assert cell.keys() <= known and bool(cell) == bool(stage.declared("CELL")), stage.name
+        assert cell.keys() <= known and bool(cell) == bool(stage.question.cell), stage.name
 
 
 def test_a_library_for_a_gpu_runs_where_a_gpus_step_asks():
@@ -166,8 +167,9 @@ def test_step(repository):
     assert places == sorted(places) and "Pitfalls" in readme and "Pitfalls" not in output
     assert not re.search(r"]\(|<!--|A cell has", output)  # nor the record's table
     predicted = MAIN[0].question.predicted
-    assert re.search(rf"\nms of train\npredicted +{predicted}\nmeasured +\d.* ms a batch\n", output)
+    assert re.search(rf"\nMs a batch\npredicted +{predicted}\nmeasured +\d.* ms a batch\n", output)
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
+    assert "\n--- a/02_openmp/02.2_owned_slices/train.c\n" in output
     assert "\n+// Stage 02.3: " in output
     assert re.search(r"\nPicture: .*\w\nstages/02_openmp/02.3_own_samples/picture.svg\n", output)
     assert re.search(r"^median +02\.2 +02\.3 ", output, re.MULTILINE)
@@ -183,10 +185,11 @@ def test_step_on_a_terminal(repository):
     with open("keys", "w") as keys:
         wait_until(lambda: "skip) " in Path("output").read_text(), process)
         assert "The arithmetic" not in Path("output").read_text()
-        print("24,500", file=keys, flush=True)
+        print("much\n24,500", file=keys, flush=True)
         repository.end(process)
     output, readme = Path("output").read_text(), Path("stages/00_serial/README.md")
     predicted = MAIN[0].question.predicted
+    assert output.count("How many ms a batch? (a number, or Enter to skip) ") == 2
     assert re.search(rf"\nyou +24,500\s+predicted +{predicted}\s+measured +\d", output)
     assert re.search(r"\n\W*multiply-adds forward +26\.02 +million", output)  # a table's columns
     readme.unlink()
@@ -200,7 +203,9 @@ def test_step_of_a_stage_that_cannot_run_here(repository):
     output = repository.run("make -j2 step STAGE=04 NVCC=no-such-nvcc")
     assert re.search(r"step: found no GPU(.|\n)*\n`make check STAGE=04_cuda_device_mem` tests "
                      r"04_cuda_device_mem on a simulated device\.\n\nRecorded, .*:\n.* over 03 "
-                     r"(.|\n)*Measured, and why", output)
+                     r"(.|\n)*\nTimes as fast, at hidden 256, batch 128\npredicted +1\n"
+                     r"recorded +\w.* \([\d.]+ to [\d.]+\)\n\n(.|\n)*Measured, and why", output)
+    assert re.search(r"\nrecorded +no runs yet\n", repository.run("make -s step STAGE=05.1"))
     assert not re.search("^(make|gcc)|jobserver", output, re.MULTILINE)
     output = repository.run("make -s all STAGES=stages/03_cuda_unified NVCC=no-such-nvcc")
     assert "\nWithout nvcc: `make check STAGE=NAME` tests a CUDA stage on a simulated " in output

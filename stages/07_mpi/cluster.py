@@ -52,15 +52,15 @@ def draw(table, path):
                                        sharey="row", layout="constrained")
     for axes, (names, runs) in zip(panels.flat, groups):
         axes.set_title(" ".join(["hidden {}, batch {}".format(*names), *names[2:]]), fontsize=8)
-        for marker, (key, each) in zip("osD^vP", runs.groupby(line)):
+        for marker, shade, (key, each) in zip("osD", (1, 0.65, 0.4), runs.groupby(line)):
             each = each.sort_values("nodes")
-            shown, = axes.plot(each["nodes"], each["us_a_batch"], marker, ls="-",
-                               label=f"{key}{unit}")
-            axes.plot(each["nodes"], each["predicted"], marker + ":", mfc="none",
-                      color=shown.get_color())
+            look_of = {"color": look.CPU, "alpha": shade}
+            axes.plot(each["nodes"], each["us_a_batch"], marker, ls="-", label=f"{key}{unit}",
+                      **look_of)
+            axes.plot(each["nodes"], each["predicted"], marker + ":", mfc="none", **look_of)
             if not unit:  # what crosses where both send as much
                 several = each[each["nodes"] > 1]
-                axes.plot(several["nodes"], several["waits"], "--", color=shown.get_color())
+                axes.plot(several["nodes"], several["waits"], "--", **look_of)
         look.log_axis(axes, "xy")
     for axes in panels.flat[len(groups):]:
         axes.remove()
