@@ -63,18 +63,19 @@ def front(machine, folder):
 
 
 def on_a_cluster(machine, folder):
-    """What stages of several processes gain on 16 simulated nodes, or ""."""
+    """What a batch of stages of several processes takes on 16 simulated nodes, or ""."""
     path = frames.reference("cpu") / "cluster/runs.csv"
     stages = [stage for stage in machine.ladder.stages
               if stage.declared("RUN") and not stage.is_step]
     if not stages or not path.exists():
         return ""
     cell = dict(zip(machine.axes, machine.ladder.toml["headline"][-1]))
-    gains = tables.on_nodes(path, cell)["of_one_node"]
-    said = [f"{words.link(stage.number, stage.folder, folder)} is {words.times(gains[stage.name])}"
-            for stage in stages if stage.name in gains]
-    return (f"On 16 simulated nodes, with 10 µs a message, {words.listed(said)} as fast as on one "
-            f"node, at {words.cell_name(machine.ladder, [*cell.values()])}.")
+    times = tables.on_nodes(path, cell)["us_a_batch"]
+    said = [f"{words.three_digits(times[stage.name])} µs in "
+            f"{words.link(stage.number, stage.folder, folder)}"
+            for stage in stages if stage.name in times]
+    return (f"On 16 simulated nodes, with 10 µs a message and 12.5 GB/s, a batch takes "
+            f"{words.listed(said)}, at {words.cell_name(machine.ladder, [*cell.values()])}.")
 
 
 def ladder(machines, folder):

@@ -120,8 +120,8 @@ def speedup(value):
 
 
 def front_table(machine, folder=None):
-    """The first screen's table, as texts: the last cell whole, of the others the speedup. Without
-    axes, all measures."""
+    """The first screen's table, as texts: the last cell whole, of the others the speedup, and
+    the threads where they are others. Without axes, all measures."""
     frame, cells, runs = front(machine)
     *others, main = cells
     what = "ms an epoch" if "epochs" in runs else "ms a run"
@@ -137,6 +137,9 @@ def front_table(machine, folder=None):
                 "share of peak": known(here["share"], percent)}
         for cell in others:
             line[f"speedup at {cell}"] = known(row.get(("speedup", cell)), speedup)
+            there = row.get(("threads", cell))
+            if line["threads"] and there and there not in (threads, 0):
+                line[f"speedup at {cell}"] += f", {there:.0f} threads"
         if not machine.axes:
             line |= measures(machine, here)
         lines.append(line)
@@ -368,7 +371,7 @@ def paper(ladder):
 
 def on_nodes(path, cell):
     """A row for each stage of several processes on 16 simulated nodes, 10 µs apart, in a cell,
-    {column: value}. `of_one_node` is what it gains over one."""
+    {column: value}."""
     table = pandas.read_csv(path)
     here = frames.at(table, {"nodes": 16, "latency_us": 10, "gb_s": 12.5} | cell)
     return here.drop_duplicates("stage", keep="last").set_index("stage")

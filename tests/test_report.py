@@ -73,6 +73,7 @@ def test_the_first_screen_has_the_speedups_of_one_machine():
            for row in lines_of(GPU, kind, stage="08_cuda_graphs", **SMALL)]
     assert digits(table.loc["08_cuda_graphs", "speedup at hidden 32, batch 32"]) == pytest.approx(
         small / median(own), rel=6e-3)
+    assert table.loc["02_openmp", "speedup at hidden 32, batch 32"] == "109×, 8 threads"
     frame, cells, _ = tables.front(machine("gpu"))
     assert "08_cuda_graphs is 5,029 times as fast as 00_serial" in plots.answer(
         frame, cells[-1], machine("gpu"))

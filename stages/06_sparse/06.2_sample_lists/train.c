@@ -57,7 +57,7 @@ struct network {
 
     size_t threads; // T
 
-    struct lists samples, pixels; // of the training set; of each of its batches
+    struct lists samples, pixels; // by sample, of the training set; by pixel, of each batch
 };
 
 // A thread's part of the network.

@@ -62,7 +62,7 @@ struct network {
 
     size_t threads; // T
 
-    struct lists samples, pixels; // of the training set; of each of its batches
+    struct lists samples, pixels; // by sample, of the training set; by pixel, of each batch
 };
 
 // A thread's part of the network.
@@ -235,9 +235,9 @@ static struct slice take_slice(const struct network *network) {
     };
 }
 
-// sum += Σ value · from[place] over a batch's entries i to last − 1, for `columns` columns,
-// `stride` apart. They take turns in SUMS / columns sets of sums, as a multiply-add waits for the
-// one before it in its sum.
+// sum += Σ value · from[place] over a list, entries i to last − 1 of a batch, for `columns`
+// columns, `stride` apart. Entries take turns in SUMS / columns sets of sums, as a multiply-add
+// waits for the one before it in its sum.
 INLINED void add_products(vec *sum, const uint16_t *places, const float *values, size_t i,
                           size_t last, const vec *from, size_t stride, size_t columns) {
     const size_t sets = SUMS / columns;
