@@ -61,11 +61,16 @@ def measured(ladder, question, sides):
 
 
 def read_page(stage):
-    """{heading: text} of its README, and its title as "". Without the record's tables, pictures,
-    comments and the paths of links, which nobody can follow on a terminal."""
+    """{heading: text} of its README, and its title as "". Without the record's tables, comments and
+    the paths of links, which nobody can follow on a terminal. A picture is what it shows, and its
+    path."""
     text = stage.read("README.md") or f"# {stage.name}\n"
     text = re.sub(r"<!-- table: begin -->.*<!-- table: end -->", "", text, flags=re.DOTALL)
-    text = re.sub(r"^!\[.*\)\n|^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\|[-:| ]+\n|<!--[^>]*-->", "", text, flags=re.MULTILINE)
+    folder = stage.folder.relative_to(ROOT)
+    text = re.sub(r"^!\[(.*)\]\((.*)\)$",
+                  lambda found: f"Picture: {found[1]}\n    {os.path.normpath(folder / found[2])}",
+                  text, flags=re.MULTILINE)
     text = re.sub(r"\[([^][]*)\]\((?!https?:)[^)]*\)", r"\1", text)
     title, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     return {"": title.split("\n")[0]} | dict(zip(parts[::2], parts[1::2]))
@@ -94,9 +99,6 @@ def step(ladder):
     page = read_page(stage)
     print(f"{page['']}\n")
     show(page, "The idea")
-    for shown, picture in re.findall(r"^!\[(.*)\]\((.*)\)$", stage.read("README.md"), re.MULTILINE):
-        screen.tell(f"Picture: {shown}")
-        print(f"{(stage.folder / picture).resolve().relative_to(ROOT)}\n")
     show(page, "Predict")
     answer = ask(stage)
     if stage.before:

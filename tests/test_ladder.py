@@ -171,7 +171,7 @@ def test_step(repository):
     output = repository.run(f"make -s step STAGE=02.3 {QUICK}")
     assert "\n--- a/02_openmp/02.2_owned_slices/train.c\n" in output
     assert "\n+// Stage 02.3: " in output
-    assert re.search(r"\nPicture: .*\w\nstages/02_openmp/02.3_own_samples/picture.svg\n", output)
+    assert re.search(r"\nPicture: .*\w\n +stages/02_openmp/02.3_own_samples/picture.svg\n", output)
     assert re.search(r"^median +02\.2 +02\.3 ", output, re.MULTILINE)
 
 
