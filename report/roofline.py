@@ -99,8 +99,9 @@ def draw_column(axis, x, points, is_left):
         while any(abs(free - roof) < 0.014 for roof in roofs):
             free -= 0.001
         axis.plot(x, y, "o", color=CPU, markersize=3.5 if "." in name else 6)
-        axis.annotate(name, (x, y), (at - 0.05 if is_left else at + 0.05, free),
+        axis.annotate(name, (x, y), (at - 0.07 if is_left else at + 0.07, free),
                       textcoords="axes fraction", fontsize=7, va="center",
                       ha="right" if is_left else "left",
-                      arrowprops={"arrowstyle": "-", "color": LIBRARY, "linewidth": 0.5})
+                      arrowprops={"arrowstyle": "-", "color": LIBRARY, "linewidth": 0.5,
+                                  "shrinkB": 3, "relpos": (1 if is_left else 0, 0.5)})
         free -= 0.027
