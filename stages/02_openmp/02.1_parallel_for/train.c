@@ -1,5 +1,5 @@
-// Stage 02.1: a `parallel for` at each product. OpenMP divides the tiles of stage 01, or the samples
-// of a·W2, among the threads. One thread computes all else (softmax, dz, b2).
+// Stage 02.1: a `parallel for` at each product. OpenMP divides the tiles of stage 01, or the
+// samples of a·W2, among the threads. One thread computes all else (softmax, dz, b2).
 //
 // Shapes: n samples in a batch, at most N; H hidden units in V vectors. The last vector may have
 // lanes without a hidden unit. They hold zeros and stay zero: where a and W2 are zero, so are da,
