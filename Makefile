@@ -93,6 +93,7 @@ report: install-report ## write your machine's page, or the READMEs' tables and 
 
 site: install-site ## each README, and what `make look` draws: report/site/_build/index.html
 	@rm -rf report/site/_build
+	@echo 'Draws and writes all pages, in a minute or two'
 	@"$(PYTHON)" -m sphinx -q -W --keep-going -j auto -c report/site . report/site/_build
 	@rm -r report/site/_build/.doctrees
 	@echo 'Open report/site/_build/index.html'

@@ -247,6 +247,7 @@ def main():
         return
     first = ladders.ladders()[0]
     for each in ladders.ladders():
+        print(f"{each.folder.relative_to(ROOT)}: tables and plots")
         # A reader's own stages are in no committed page.
         each.stages = [stage for stage in each.stages if stage.number < OWN]
         cpu, gpu = (frames.Machine(frames.reference(which), each) for which in ("cpu", "gpu"))
