@@ -52,12 +52,17 @@ def in_words(ladder, question):
 
 def measured(ladder, question, sides):
     """What the runs of two stages say, round by round, or those of the first stage."""
-    unit, of_what, column = unit_of(ladder, question)
+    unit, _, column = unit_of(ladder, question)
     times = [[row[column] for row in side] for side in sides]
     if unit == "×":
         return pairs.ratio(times[1], times[0]).text
-    each = median(times[-1]) / ladder.units(sides[-1][0])
-    return f"{SCALES[unit] * each:.4g} {unit} {of_what}"
+    return time_of(ladder, question, sides[-1][0] | {column: median(times[-1])})
+
+
+def time_of(ladder, question, row):
+    """The time in a row, in the question's unit."""
+    unit, of_what, column = unit_of(ladder, question)
+    return f"{SCALES[unit] * row[column] / ladder.units(row):.4g} {unit} {of_what}"
 
 
 def read_page(stage):
@@ -149,12 +154,28 @@ def recorded(stage):
     if stage.name not in {*machine.runs["stage"]}:
         return "", "no runs yet"
     table, _ = tables.step_table(machine, stage)
-    options = stage.ladder.options("step") | stage.question.options
-    cell = tuple(int(options[axis["option"]]) for axis in stage.ladder.axes)
-    shown = [stage] if stage.question.unit not in ("", "×") else [stage.before, stage]
-    sides = frames.sides(machine, shown, cell)
     return (f"Recorded, {machine.name}:\n{table.to_string(index=False)}\n",
-            measured(stage.ladder, stage.question, sides) if sides else "no runs of both yet")
+            recorded_answer(machine, stage) or "no runs of both yet")
+
+
+def recorded_answer(machine, stage):
+    """What a machine's record answers to a stage's question, or "" without the runs for it."""
+    from report import frames
+
+    ladder, question = stage.ladder, stage.question
+    options = ladder.options("step") | question.options
+    cell = tuple(int(options[axis["option"]]) for axis in ladder.axes)
+    runs = machine.of(machine.best_kind)
+    found = frames.best(machine, frames.cells(machine, runs))
+    unit, _, column = unit_of(ladder, question)
+    shown = [stage, stage.before] if unit == "×" else [stage]
+    if not all((each.name, cell) in found for each in shown):
+        return ""
+    if unit != "×":
+        return time_of(ladder, question, found[stage.name, cell])
+    ends = [(each.name, found[each.name, cell]["threads"]) for each in shown]
+    ratio = frames.ratio(machine, runs, *ends, cell, column)
+    return ratio.text if ratio else ""
 
 
 def show_answers(stage, answer):

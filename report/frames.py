@@ -5,7 +5,6 @@ A frame of runs has a row for each run: what the program wrote, and of its sweep
 threads and place on the ladder's axes. No frame has runs of two machines.
 """
 
-import functools
 import re
 from functools import cached_property
 from pathlib import Path
@@ -198,18 +197,3 @@ def ratio(machine, runs, one, other, cell, column=None):
     both = pandas.concat(sides, axis=1, join="inner").dropna()
     both = both[(both > 0).all(axis=1)]
     return pairs.ratio(*both.to_numpy().T.tolist()) if len(both) else None
-
-
-def sides(machine, stages, cell):
-    """The runs of stages in a cell, a list of {column: value} for each, of the same rounds."""
-    runs = machine.of(machine.best_kind)
-    found = best(machine, cells(machine, runs))
-    here = counted(at(runs, dict(zip(machine.axes, cell))), machine.axes)
-    parts = [at(here, {"stage": stage.name, "threads": found[stage.name, cell]["threads"]})
-             for stage in stages if (stage.name, cell) in found]
-    parts = [part.groupby(["sweep", "round"]).last() for part in parts]
-    if len(parts) < len(stages):
-        return []
-    rounds = functools.reduce(lambda one, other: one.intersection(other),
-                              [part.index for part in parts])
-    return [part.loc[rounds].to_dict("records") for part in parts] if len(rounds) else []
