@@ -40,10 +40,10 @@ def bare(path):
     return "".join(COMMENT[language].sub("", text).split())
 
 
-def git_diff(sources, *options, **how):
+def git_diff(sources, *options, cwd=ROOT, **how):
     """What git's diff of two sources ended as."""
     return subprocess.run(["git", "diff", "--no-index", "--histogram", *options, *sources],
-                          **{"cwd": ROOT, "text": True, "check": False} | how)
+                          cwd=cwd, text=True, check=False, **how)
 
 
 def processors():

@@ -137,8 +137,8 @@ def front_table(machine, folder=None):
                 "share of peak": known(here["share"], percent)}
         for cell in others:
             line[f"speedup at {cell}"] = known(row.get(("speedup", cell)), speedup)
-            there = row.get(("threads", cell))
-            if line["threads"] and there and there not in (threads, 0):
+            there = row.get(("threads", cell), 0)
+            if line["threads"] and there > 0 and there != threads:
                 line[f"speedup at {cell}"] += f", {there:.0f} threads"
         if not machine.axes:
             line |= measures(machine, here)
