@@ -119,8 +119,8 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
-// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels × `columns` vectors of hidden units, from k and v on.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;

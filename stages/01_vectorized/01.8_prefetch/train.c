@@ -92,14 +92,15 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
-#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
-    for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. The hardware does so only up to
-        // the end of a page, and a sample has most of one.
-        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
+    for (size_t line = 0; line < PIXELS; line += 16) { // floats: a cache line
+        // Fetches this line of the next tile's samples. The hardware stops at the end of a page.
         for (size_t r = 0; r < rows; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+            __builtin_prefetch(x + (TILE_ROWS + r) * PIXELS + line);
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
+        for (size_t k = line; k < line + 16; ++k)
+            for (size_t r = 0; r < rows; ++r)
+                for (size_t c = 0; c < columns; ++c)
+                    sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
@@ -122,8 +123,8 @@ INLINED void forward_panels(const struct network *network, const struct batch *b
             forward_tile(network, batch, s, 1, v, columns);
 }
 
-// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels from k on × `columns` vectors of hidden units from v
-// on. The gradient goes from the registers straight to the weights, and dW1 is never written.
+// A tile of W1 −= lr·xᵀ·da: TILE_ROWS pixels × `columns` vectors of hidden units, from k and v on.
+// The gradient goes from the registers straight to the weights, and dW1 is never written.
 INLINED void backward_tile(const struct network *network, const struct batch *batch,
                            float learning_rate, size_t k, size_t v, size_t columns) {
     const float *x = batch->images + k;

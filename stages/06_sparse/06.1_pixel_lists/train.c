@@ -103,6 +103,12 @@ static struct lists list_pixels(const struct dataset *dataset, size_t size) {
     return lists;
 }
 
+static void free_lists(struct lists *lists) {
+    free(lists->first);
+    free(lists->places);
+    free(lists->values);
+}
+
 // Returns the zeroed panels of W1. Its pages lie in the memory of the socket whose thread writes to
 // them first. So each thread does this for the panels that it will compute with.
 static vec *allocate_panels(size_t vectors, size_t threads) {
@@ -162,9 +168,7 @@ static void destroy(struct network *network) {
     free(network->logits);
     free(network->shares);
     free(network->losses);
-    free(network->pixels.first);
-    free(network->pixels.places);
-    free(network->pixels.values);
+    free_lists(&network->pixels);
 }
 
 // Returns the calling thread's slice. The runtime may have granted fewer threads than wanted.
@@ -208,14 +212,15 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
-#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
-    for (size_t k = 0; k < PIXELS; ++k) {
-        // Fetches the next tile's samples, one after another. The hardware does so only up to
-        // the end of a page, and a sample has most of one.
-        __builtin_prefetch(x + TILE_ROWS * (PIXELS + k));
+    for (size_t line = 0; line < PIXELS; line += 16) { // floats: a cache line
+        // Fetches this line of the next tile's samples. The hardware stops at the end of a page.
         for (size_t r = 0; r < rows; ++r)
-            for (size_t c = 0; c < columns; ++c)
-                sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
+            __builtin_prefetch(x + (TILE_ROWS + r) * PIXELS + line);
+#pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
+        for (size_t k = line; k < line + 16; ++k)
+            for (size_t r = 0; r < rows; ++r)
+                for (size_t c = 0; c < columns; ++c)
+                    sum[r][c] += x[r * PIXELS + k] * weights1[c * PIXELS + k];
     }
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
