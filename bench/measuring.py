@@ -99,6 +99,6 @@ def run(stage, words):
     if not found.row:
         reason = process.reason(found.errors, stage.name) or "no reason given"
         if found.status:
-            reason = f"exit status {found.status}: {reason}"
+            reason = f"{process.ending(found.status)}: {reason}"
         fail(f"{stage.name}: {reason}", max(1, found.status or 1))
     return found.row

@@ -113,11 +113,18 @@ def run(command, limit=None, text="", **options):
         return Ended(status, content(out), own_words(content(err), status), seconds)
 
 
+def ending(status):
+    """How a program has ended, for people."""
+    if status < 0:
+        return f"ended by a signal: {signal.strsignal(-status)}"
+    return f"exit status {status}"
+
+
 def output(command, text="", **options):
     """What a program prints. If it fails, Python ends, with what it has said."""
     ended = run(command, text=text, cwd=options.pop("cwd", ROOT), **options)
     if ended.status:
-        said = ended.err or ended.out or f"{command[0]}: exit status {ended.status}"
+        said = ended.err or ended.out or f"{command[0]}: {ending(ended.status)}"
         print(said, file=sys.stderr)
         sys.exit(2 if ended.status == 2 else 1)
     return ended.out

@@ -153,7 +153,7 @@ def wrong_clock(stage, options, rows):
         if found.status == process.TOO_SLOW:
             return f"its clock is wrong: --{clock} {work} does not end in {limit:.0f} s"
         if not found.row:
-            return process.reason(found.errors, stage.name) or f"exit status {found.status}"
+            return process.reason(found.errors, stage.name) or process.ending(found.status)
         fault = clocks.wrong_clock(found.row, rows, ladder, bool(given("BUSY")))
         if not fault:
             break

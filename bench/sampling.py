@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from bench.base import ROOT, fail
-from bench.process import output, reason, run
+from bench.process import ending, output, reason, run
 
 # The signal handler of gperftools ended one program in fourteen with a segmentation fault, on an
 # Emerald Rapids. The next run goes well.
@@ -43,7 +43,7 @@ def sample(stage, options, work, variable, **environment):
         if ended.status != -signal.SIGSEGV:
             break
     if ended.status:
-        fail(f"{stage.name}: {reason(ended.err, stage.name) or f'exit status {ended.status}'}", 1)
+        fail(f"{stage.name}: {reason(ended.err, stage.name) or ending(ended.status)}", 1)
     _, _, user, system, elapsed = (y - x for x, y in zip(before, os.times()))
     with (work / "row.csv").open(encoding="utf-8") as file:
         return elapsed, user + system, next(csv.DictReader(file))

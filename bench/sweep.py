@@ -214,7 +214,7 @@ class Sweep:
             # What to try instead is for the one who waits, not for the tables.
             self.plan.out[stage.name] = "left out", reason.partition("; try ")[0]
             return
-        how = f"exit status {found.status}" if found.status else ""
+        how = process.ending(found.status) if found.status else ""
         if found.row:
             how = "its row has other options or threads"
         where = self.plan.where(job.cell, job.threads)

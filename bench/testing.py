@@ -8,7 +8,6 @@ import os
 import random
 import re
 import shlex
-import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,12 +168,10 @@ class Tester:
         run = self.run(case, start)
         if run.status == process.TOO_SLOW:
             raise Wrong(case, start, f"hangs, or takes over {self.limit} s")
-        if run.status < 0:
-            said = filter(None, [signal.strsignal(-run.status), run.error])
-            raise Wrong(case, start, f"ended by a signal: {': '.join(said)}")
         if run.status or run.error:
             hint = f"; {UNSET}" if self.is_simulated and " became " in run.error else ""
-            wrong = Wrong(case, start, f"exit status {run.status}: {run.error}{hint}")
+            said = filter(None, [process.ending(run.status), run.error + hint])
+            wrong = Wrong(case, start, ": ".join(said))
             if run.status in (2, NOT_HERE):
                 wrong.status = run.status
             raise wrong

@@ -217,7 +217,9 @@ def page_of_machine(home):
         both = [(machine, False), (machine, True)]
         parts.append(f"# {each.title}")
         if each is ladders.ladders()[0]:
-            plots.save(plots.front(machine), machine.folder / "plots/front.svg")
+            frame, cells, _ = tables.front(machine)
+            if frame["speedup", cells[-1]].notna().any():
+                plots.save(plots.front(machine), machine.folder / "plots/front.svg")
             parts += [front(machine, home), ladder(both, home), cores(each, home)]
         else:
             parts.append(study(both, home))

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import subprocess
 from statistics import median
 
@@ -94,7 +95,7 @@ def front(machine):
         here = found.get((program.name, cell))
         base = found.get((machine.ladder.toml["baseline"], cell))
         if here:
-            gain_of = {"speedup": base["epoch_s"] / here["epoch_s"]} if base else {}
+            gain_of = {"speedup": base["epoch_s"] / here["epoch_s"] if base else math.nan}
             where = cell_name(machine.ladder, cell)
             lines.setdefault(program, {}).update(
                 {(name, where): value for name, value in (here | gain_of).items()})

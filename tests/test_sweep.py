@@ -471,7 +471,7 @@ def test_what_becomes_of_programs(tree):
                    "echo '01_two: no CUDA device; try this' >&2; exit 77"),
         "03_memory": ("failed: at hidden 8, batch 4: exit status 1: out of memory",
                       "[ $hidden = 16 ] || { echo 'out of memory' >&2; exit 1; }"),
-        "04_crash": (f"failed: {where}: exit status -11", "kill -SEGV $$"),
+        "04_crash": (f"failed: {where}: ended by a signal: Segmentation fault", "kill -SEGV $$"),
         "05_no_row": (f"failed: {where}: wrote no row to its --csv", "exit 0"),
         "06_phases": (f"failed: {where}: {clock}forward_s + backward_s is 1 s, more than time_s, "
                       "0.4 s", "phase_s=0.5"),
