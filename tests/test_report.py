@@ -476,6 +476,10 @@ def test_a_machine_of_ones_own_has_a_page_and_changes_no_readme(lab, monkeypatch
     page = words((lab.home / "README.md").read_text())
     assert "| [01_fast](../stages/01_fast) | 4.00× | 200 | a move | 1 |" in page
     assert "stages/plots/cpu.svg" in page and not (lab.root / "README.md").exists()
+    lab.write(runs("01_fast", 1))  # the baseline has not run
+    ladders.ladders.cache_clear()
+    pages.main()
+    assert "no speedup is known" in (lab.home / "README.md").read_text()
     lab.home.rename(lab.root / "machine-quick")
     assert pages.own_machine() == lab.root / "machine-quick"
 
