@@ -102,7 +102,7 @@ def among(right, ladder):
 def sweeps(right):
     """(ladder, stages, options of run_all.sh) of each: all programs of the main ladder for a GPU
     and the peers, then the processor's stages; its stages for a GPU at all sizes; the studies' and
-    their peers."""
+    their peers; how the time grows, with images in the caches and not, of what has threads."""
     main, *studies = ladders.ladders()
     threads = ",".join(str(2**n) for n in range(processors().bit_length()))
     own = among(right, main)
@@ -111,6 +111,8 @@ def sweeps(right):
     yield main, [stage for stage in own if not stage.is_step], []
     for study in studies:
         yield study, among(right, study), ["--steps", "--peers"]
+    threaded = [stage for stage in beside if stage.declared("OPENMP")]
+    yield main, threaded, ["--growth"]
 
 
 def sweep(ladder, stages, words, seconds):

@@ -125,7 +125,8 @@ EDGES = {
                    "With 1 thread it is right: look at what the threads share."),
     # The sanitized build says where, if it is started as the one that was wrong.
     "a read on 16 threads": (
-        "02", r"(OUTLINED void backward_columns\([^{]*\{)", r"\1 if (omp_get_num_threads() == 16 && "
+        "02", r"(OUTLINED void backward_columns\([^{]*\{)",
+        r"\1 if (omp_get_num_threads() == 16 && "
         r"*(volatile signed char *)(network->weights1 - 1) >= -128) return;",
         "backward_columns: AddressSanitizer: heap-buffer-overflow"),
     "a leak": ("01", r"outputs \*z = network->logits;\n$",

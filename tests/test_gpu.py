@@ -17,7 +17,7 @@ NVIDIA_SMI = """case "$*" in
 *=name*) echo Simulated ;;
 esac"""
 # Of the stages, these are enough: one for the processor, two for a GPU.
-KEPT = "00_serial", "03_cuda_unified", "04_cuda_device_mem"
+KEPT = "00_serial", "02_openmp", "03_cuda_unified", "04_cuda_device_mem"
 # It counts nothing: two launches of a kernel.
 NCU = f"""cat <<END
 ==PROF== Connected
@@ -87,9 +87,12 @@ def test_a_bare_machine(bare):
                                                         "hidden 256, batch 128")
         for launch in (("1", "(7, 1, 1)", "1234"), ("2", "(2, 1, 1)", "56"))]
     assert outcomes["1", "00_serial"] == "ran" and ("2", "00_serial") not in outcomes
+    # The drawn digits are too few for it.
+    assert outcomes["3", "02_openmp"] == "failed" and ("3", "00_serial") not in outcomes
     assert "04_cuda_device_mem" not in {row["stage"] for row in rows(home / "stages/runs.csv")}
     sweeps = (home / "stages/sweeps.csv").read_text()
-    assert "1,kind,steps" in sweeps and "2,kind,grid" in sweeps and "1,revision,abc" in sweeps
+    assert all(f"{number},kind,{kind}\n" in sweeps for number, kind in
+               enumerate(("steps", "grid", "growth"), 1)) and "1,revision,abc" in sweeps
     assert "Simulated" in said.stdout
 
 
