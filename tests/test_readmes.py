@@ -28,7 +28,8 @@ OWN_PAGE = re.compile(r"(stages|studies/\w+)/\d\d|studies/\w+/")
 NOT_RUN = "make test", "make test FULL=1", "make peers", "make lint"
 # A command may fail only if something is missing, and its last lines say so.
 EXCUSES = (r".*(Needed, and not installed|not installed: |has no \w+; expected Python|no GPU|"
-           r"no usable CUDA device|found no (\S*nvcc|ncu|mpirun)|gdb: .*not found).*")
+           r"has no product of|no usable CUDA device|found no (\S*nvcc|ncu|mpirun)|"
+           r"gdb: .*not found).*")
 # The folder of a stage, or of a step in it, or another one of a ladder.
 FOLDER = r"\b(?:stages|studies/\w+)/[\w.]+(?:/\d\d\.[\w.]+)?"
 INLINE = re.compile(r"`((?:\./run_all\.sh|make [^`]*[A-Z]+=)[^`]*)`")

@@ -35,7 +35,7 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
-#define OUTLINED static __attribute__((noinline))
+#define OUTLINED static __attribute__((noinline)) // see backward_columns()
 
 // Returns how many of so many vectors the next tile has: three, or two of four or two, or one.
 static size_t count_columns(size_t left) {
@@ -93,8 +93,9 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
-    // More threads than cores would make each other wait at each barrier. More threads than vectors
-    // of hidden units, or than pairs, divide pixels: tiles of one vector need a load for each FMA.
+    // More threads than cores would make each other wait at each barrier. Where a thread
+    // would have fewer than two vectors of units, threads divide pixels: a tile of one vector needs
+    // a load for each FMA.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     size_t copies = 1; // as few as leave each part of the units two vectors
@@ -179,8 +180,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     const vec *weights1 = network->weights1 + v * PIXELS;
     vec *sums = network->sums + (network->copy * network->vectors + v) * network->stride + s;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-    for (size_t line = network->first_pixel; line < last; line += 16) { // floats: a cache line
-        // Fetches this line of the next tile's samples. The hardware stops at the end of a page.
+    for (size_t line = network->first_pixel; line < last; line += 16) { // a cache line's floats
+        // Fetches this line of the next tile's samples: the core looks ahead only within a page.
         for (size_t r = 0; r < rows; ++r)
             __builtin_prefetch(x + (TILE_ROWS + r) * PIXELS + line);
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row
@@ -231,7 +232,7 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in 01.4
+#pragma GCC unroll 2 // else GCC loads da's vectors anew for each row: 01.4
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -248,7 +249,7 @@ INLINED void backward_panels(const struct network *network, const struct batch *
         backward_tile(network, batch, learning_rate, k, v, columns);
 }
 
-// The same for the vectors first to last − 1. Where GCC 12 inlines it, one sum stays in memory.
+// The same for the vectors first to last − 1. If inlined for AVX2, GCC 12 keeps a sum in memory.
 OUTLINED void backward_columns(const struct network *network, const struct batch *batch,
                                float learning_rate, size_t first, size_t last) {
     for (size_t v = first, columns; v < last; v += columns) {

@@ -92,8 +92,8 @@ INLINED void forward_tile(const struct network *network, const struct batch *bat
     for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c)
             sum[r][c] = network->bias1[v + c];
-    for (size_t line = 0; line < PIXELS; line += 16) { // floats: a cache line
-        // Fetches this line of the next tile's samples. The hardware stops at the end of a page.
+    for (size_t line = 0; line < PIXELS; line += 16) { // a cache line's floats
+        // Fetches this line of the next tile's samples: the core looks ahead only within a page.
         for (size_t r = 0; r < rows; ++r)
             __builtin_prefetch(x + (TILE_ROWS + r) * PIXELS + line);
 #pragma GCC unroll 2 // else GCC, tuned for an AMD core, loads W1's vectors anew for each row

@@ -34,7 +34,7 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 
 // For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
-#define OUTLINED static __attribute__((noinline))
+#define OUTLINED static __attribute__((noinline)) // see backward_columns()
 
 // Returns how many of so many vectors the next tile has: three, or two of four or two, or one.
 static size_t count_columns(size_t left) {
@@ -199,7 +199,7 @@ INLINED void backward_tile(const struct network *network, const struct batch *ba
     const vec *da = network->d_activations + v * network->stride;
     vec *weights1 = network->weights1 + v * PIXELS + k;
     vec sum[TILE_ROWS][TILE_COLUMNS] = {0};
-#pragma GCC unroll 2 // as in 01.4
+#pragma GCC unroll 2 // else GCC loads da's vectors anew for each row: 01.4
     for (size_t s = 0; s < batch->samples; ++s)
         for (size_t r = 0; r < TILE_ROWS; ++r)
             for (size_t c = 0; c < columns; ++c)
@@ -216,7 +216,7 @@ INLINED void backward_panels(const struct network *network, const struct batch *
         backward_tile(network, batch, learning_rate, k, v, columns);
 }
 
-// The same for the vectors first to last − 1. Where GCC 12 inlines it, one sum stays in memory.
+// The same for the vectors first to last − 1. If inlined for AVX2, GCC 12 keeps a sum in memory.
 OUTLINED void backward_columns(const struct network *network, const struct batch *batch,
                                float learning_rate, size_t first, size_t last) {
     for (size_t v = first, columns; v < last; v += columns) {
