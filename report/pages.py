@@ -217,9 +217,6 @@ def page_of_machine(home):
         both = [(machine, False), (machine, True)]
         parts.append(f"# {each.title}")
         if each is ladders.ladders()[0]:
-            frame, cells, _ = tables.front(machine)
-            if frame["speedup", cells[-1]].notna().any():
-                plots.save(plots.front(machine), machine.folder / "plots/front.svg")
             parts += [front(machine, home), ladder(both, home), cores(each, home)]
         else:
             parts.append(study(both, home))
@@ -256,6 +253,5 @@ def main():
         plots.write(cpu, gpu)
         update_ladder(each, cpu, gpu)
         if each is first:
-            plots.save(plots.front(gpu), gpu.folder / "plots/front.svg")
             update(ROOT / "README.md", "front", partial(front, gpu, ROOT))
     update(ROOT / "studies/README.md", "table", lambda: list_ladders(ROOT / "studies"))

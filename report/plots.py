@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pandas
 
-from bench import rows
+from bench import ladders, rows
 from report import frames, roofline, tables, words
 from report.look import INK, colour, key, log_axis, save
 
@@ -24,10 +24,13 @@ def answer(frame, cell, machine):
 
 
 def front(machine):
-    """The picture of the front page's table: each program's speedup in the larger cell."""
+    """The picture of the front page's table: each program's speedup in the larger cell. None where
+    no speedup is known."""
     frame, cells, _ = tables.front(machine)
     cell = cells[-1]
     gains = frame[("speedup", cell)].dropna()
+    if gains.empty:
+        return None
     colours = [colour(machine.ladder, program.name) for program in gains.index]
     figure, panel = plt.subplots(figsize=(6, 0.7 + 0.3 * len(gains)), layout="constrained")
     panel.barh(range(len(gains)), gains - 1, left=1, height=0.6, color=colours)
@@ -369,6 +372,8 @@ def write(cpu, gpu):
         if machine.has(on_gpu):
             save(ladder(machine, on_gpu),
                  machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg")
+    if gpu.ladder is ladders.ladders()[0] and (figure := front(gpu)):
+        save(figure, gpu.folder / "plots/front.svg")
     found = {}
     if (cpu.folder / "epochs.csv").exists():
         found["epochs"] = epochs(cpu)

@@ -93,9 +93,8 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
 static struct network create(const struct options *options) {
     const size_t units = (size_t)options->hidden, stride = largest_batch(options);
     const size_t vectors = (units + LANES - 1) / LANES;
-    // More threads than cores would make each other wait at each barrier. Where a thread
-    // would have fewer than two vectors of units, threads divide pixels: a tile of one vector needs
-    // a load for each FMA.
+    // More threads than cores would make each other wait at each barrier. Where a thread would have
+    // fewer than two vectors, threads divide pixels: a tile of one needs a load for each FMA.
     size_t threads = (size_t)(options->threads ? options->threads : omp_get_max_threads());
     threads = threads < (size_t)omp_get_num_procs() ? threads : (size_t)omp_get_num_procs();
     size_t copies = 1; // as few as leave each part of the units two vectors
