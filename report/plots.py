@@ -366,6 +366,18 @@ def epochs(machine):
 # --- which plots a machine has ---
 
 
+def curves(machine):
+    """{name: the figure} of what was measured beside the steps and the grid."""
+    found = {}
+    if (machine.folder / "epochs.csv").exists():
+        found["epochs"] = epochs(machine)
+    if (machine.runs["kind"] == "growth").any() and growth_curves(machine):
+        found["growth"] = growth(machine)
+    if roofline.is_known(machine):
+        found["roofline"] = roofline.roofline(machine)
+    return found
+
+
 def write(cpu, gpu):
     """Writes the plots of the CPU's machine and of the GPU's, each into its own folder."""
     for machine, on_gpu in ((cpu, False), (gpu, True)):
@@ -374,14 +386,7 @@ def write(cpu, gpu):
                  machine.folder / "plots" / f"{'gpu' if on_gpu else 'cpu'}.svg")
     if gpu.ladder is ladders.ladders()[0] and (figure := front(gpu)):
         save(figure, gpu.folder / "plots/front.svg")
-    found = {}
-    if (cpu.folder / "epochs.csv").exists():
-        found["epochs"] = epochs(cpu)
-    if (cpu.runs["kind"] == "growth").any() and growth_curves(cpu):
-        found["growth"] = growth(cpu)
-    if roofline.is_known(cpu):
-        found["roofline"] = roofline.roofline(cpu)
-    for name, figure in found.items():
+    for name, figure in curves(cpu).items():
         save(figure, cpu.folder / f"plots/{name}.svg")
     if (gpu.ladder.folder / "PAPER.md").exists() and len(tables.paper(gpu.ladder)):
         save(paper(gpu), gpu.folder / "plots/paper.svg")
