@@ -52,6 +52,7 @@ enum { DIGITS = 3, GROUP = 4, GROUPS = PIXELS / GROUP, LARGEST = 0x3f7f70 };
 enum { SUMMED = 65536 };      // samples, at most: 65,536 · 255 · 128 < 2^31
 enum { PADDED_GROUPS = 208 }; // a multiple of AMX_GROUPS; the last 12 are zeros
 enum { ROW_BYTES = 832 };     // of pixels, and room up to the end of a cache line
+enum { TOGETHER = 8 };        // batches whose bytes lie without gaps
 typedef vec_bits digits[DIGITS];
 typedef vec_mask sums[DIGITS];
 
@@ -63,15 +64,6 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 // For the kernels: where a size is a constant, the loops over it disappear.
 #define INLINED static inline __attribute__((always_inline))
 
-// Tiles read past the last row and its end. What they make of it is not used, or multiplied by
-// zero.
-struct bytes {
-    uint8_t *rows; // samples × 832: the pixels as they are in the file
-
-    uint8_t *turned; // batches × 784 × N: the samples of a pixel side by side
-    size_t stride;   // N, as a multiple of four
-};
-
 struct network {
     size_t units;   // the hidden units that were asked for
     size_t vectors; // V
@@ -80,9 +72,8 @@ struct network {
     vec *weights2;  // V × 10: panels, too
     outputs bias2;  // 10; −∞ in the padding, so that its share of the softmax is 0
 
-    vec *ones1;         // V: what a one of W1's last digit counts for
-    digits *digits1;    // V × 208
-    struct bytes bytes; // of the training set
+    vec *ones1;      // V: what a one of W1's last digit counts for
+    digits *digits1; // V × 208
 
     // One batch's intermediate values.
     size_t stride;      // N, as a multiple of the rows of a tile, or of 64 for AMX
@@ -121,45 +112,29 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     return panels;
 }
 
-// Returns an array that is not set: the system clears pages where a thread first writes to them, so
-// all threads share that work.
-static void *allocate_unset(size_t count, size_t size) {
-    void *array = try_allocate_array(count, size);
-    return array ? array : allocate_array(count, size); // which says that there is no memory
+// Returns where the bytes of the batch that begins at sample `first` lie: its rows, and behind them
+// the rows turned, the n samples of a pixel side by side. Both take half of its floats' room. Those
+// of TOGETHER batches follow each other without a gap, as tiles fetch what follows. Tiles also read
+// past the last row and its end. What they make of it is not used, or multiplied by zero.
+static uint8_t *bytes_at(const struct dataset *dataset, size_t first, int size) {
+    const size_t before = first % (TOGETHER * (size_t)size); // samples of these batches
+    return (uint8_t *)(dataset->images + (first - before) * PIXELS) + before * (ROW_BYTES + PIXELS);
 }
 
-// Returns the pixels as bytes.
-static struct bytes make_bytes(const struct dataset *dataset, size_t threads) {
-    const size_t samples = (size_t)dataset->samples;
-    struct bytes bytes = {.rows = allocate_unset(samples + AMX_PRODUCT, ROW_BYTES)};
-#pragma omp parallel for num_threads(threads)
-    for (size_t s = 0; s < samples; ++s) {
-        const float *x = dataset->images + s * PIXELS;
-        uint8_t *row = bytes.rows + s * ROW_BYTES;
+// Makes the bytes of all batches of `size` samples, in the place of their floats.
+static void make_bytes(const struct dataset *dataset, int size, size_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(static, TOGETHER)
+    for (size_t first = 0; first < (size_t)dataset->samples; first += (size_t)size) {
+        const struct batch batch = batch_at(dataset, first, size);
+        const size_t n = batch.samples;
+        uint8_t *rows = bytes_at(dataset, first, size), *turned = rows + n * ROW_BYTES;
+        for (size_t s = 0; s < n; ++s)
+            for (size_t k = 0; k < PIXELS; ++k)
+                rows[s * ROW_BYTES + k] = (uint8_t)(int)(batch.images[s * PIXELS + k] * 255 + 0.5f);
         for (size_t k = 0; k < PIXELS; ++k)
-            row[k] = (uint8_t)(int)(x[k] * 255 + 0.5f);
+            for (size_t s = 0; s < n; ++s)
+                turned[k * n + s] = rows[s * ROW_BYTES + k];
     }
-    return bytes;
-}
-
-// Turns the rows of each batch of `size` samples.
-static void turn(struct bytes *bytes, size_t samples, size_t size, size_t threads) {
-    const size_t batches = (samples + size - 1) / size, stride = (size + GROUP - 1) / GROUP * GROUP;
-    bytes->turned = allocate_unset(batches * PIXELS + AMX_PRODUCT + AMX_GROUPS, stride);
-    bytes->stride = stride;
-#pragma omp parallel for num_threads(threads)
-    for (size_t i = 0; i < batches * PIXELS; ++i) {
-        const size_t first = i / PIXELS * size, left = samples - first, k = i % PIXELS;
-        const uint8_t *from = bytes->rows + first * ROW_BYTES + k;
-        uint8_t *to = bytes->turned + i * stride;
-        for (size_t s = 0; s < size && s < left; ++s)
-            to[s] = from[s * ROW_BYTES];
-    }
-}
-
-static void free_bytes(struct bytes *bytes) {
-    free(bytes->rows);
-    free(bytes->turned);
 }
 
 // Returns whether the processor has AMX for bytes, and the system lets the program use its tiles.
@@ -228,7 +203,6 @@ static void destroy(struct network *network) {
     free(network->weights2);
     free(network->ones1);
     free(network->digits1);
-    free_bytes(&network->bytes);
     free(network->activations);
     free(network->d_activations);
     free(network->d_ones);
@@ -437,7 +411,6 @@ static void split_d_activations(const struct network *network, size_t v, size_t 
 __attribute__((noinline)) static void backward_panel(const struct network *network,
                                                      const uint8_t *x, size_t n,
                                                      float learning_rate, size_t v) {
-    const size_t stride = network->bytes.stride;
     const digits *da = network->d_digits + v * network->stride / GROUP;
     const vec factor = learning_rate / 255 * network->d_ones[v], per_one = 1 / network->ones1[v];
     vec *weights1 = network->weights1 + v * PIXELS;
@@ -447,7 +420,7 @@ __attribute__((noinline)) static void backward_panel(const struct network *netwo
         const size_t groups = (n - s < SUMMED ? n - s + GROUP - 1 : SUMMED) / GROUP;
         for (size_t k = 0; k < PIXELS; k += TILE_ROWS) {
             sums sum[TILE_ROWS] = {0};
-            multiply(network, x + s, stride, k, da + s / GROUP, groups, sum);
+            multiply(network, x + s, n, k, da + s / GROUP, groups, sum);
             for (size_t r = 0; r < TILE_ROWS; ++r)
                 weights1[k + r] -= factor * join(sum[r]);
             other |= split(weights1 + k, TILE_ROWS, per_one, digits1 + k / GROUP);
@@ -586,15 +559,15 @@ static void train(struct network *network, const struct dataset *dataset,
         struct slice slice = take_slice(network);
         for (int epoch = 0; epoch < options->epochs; ++epoch) {
             struct batch batch;
-            const uint8_t *turned = network->bytes.turned;
             double loss = 0, clock = seconds();
             for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
                 batch = batch_at(dataset, first, options->batch);
-                loss += forward(network, &slice, &batch, network->bytes.rows + first * ROW_BYTES);
+                const uint8_t *rows = bytes_at(dataset, first, options->batch);
+                loss += forward(network, &slice, &batch, rows);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->forward, clock);
-                backward(network, &slice, &batch, turned, options->learning_rate);
-                turned += PIXELS * network->bytes.stride;
+                backward(network, &slice, &batch, rows + batch.samples * ROW_BYTES,
+                         options->learning_rate);
                 if (omp_get_thread_num() == 0)
                     clock = timer_lap(&result->backward, clock);
             }
@@ -620,10 +593,10 @@ static double evaluate(struct network *network, const struct dataset *dataset,
     struct slice slice = take_slice(network); // all units: no other thread is at work
     struct batch batch;
     size_t right = 0;
-    struct bytes bytes = make_bytes(dataset, network->threads);
+    make_bytes(dataset, options->batch, network->threads);
     for (size_t first = 0; first < (size_t)dataset->samples; first += batch.samples) {
         batch = batch_at(dataset, first, options->batch);
-        forward(network, &slice, &batch, bytes.rows + first * ROW_BYTES);
+        forward(network, &slice, &batch, bytes_at(dataset, first, options->batch));
         for (size_t s = 0; s < batch.samples; ++s) {
             const outputs p = network->logits[s];
             size_t best = 0;
@@ -632,7 +605,6 @@ static double evaluate(struct network *network, const struct dataset *dataset,
             right += best == batch.labels[s];
         }
     }
-    free_bytes(&bytes);
     return (double)right / dataset->samples;
 }
 
@@ -666,8 +638,7 @@ int main(int argc, char **argv) {
 
     double clock = seconds();
     struct network network = create(&options);
-    network.bytes = make_bytes(&data.train, network.threads);
-    turn(&network.bytes, (size_t)data.train.samples, largest_batch(&options), network.threads);
+    make_bytes(&data.train, options.batch, network.threads);
     result.setup_s = seconds() - clock;
     if (!options.quiet)
         printf("products by %s\n", network.has_amx ? "AMX" : DOT);
