@@ -121,7 +121,7 @@ static uint8_t *bytes_at(const struct dataset *dataset, size_t first, int size) 
     return (uint8_t *)(dataset->images + (first - before) * PIXELS) + before * (ROW_BYTES + PIXELS);
 }
 
-// Makes the bytes of all batches of `size` samples, in the place of their floats.
+// Makes the bytes of all batches of `size` samples, in the place of their floats, which are lost.
 static void make_bytes(const struct dataset *dataset, int size, size_t threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, TOGETHER)
     for (size_t first = 0; first < (size_t)dataset->samples; first += (size_t)size) {
