@@ -212,20 +212,16 @@ def of_growth(machine):
 
 
 def growth(machine):
-    """The time against each option of [growth], and the threads, while the others are the base's;
-    with more epochs the accuracy over the time of the fastest for each size."""
+    """The time against each option of [growth], and the threads. The others are the base's."""
     ladder = machine.ladder
     curves = growth_curves(machine)
-    has_epochs = "epochs" in ladder.toml["growth"]["values"]
-    figure, axes = panels(len(curves) + has_epochs)
+    figure, axes = panels(len(curves))
     for axis, (column, curve) in zip(axes, curves.items()):
         if axis is not axes[0]:
             axis.sharey(axes[0])
         lines(ladder, axis, curve, words.name_of(column), "time (s)", "xy")
     for axis, curve in zip(axes, curves.values()):
         label_ends(ladder, axis, curve)
-    if has_epochs:
-        accuracy(machine, axes[-1])
     figure.suptitle("How the time grows with the work")
     base = ", ".join(f"{words.name_of(name)} {value}"
                      for name, value in growth_base(ladder).items())
@@ -234,29 +230,6 @@ def growth(machine):
         said += "\nDashed: the slowest and the fastest library."
     figure.supxlabel(said, fontsize="medium")
     return figure
-
-
-def accuracy(machine, axis):
-    """What more epochs gain: accuracy over the time of the fastest, a line for each size."""
-    size = machine.axes[-1]
-    base = {name: value for name, value in growth_base(machine.ladder).items()
-            if name not in ("epochs", size)}
-    runs = frames.at(machine.runs, base | {"kind": "growth"})
-    runs = runs[runs["epochs"] > 1]
-    sizes = runs[size].nunique()
-    runs = runs.groupby("stage").filter(lambda one: one[size].nunique() == sizes)
-    best = runs.groupby([size, "epochs"])[[machine.ladder.time, "test_accuracy"]].min()
-    draw_accuracy(axis, best, "time of the fastest (s)", words.name_of(size))
-
-
-def draw_accuracy(axis, found, x, size):
-    """Draws a line for each size of a frame of time and accuracy by size and epochs, and names it
-    where it begins: lines are close to each other where they end."""
-    for each, curve in found.groupby(level=0):
-        axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
-        axis.annotate(each, curve.iloc[0], xytext=(6, -4), fontsize=8, textcoords="offset points")
-    axis.set(xlabel=x, ylabel="test accuracy", title=f"Accuracy of more epochs, by {size}")
-    log_axis(axis, "x")
 
 
 def over_epochs(machine):
@@ -281,11 +254,16 @@ def of_accuracy(found):
 
 
 def accuracy_over_time(found):
-    """The accuracy of more and more epochs over their time, a line for each size."""
+    """The accuracy of more and more epochs over their time. A line for each size has its name where
+    it begins: lines are close to each other where they end."""
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    for size, curve in found.groupby(level=0):
+        axis.plot(*curve.T.to_numpy(), "o-", color=INK, markersize=3, linewidth=1)
+        axis.annotate(size, curve.iloc[0], xytext=(6, -4), fontsize=8, textcoords="offset points")
     epochs = words.listed(map(str, found.index.unique("epochs").sort_values()))
-    draw_accuracy(axis, found, f"time of {epochs} epochs (s)",
-                  words.name_of(found.index.names[0]))
+    axis.set(xlabel=f"time of {epochs} epochs (s)", ylabel="test accuracy",
+             title=f"Accuracy of more epochs, by {words.name_of(found.index.names[0])}")
+    log_axis(axis, "x")
     return figure
 
 
