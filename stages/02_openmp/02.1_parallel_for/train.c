@@ -37,7 +37,7 @@ typedef uint32_t outputs_bits __attribute__((vector_size(PADDED_CLASSES * sizeof
 #define INLINED static inline __attribute__((always_inline))
 #define OUTLINED static __attribute__((noinline)) // see backward_columns()
 
-// Returns how many of so many vectors the next tile has: three, or two of four or two, or one.
+// Returns how many of so many vectors the next tile takes. Where it can, it leaves none alone.
 static size_t count_columns(size_t left) {
     return left == TILE_COLUMNS + 1 ? 2 : left < TILE_COLUMNS ? left : TILE_COLUMNS;
 }
