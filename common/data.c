@@ -55,11 +55,9 @@ static int check_end(const struct source *source) {
     return 0;
 }
 
-enum { ROOM = 8 }; // samples that may be read behind the last one
-
 // Allocates a data set of so many samples. Returns 0 or EXIT_BAD_INPUT.
 static int allocate_dataset(struct dataset *dataset, const struct source *source, int samples) {
-    const size_t pixels = ((size_t)samples + ROOM) * PIXELS;
+    const size_t pixels = (size_t)samples * PIXELS;
     dataset->samples = samples;
     dataset->images = try_allocate_array(pixels, sizeof(float));
     dataset->labels = malloc((size_t)samples);

@@ -13,8 +13,7 @@ enum { PIXELS = 784, CLASSES = 10 };
 
 struct dataset {
     int samples;
-    float *images;   // samples × 784, row-major, 64-byte aligned, pixel / 255: 0 to 1. Behind them
-                     // is room for eight more, which may be read.
+    float *images;   // samples × 784, row-major, 64-byte aligned, pixel / 255: 0 to 1
     uint8_t *labels; // samples, each 0 to 9
 };
 

@@ -44,6 +44,7 @@ enum { SUMMED = 65536 };      // samples, at most: 65,536 · 255 · 128 < 2^31
 enum { PADDED_GROUPS = 208 }; // a multiple of 16, for stage 12; the last 12 are zeros
 enum { ROW_BYTES = 832 };     // of pixels, and room up to the end of a cache line
 enum { TOGETHER = 8 };        // batches whose bytes lie without gaps
+enum { ROOM = 8 };            // samples for which there is room behind the last one
 typedef vec_bits digits[DIGITS];
 typedef vec_mask sums[DIGITS];
 
@@ -100,6 +101,17 @@ static vec *allocate_panels(size_t vectors, size_t threads) {
     for (size_t v = 0; v < vectors; ++v)
         memset(panels + v * PIXELS, 0, PIXELS * sizeof(vec));
     return panels;
+}
+
+// Makes room behind the images, as tiles read past the last row of bytes.
+static void make_room(struct dataset *dataset) {
+    const size_t samples = (size_t)dataset->samples + ROOM;
+    float *images = realloc(dataset->images, samples * PIXELS * sizeof(float));
+    if (!images) {
+        report_error(stage_name, "out of memory; try fewer images");
+        exit(EXIT_RUN_FAILED);
+    }
+    dataset->images = images;
 }
 
 // Returns where the bytes of the batch that begins at sample `first` lie: its rows, and behind them
@@ -547,6 +559,8 @@ int main(int argc, char **argv) {
 
     double clock = seconds();
     struct network network = create(&options);
+    make_room(&data.train);
+    make_room(&data.test);
     make_bytes(&data.train, options.batch, network.threads);
     result.setup_s = seconds() - clock;
     if (!options.quiet)
