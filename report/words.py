@@ -94,10 +94,10 @@ def repeats(found):
 
 def origin(machine, runs):
     """Which machine, revision and day runs are of."""
-    revisions = " and ".join(dict.fromkeys(runs["revision"].replace("", "unknown"))).replace(
+    revisions = listed(dict.fromkeys(runs["revision"].replace("", "unknown"))).replace(
         ", with uncommitted changes", " (with changes)")
-    days = " and ".join(dict.fromkeys(filter(None, runs["day"])))
-    return f"{machine.name}; revision {revisions}" + (f" of {days}" if days else "")
+    days = dict.fromkeys(filter(None, runs["day"]))
+    return f"{machine.name}; revision {revisions}" + (f" of {listed(days)}" if days else "")
 
 
 def peaks(machine, found):

@@ -53,7 +53,7 @@ enum { SUMMED = 65536 };      // samples, at most: 65,536 · 255 · 128 < 2^31
 enum { PADDED_GROUPS = 208 }; // a multiple of AMX_GROUPS; the last 12 are zeros
 enum { ROW_BYTES = 832 };     // of pixels, and room up to the end of a cache line
 enum { TOGETHER = 8 };        // batches whose bytes lie without gaps
-enum { ROOM = 8 };            // samples for which there is room behind the last one
+enum { ROOM = 8 };            // samples of room behind the last: tiles have up to 32 rows
 typedef vec_bits digits[DIGITS];
 typedef vec_mask sums[DIGITS];
 
